@@ -1,0 +1,288 @@
+//! The one text form of a value, and the strict door every value enters by.
+//!
+//! A [`Json`] holds compact JSON whose object keys are sorted by their UTF-8 bytes and whose
+//! numbers are printed the way they will be read back. Two equal values have equal text, so a
+//! text can be hashed, compared and stored without being understood. It is shared, never copied:
+//! a step's output that ten later steps read exists once in memory.
+//!
+//! Nothing reaches a frame but through [`Json::parse`] (text from outside) or
+//! [`Json::from_value`] (a value we computed). Both refuse what could not be read back: more than
+//! [`MAX_DEPTH`] levels, a key twice in one object, an integer beyond 64 bits.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::{self, DeserializeSeed, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
+use serde_json::{Map, Number, Value};
+
+/// The most levels of arrays and objects a value may have (a scalar has none).
+pub const MAX_DEPTH: usize = 64;
+
+/// Compact JSON text with sorted keys, shared. See the module documentation.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Json(Arc<str>);
+
+/// Why a value was refused at the door.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unfit {
+    /// The text is not JSON, or is JSON we refuse to read (a key twice, a lone surrogate).
+    #[error("{reason} at line {line} column {column}")]
+    Syntax {
+        /// What is wrong, in a few words.
+        reason: String,
+        /// Counted from 1.
+        line: usize,
+        /// Counted from 1, in bytes.
+        column: usize,
+    },
+    /// Arrays and objects are nested deeper than [`MAX_DEPTH`].
+    #[error("nested deeper than {MAX_DEPTH} levels")]
+    Depth,
+}
+
+impl Json {
+    /// Reads text from outside: strictly, into canonical form.
+    pub fn parse(text: &[u8]) -> Result<Self, Unfit> {
+        Self::from_value(&parse_strict(text)?)
+    }
+
+    /// The canonical text of a value that was computed.
+    pub fn from_value(value: &Value) -> Result<Self, Unfit> {
+        if deeper_than(value, MAX_DEPTH) {
+            return Err(Unfit::Depth);
+        }
+        Ok(Self(Arc::from(value.to_string())))
+    }
+
+    /// Text that is canonical already because this crate wrote it; not checked again.
+    pub(crate) fn trusted(text: &str) -> Self {
+        Self(Arc::from(text))
+    }
+
+    /// JSON null.
+    pub fn null() -> Self {
+        Self::trusted("null")
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether this is JSON null.
+    pub fn is_null(&self) -> bool {
+        &*self.0 == "null"
+    }
+
+    /// The value as a tree. Canonical text always parses.
+    pub fn to_value(&self) -> Value {
+        serde_json::from_str(&self.0).unwrap_or(Value::Null)
+    }
+
+    /// The value at a JSON pointer (RFC 6901), if there is one.
+    pub fn pointer(&self, path: &str) -> Option<Value> {
+        if path.is_empty() {
+            return Some(self.to_value());
+        }
+        let mut value = self.to_value();
+        value.pointer_mut(path).map(Value::take)
+    }
+}
+
+impl fmt::Debug for Json {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for Json {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Serialize for Json {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // The text passes through untouched: this is what makes frames cheap to write.
+        let raw: &RawValue = serde_json::from_str(&self.0).map_err(serde::ser::Error::custom)?;
+        raw.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Json {
+    /// Keeps the text as it stands. Meant for bytes this crate wrote; text from outside goes
+    /// through [`Json::parse`].
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        <&RawValue>::deserialize(deserializer).map(|raw| Self::trusted(raw.get()))
+    }
+}
+
+/// Parses JSON, refusing what would not survive being written and read again: a key twice in one
+/// object, more than [`MAX_DEPTH`] levels, an integer beyond 64 bits, a lone surrogate.
+pub fn parse_strict(text: &[u8]) -> Result<Value, Unfit> {
+    let mut deserializer = serde_json::Deserializer::from_slice(text);
+    let value = Strict { depth: 0 }
+        .deserialize(&mut deserializer)
+        .and_then(|value| deserializer.end().map(|()| value));
+    value.map_err(|error| {
+        let said = error.to_string();
+        if said.starts_with(TOO_DEEP) || said.starts_with("recursion limit") {
+            return Unfit::Depth;
+        }
+        let reason = said.split(" at line ").next().unwrap_or_default();
+        Unfit::Syntax {
+            reason: reason.to_owned(),
+            line: error.line(),
+            column: error.column(),
+        }
+    })
+}
+
+fn deeper_than(value: &Value, levels: usize) -> bool {
+    match value {
+        Value::Array(items) => {
+            levels == 0 || items.iter().any(|item| deeper_than(item, levels - 1))
+        }
+        Value::Object(members) => {
+            levels == 0 || members.values().any(|item| deeper_than(item, levels - 1))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+const TOO_DEEP: &str = "nested too deep";
+
+/// A value under construction at a depth.
+#[derive(Clone, Copy)]
+struct Strict {
+    depth: usize,
+}
+
+impl Strict {
+    fn inner<E: de::Error>(self) -> Result<Self, E> {
+        if self.depth == MAX_DEPTH {
+            return Err(E::custom(TOO_DEEP));
+        }
+        Ok(Self {
+            depth: self.depth + 1,
+        })
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Strict {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Strict {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
+        // serde_json hands an integer beyond 64 bits over as a float; from 2^63 on a float has no
+        // fractional digits, so telling the two apart no longer matters: neither is exact.
+        if value.fract() == 0.0 && value.abs() >= 9_223_372_036_854_775_808.0 {
+            return Err(E::custom("a whole number beyond 64 bits cannot be kept exactly"));
+        }
+        Number::from_f64(value)
+            .map(Value::Number)
+            .ok_or_else(|| E::custom("a number out of range"))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let inner = self.inner()?;
+        let mut array = Vec::new();
+        while let Some(item) = items.next_element_seed(inner)? {
+            array.push(item);
+        }
+        Ok(Value::Array(array))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
+        let inner = self.inner()?;
+        let mut object = Map::new();
+        while let Some(key) = members.next_key::<String>()? {
+            if object.contains_key(&key) {
+                return Err(de::Error::custom(format_args!("the key {key:?} twice")));
+            }
+            let value = members.next_value_seed(inner)?;
+            object.insert(key, value);
+        }
+        Ok(Value::Object(object))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_come_out_sorted_and_numbers_exact() {
+        let json = Json::parse(br#" {"b":1, "a":[ 9007199254740993, 0.1, 1e2, -0] } "#);
+        assert_eq!(
+            json.map(|json| json.to_string()),
+            Ok(r#"{"a":[9007199254740993,0.1,100.0,-0.0],"b":1}"#.to_owned())
+        );
+    }
+
+    #[test]
+    fn what_could_not_be_read_back_is_refused() {
+        for text in [
+            r#"{"a":1,"a":2}"#,
+            r#""\ud800""#,
+            "18446744073709551616",
+            "1e400",
+            "[1] 2",
+            "",
+        ] {
+            assert!(Json::parse(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn sixty_four_levels_pass_and_sixty_five_do_not() {
+        let nested = |levels: usize| "[".repeat(levels) + &"]".repeat(levels);
+        assert!(Json::parse(nested(64).as_bytes()).is_ok());
+        assert_eq!(Json::parse(nested(65).as_bytes()), Err(Unfit::Depth));
+        assert_eq!(Json::parse(nested(4000).as_bytes()), Err(Unfit::Depth));
+    }
+
+    #[test]
+    fn a_pointer_reaches_into_the_text() {
+        let json = Json::trusted(r#"{"a":{"b/c":[1,2]}}"#);
+        assert_eq!(json.pointer("/a/b~1c/1"), Some(Value::from(2)));
+        assert_eq!(json.pointer("/a/x"), None);
+    }
+}

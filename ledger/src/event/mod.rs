@@ -1,0 +1,2 @@
+//! Placeholder while the event types are written.
+pub mod plan;

@@ -1,0 +1,315 @@
+//! The persisted definition of a run: what `run.created` carries, with every edge resolved.
+//!
+//! Persisted, keep stable. A plan is the resolved form of the workflow files: child workflows are
+//! inlined under the path they were found at, defaults are filled in, expressions and templates
+//! stay as source text (bare JMESPath, `{{ }}` templates). It depends on the files alone, never on
+//! the environment, so its digest names the definition (seed 000, invariants 12 and 13).
+//!
+//! Format 1: as declared here. Optional members are absent when empty.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::canonical::Json;
+
+/// The version of this format.
+pub const FORMAT: u32 = 1;
+
+/// A whole definition: the root workflow and every workflow it reaches.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// The key of the root in `workflows`.
+    pub root: String,
+    /// By path relative to the kit folder, with forward slashes.
+    pub workflows: BTreeMap<String, WorkflowPlan>,
+}
+
+/// One workflow file (`spec` A2).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkflowPlan {
+    /// Environment variables the workflow declares (root workflows only).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub env: Vec<Variable>,
+    /// How callers of `POST /invoke` prove themselves, if at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub invoke: Option<InvokeAuth>,
+    /// The name, equal to the file's name without `.workflow.yaml`.
+    pub name: String,
+    /// How the workflow's own output is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<OutputPlan>,
+    /// The JSON Schema of the params.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub params: Option<Json>,
+    /// Budgets and time.
+    #[serde(default, skip_serializing_if = "Policy::is_empty")]
+    pub policy: Policy,
+    /// In file order.
+    pub steps: Vec<StepPlan>,
+    /// Semantic version.
+    pub version: String,
+    /// Whether it can be invoked from outside.
+    pub visibility: Visibility,
+    /// The child's half of the dual opt-in (seed 000, invariant 31).
+    pub webhooks: Webhooks,
+}
+
+/// Who may start a workflow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Visibility {
+    /// `POST /invoke` reaches it.
+    Root,
+    /// Only a workflow step reaches it (seed 000, invariant 30).
+    SubWorkflow,
+}
+
+/// Whether webhooks of a child workflow are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Webhooks {
+    /// Sent, if the other side says so too.
+    Execute,
+    /// Skipped, never failed.
+    Suppress,
+}
+
+/// A declared environment variable.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Variable {
+    /// The value where the environment has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default: Option<String>,
+    /// As in `{{ env.NAME }}`.
+    pub name: String,
+    /// A secret's value is never recorded.
+    pub secret: bool,
+}
+
+/// `invoke.auth`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InvokeAuth {
+    /// The name of the header that carries the secret.
+    pub header: String,
+    /// Whether `Bearer ` stands before the secret.
+    pub scheme: AuthScheme,
+    /// A template that resolves through a secret variable.
+    pub secret: String,
+}
+
+/// How a secret stands in a header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AuthScheme {
+    /// `Bearer SECRET`.
+    Bearer,
+    /// `SECRET`.
+    Raw,
+}
+
+/// `output:` of a workflow.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputPlan {
+    /// An object of templates; absent: the output of the last completed step in file order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub map: Option<Json>,
+    /// JSON Schema of the output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<Json>,
+}
+
+/// `model_policy:`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Policy {
+    /// Millionths of a US dollar.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_budget_micro_usd: Option<u64>,
+    /// Replaces every group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub force_group: Option<String>,
+    /// Replaces single groups.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub group_map: BTreeMap<String, String>,
+    /// How long a run may take, in milliseconds from `run.created`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+}
+
+impl Policy {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// One step of a pipeline (`spec` A3).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepPlan {
+    /// Bare JMESPath; falsy skips the step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub condition: Option<String>,
+    /// Unique in its workflow.
+    pub id: String,
+    /// Positions in `steps` of what this step waits for, declared and inferred, ascending.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub needs: Vec<u32>,
+    /// JSON Schema of the step's output (the air-lock).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<Json>,
+    /// What the step does: exactly one of the four primitives (seed 000, invariant 20).
+    pub work: Work,
+}
+
+/// The four pipeline primitives.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Work {
+    /// A model reasons.
+    Agent(AgentPlan),
+    /// Data is reshaped.
+    Transform(TransformPlan),
+    /// An HTTP endpoint is called.
+    Webhook(WebhookPlan),
+    /// Another workflow runs inline.
+    Workflow(ChildPlan),
+}
+
+/// A transform step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TransformPlan {
+    /// Bare expressions, one an input: `step.fetch.items`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inputs: Vec<String>,
+    /// Applied in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ops: Vec<Op>,
+}
+
+/// The six transform operations (seed 000, invariant 23).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Op {
+    /// First value of each key stays.
+    Deduplicate {
+        /// JMESPath on each element.
+        field: String,
+    },
+    /// Keeps elements whose expression is truthy.
+    Filter {
+        /// JMESPath on each element.
+        expr: String,
+    },
+    /// One level of nesting less.
+    Flatten,
+    /// Each element replaced.
+    Map {
+        /// JMESPath on each element.
+        expr: String,
+    },
+    /// Folds the outputs of steps into the value.
+    Merge {
+        /// Bare expressions, usually step ids: `step.a`.
+        from: Vec<String>,
+    },
+    /// Stable, nulls last.
+    Sort {
+        /// Largest first.
+        descending: bool,
+        /// JMESPath on each element.
+        field: String,
+    },
+}
+
+/// A webhook step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WebhookPlan {
+    /// A tree of templates; absent: an empty object is sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<Json>,
+    /// Upper case.
+    pub method: String,
+    /// Fires for approvals only, never as an ordinary step.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub on_approval: bool,
+    /// Declared attempts, if more than one (decision S5).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<RetryPlan>,
+    /// Milliseconds, counted from each sending.
+    pub timeout_ms: u64,
+    /// A template.
+    pub url: String,
+}
+
+/// `retry:` of a webhook step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RetryPlan {
+    /// How often it is sent at the most, the first time included.
+    pub attempts: u32,
+    /// Milliseconds before the second sending; doubles with each further one.
+    pub backoff_ms: u64,
+    /// Which failures are worth another attempt.
+    pub on: Vec<RetryOn>,
+}
+
+/// A kind of webhook failure that may be retried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RetryOn {
+    /// An answer with status 429.
+    RateLimited,
+    /// An answer with status 500 to 599.
+    ServerError,
+    /// No answer within the time.
+    Timeout,
+    /// No connection, or one that broke before an answer.
+    Unreachable,
+}
+
+/// A workflow step: another workflow, inline (seed 000, invariant 29).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChildPlan {
+    /// An object of templates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub params: Option<Json>,
+    /// The parent's half of the dual opt-in (seed 000, invariant 31).
+    pub webhooks: Webhooks,
+    /// A key of [`Plan::workflows`].
+    pub workflow: String,
+}
+
+/// An agent step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentPlan {
+    /// The agent file as the step names it, version suffix included.
+    pub agent: String,
+    /// Millionths: 0.7 is 700000, so that the plan has no floats to compare.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confidence_threshold_millionths: Option<u32>,
+    /// Fan-out over an array.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub for_each: Option<FanOut>,
+    /// Overrides the agent's group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// The most tokens of a reply.
+    pub max_tokens: u32,
+    /// An object of templates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub params: Option<Json>,
+}
+
+/// `for_each:` of an agent step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FanOut {
+    /// How many items run at once; 0: all.
+    pub concurrency: u32,
+    /// Bare JMESPath that gives an array.
+    pub from: String,
+    /// How many failures are borne; -1: any number.
+    pub max_failures: i64,
+    /// How many items are taken at the most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_items: Option<u32>,
+}

@@ -1,0 +1,1 @@
+//! What it means: pure folds over the frames of a ledger.

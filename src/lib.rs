@@ -1,0 +1,1 @@
+//! ktsu: an event-sourced engine for AI-agent workflows.

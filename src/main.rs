@@ -1,0 +1,2 @@
+//! The `ktsu` binary.
+fn main() {}
