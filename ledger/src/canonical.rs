@@ -21,8 +21,8 @@ use serde_json::{Map, Number, Value};
 pub const MAX_DEPTH: usize = 64;
 
 /// Compact JSON text with sorted keys, shared. See the module documentation.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Json(Arc<str>);
+#[derive(Clone)]
+pub struct Json(Arc<RawValue>);
 
 /// Why a value was refused at the door.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -53,32 +53,38 @@ impl Json {
         if deeper_than(value, MAX_DEPTH) {
             return Err(Unfit::Depth);
         }
-        Ok(Self(Arc::from(value.to_string())))
+        serde_json::value::to_raw_value(value)
+            .map(|raw| Self(Arc::from(raw)))
+            .map_err(|error| Unfit::Syntax {
+                reason: error.to_string(),
+                line: 0,
+                column: 0,
+            })
     }
 
-    /// Text that is canonical already because this crate wrote it; not checked again.
-    pub(crate) fn trusted(text: &str) -> Self {
-        Self(Arc::from(text))
+    /// A JSON string.
+    pub fn string(text: &str) -> Self {
+        Self::from_value(&Value::from(text)).unwrap_or_default()
     }
 
     /// JSON null.
     pub fn null() -> Self {
-        Self::trusted("null")
+        Self(Arc::from(RawValue::NULL.to_owned()))
     }
 
     /// The text.
     pub fn as_str(&self) -> &str {
-        &self.0
+        self.0.get()
     }
 
     /// Whether this is JSON null.
     pub fn is_null(&self) -> bool {
-        &*self.0 == "null"
+        self.as_str() == "null"
     }
 
     /// The value as a tree. Canonical text always parses.
     pub fn to_value(&self) -> Value {
-        serde_json::from_str(&self.0).unwrap_or(Value::Null)
+        serde_json::from_str(self.as_str()).unwrap_or(Value::Null)
     }
 
     /// The value at a JSON pointer (RFC 6901), if there is one.
@@ -91,23 +97,43 @@ impl Json {
     }
 }
 
+impl From<Box<RawValue>> for Json {
+    /// Takes text this crate wrote; it is not checked again.
+    fn from(raw: Box<RawValue>) -> Self {
+        Self(Arc::from(raw))
+    }
+}
+
+impl Default for Json {
+    fn default() -> Self {
+        Self::null()
+    }
+}
+
+impl PartialEq for Json {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for Json {}
+
 impl fmt::Debug for Json {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_str())
     }
 }
 
 impl fmt::Display for Json {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_str())
     }
 }
 
 impl Serialize for Json {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         // The text passes through untouched: this is what makes frames cheap to write.
-        let raw: &RawValue = serde_json::from_str(&self.0).map_err(serde::ser::Error::custom)?;
-        raw.serialize(serializer)
+        self.0.serialize(serializer)
     }
 }
 
@@ -115,7 +141,7 @@ impl<'de> Deserialize<'de> for Json {
     /// Keeps the text as it stands. Meant for bytes this crate wrote; text from outside goes
     /// through [`Json::parse`].
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        <&RawValue>::deserialize(deserializer).map(|raw| Self::trusted(raw.get()))
+        Box::<RawValue>::deserialize(deserializer).map(|raw| Self(Arc::from(raw)))
     }
 }
 
@@ -202,7 +228,9 @@ impl<'de> Visitor<'de> for Strict {
         // serde_json hands an integer beyond 64 bits over as a float; from 2^63 on a float has no
         // fractional digits, so telling the two apart no longer matters: neither is exact.
         if value.fract() == 0.0 && value.abs() >= 9_223_372_036_854_775_808.0 {
-            return Err(E::custom("a whole number beyond 64 bits cannot be kept exactly"));
+            return Err(E::custom(
+                "a whole number beyond 64 bits cannot be kept exactly",
+            ));
         }
         Number::from_f64(value)
             .map(Value::Number)
@@ -281,7 +309,7 @@ mod tests {
 
     #[test]
     fn a_pointer_reaches_into_the_text() {
-        let json = Json::trusted(r#"{"a":{"b/c":[1,2]}}"#);
+        let json = Json::parse(br#"{"a":{"b/c":[1,2]}}"#).unwrap_or_default();
         assert_eq!(json.pointer("/a/b~1c/1"), Some(Value::from(2)));
         assert_eq!(json.pointer("/a/x"), None);
     }

@@ -2,5 +2,14 @@
 
 pub mod canonical;
 pub mod event;
+pub mod frame;
+pub mod hash;
+pub mod id;
+pub mod time;
 
 pub use canonical::Json;
+pub use event::Event;
+pub use frame::{Blob, Draft, Frame, FrameError, Link, Record, Sealed};
+pub use hash::Hash;
+pub use id::{Actor, Cause, StreamId};
+pub use time::Timestamp;

@@ -1,2 +1,142 @@
-//! Placeholder while the event types are written.
+//! Every fact a frame can hold, one file a subject.
+//!
+//! Persisted, keep stable: a `type` is never renamed, and the members of `data` stand in the order
+//! of their names, which is the order of the fields below. A type is an **input** (what the world
+//! told us) or a **decision** (what follows from it); see [`Role`]. Strict replay, recovery and
+//! golden ledgers rest on that line, so every new type says on which side it stands.
+
 pub mod plan;
+mod run;
+mod step;
+mod store;
+mod webhook;
+
+pub use run::{
+    ClockJumped, Continued, EnvValue, Limits, Principal, RunCompleted, RunCreated, RunEvent,
+    RunFailed, RunStarted, TimerFired, TimerKind, Why,
+};
+pub use step::{
+    Given, OutputChecked, Reference, SkipReason, StepCompleted, StepEvent, StepFailed, StepSkipped,
+    StepStarted, Violation,
+};
+pub use store::{StoreEvent, StoreOpened, StoreRecovered};
+pub use webhook::{WebhookAnswer, WebhookDead, WebhookEvent, WebhookSent};
+
+use serde::Serialize;
+
+use crate::canonical::Json;
+
+/// One fact.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// About a run or an inline child.
+    Run(RunEvent),
+    /// About a step.
+    Step(StepEvent),
+    /// About a call to an HTTP endpoint.
+    Webhook(WebhookEvent),
+    /// About the ledger as a whole.
+    Store(StoreEvent),
+    /// A type this version does not know. Kits' own (`x.KIT.NAME`) mean nothing to projections;
+    /// any other makes its stream read-only here.
+    Foreign {
+        /// The name.
+        kind: String,
+        /// Whatever it holds.
+        data: Json,
+    },
+}
+
+/// On which side of the line a frame stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// What the world told us. Replay feeds it.
+    Input,
+    /// What follows from inputs. Replay must reproduce it byte for byte.
+    Decision,
+}
+
+impl Event {
+    /// Whether this is fed to a replay or reproduced by it.
+    pub fn role(&self) -> Role {
+        match self {
+            Self::Run(event) => event.role(),
+            Self::Step(_) => Role::Decision,
+            Self::Webhook(event) => event.role(),
+            Self::Store(_) | Self::Foreign { .. } => Role::Input,
+        }
+    }
+
+    /// Whether projections of this version may go on past it.
+    pub fn is_known(&self) -> bool {
+        match self {
+            Self::Foreign { kind, .. } => kind.starts_with("x."),
+            Self::Run(_) | Self::Step(_) | Self::Webhook(_) | Self::Store(_) => true,
+        }
+    }
+}
+
+/// Ties the variants of the subject enums to their persisted names: `kind()`, the writing of
+/// `data`, and the reading of it, each one table.
+macro_rules! event_types {
+    ($($name:literal => $subject:ident :: $group:ident :: $variant:ident,)*) => {
+        impl Event {
+            /// The persisted name of the type.
+            pub fn kind(&self) -> &str {
+                match self {
+                    $(Self::$subject($group::$variant(_)) => $name,)*
+                    Self::Foreign { kind, .. } => kind,
+                }
+            }
+
+            /// Writes `data`.
+            pub(crate) fn serialize_data<S: serde::Serializer>(
+                &self,
+                serializer: S,
+            ) -> Result<S::Ok, S::Error> {
+                match self {
+                    $(Self::$subject($group::$variant(data)) => data.serialize(serializer),)*
+                    Self::Foreign { data, .. } => data.serialize(serializer),
+                }
+            }
+
+            /// Reads `data` of a type.
+            pub(crate) fn deserialize_data<'de, D: serde::Deserializer<'de>>(
+                kind: &str,
+                deserializer: D,
+            ) -> Result<Self, D::Error> {
+                use serde::Deserialize;
+                match kind {
+                    $($name => Deserialize::deserialize(deserializer)
+                        .map(|data| Self::$subject($group::$variant(data))),)*
+                    _ => Deserialize::deserialize(deserializer)
+                        .map(|data| Self::Foreign { kind: kind.to_owned(), data }),
+                }
+            }
+
+            /// The persisted names of all types this version knows.
+            pub const KINDS: &'static [&'static str] = &[$($name),*];
+        }
+    };
+}
+
+event_types! {
+    "run.created" => Run::RunEvent::Created,
+    "run.started" => Run::RunEvent::Started,
+    "run.continued" => Run::RunEvent::Continued,
+    "run.completed" => Run::RunEvent::Completed,
+    "run.failed" => Run::RunEvent::Failed,
+    "timer.fired" => Run::RunEvent::TimerFired,
+    "clock.jumped" => Run::RunEvent::ClockJumped,
+    "step.started" => Step::StepEvent::Started,
+    "step.output_checked" => Step::StepEvent::OutputChecked,
+    "step.completed" => Step::StepEvent::Completed,
+    "step.failed" => Step::StepEvent::Failed,
+    "step.skipped" => Step::StepEvent::Skipped,
+    "webhook.sent" => Webhook::WebhookEvent::Sent,
+    "webhook.delivered" => Webhook::WebhookEvent::Delivered,
+    "webhook.failed" => Webhook::WebhookEvent::Failed,
+    "webhook.dead" => Webhook::WebhookEvent::Dead,
+    "store.opened" => Store::StoreEvent::Opened,
+    "store.recovered" => Store::StoreEvent::Recovered,
+}

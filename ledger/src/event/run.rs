@@ -1,0 +1,195 @@
+//! Facts about a run, and about the inline child workflows inside it.
+//!
+//! A run's life: `run.created` → `run.started` → … → `run.completed` | `run.failed`. An inline
+//! child has no `run.created`: the `step.started` of the step that holds it carries its params, and
+//! its own `run.started`, in its scope, opens it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::Role;
+use super::plan::Webhooks;
+use super::step::Reference;
+use crate::canonical::Json;
+use crate::time::Timestamp;
+
+/// A fact about a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RunEvent {
+    /// `run.created`: none → pending. Always the first frame of its stream, and never in a scope.
+    Created(Box<RunCreated>),
+    /// `run.started`: pending → running. In a scope: the child begins.
+    Started(RunStarted),
+    /// `run.continued`: the run takes up what was left. Refused once the run has ended.
+    Continued(Continued),
+    /// `run.completed`: running → complete. Refused while a step is unsettled.
+    Completed(RunCompleted),
+    /// `run.failed`: running → failed. Refused while no step failed and no timer fired.
+    Failed(RunFailed),
+    /// `timer.fired`: a deadline or a backoff is over. Refused if the state does not wait for it.
+    TimerFired(TimerFired),
+    /// `clock.jumped`: the wall clock contradicts the ledger.
+    ClockJumped(ClockJumped),
+}
+
+impl RunEvent {
+    /// See [`super::Event::role`].
+    pub(super) fn role(&self) -> Role {
+        match self {
+            Self::Created(_) | Self::Continued(_) | Self::TimerFired(_) | Self::ClockJumped(_) => {
+                Role::Input
+            }
+            Self::Started(_) | Self::Completed(_) | Self::Failed(_) => Role::Decision,
+        }
+    }
+}
+
+/// `run.created`: an invocation was accepted; everything that decides the run is in here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunCreated {
+    /// The resolved [`super::plan::Plan`], always kept as a blob that runs share.
+    pub definition: Json,
+    /// BLAKE3 of the definition's canonical text.
+    pub digest: String,
+    /// Name and version of the engine that accepted it.
+    pub engine: String,
+    /// Declared environment variables: values, and for secrets the fact that they are.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, EnvValue>,
+    /// BLAKE3 of the request, to tell a repeated request from another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_digest: Option<String>,
+    /// The client's `Idempotency-Key`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
+    /// The bounds of a turn.
+    pub limits: Limits,
+    /// Validated, with defaults.
+    pub params: Json,
+    /// Who asked for it.
+    pub principal: Principal,
+    /// The version of the decision rules: strict replay under another version means nothing.
+    pub rules: u32,
+    /// The workflow's version.
+    pub version: String,
+    /// The workflow's name.
+    pub workflow: String,
+}
+
+/// The value of an environment variable, as far as a ledger may know it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EnvValue {
+    /// A secret: only its name is recorded.
+    Secret,
+    /// An ordinary value.
+    Value(String),
+}
+
+/// How much one turn may append. A turn that reaches a limit continues as `run.continued`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Bytes of frame bodies.
+    pub turn_bytes: u64,
+    /// Frames.
+    pub turn_frames: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            turn_bytes: 64 * 1024,
+            turn_frames: 256,
+        }
+    }
+}
+
+/// Who acted, and how we know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Principal {
+    /// `none` where no principals are configured (decision H5).
+    pub auth: String,
+    /// The name.
+    pub id: String,
+}
+
+/// `run.started`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunStarted {
+    /// For a child: its key in the definition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<String>,
+    /// For a child: what the two opt-ins and all that encloses it come to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub webhooks: Option<Webhooks>,
+}
+
+/// `run.continued`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Continued {
+    /// Why the run had stopped deciding.
+    pub why: Why,
+}
+
+/// Why a run continues.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Why {
+    /// The turn before reached its bound.
+    Bound,
+    /// The orchestrator was started again.
+    Restart,
+}
+
+/// `run.completed`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunCompleted {
+    /// The output, where it was computed (`output.map`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Json>,
+    /// Where the output stands, if in another frame.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_from: Option<Reference>,
+}
+
+/// `run.failed`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunFailed {
+    /// A stable error code.
+    pub code: String,
+    /// For people.
+    pub message: String,
+    /// The step that failed, by path from this run: `call/inner`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
+}
+
+/// `timer.fired`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimerFired {
+    /// For a backoff: the step, in the frame's scope.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
+    /// What it was set for.
+    pub timer: TimerKind,
+}
+
+/// What a timer is set for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TimerKind {
+    /// The wait before a declared retry of a webhook.
+    Retry,
+    /// `model_policy.timeout_s` of the run.
+    RunTimeout,
+}
+
+/// `clock.jumped`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockJumped {
+    /// What the clock said when the run was taken up again.
+    pub clock: Timestamp,
+    /// The last moment the ledger knows.
+    pub last: Timestamp,
+}

@@ -1,0 +1,174 @@
+//! Facts about a step. All of them are decisions.
+//!
+//! A step's life: pending → running (`step.started`) → complete | failed, or pending → skipped.
+//! `step.output_checked` stands between the start and the end where the step declares a schema.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::canonical::Json;
+
+/// A fact about a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StepEvent {
+    /// `step.started`: pending → running. Refused while something it needs is unsettled.
+    Started(StepStarted),
+    /// `step.output_checked`: the air-lock's verdict (seed 000, invariant 9).
+    OutputChecked(OutputChecked),
+    /// `step.completed`: running → complete.
+    Completed(StepCompleted),
+    /// `step.failed`: running → failed; the run fails with it (seed 000, invariant 11).
+    Failed(StepFailed),
+    /// `step.skipped`: pending → skipped.
+    Skipped(StepSkipped),
+}
+
+impl StepEvent {
+    /// The step this is about, in the frame's scope.
+    pub fn step(&self) -> &str {
+        match self {
+            Self::Started(event) => &event.step,
+            Self::OutputChecked(event) => &event.step,
+            Self::Completed(event) => &event.step,
+            Self::Failed(event) => &event.step,
+            Self::Skipped(event) => &event.step,
+        }
+    }
+}
+
+/// `step.started`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepStarted {
+    /// Counted from 1.
+    pub attempt: u32,
+    /// What the step got, by JSON pointer into its declaration: `/inputs/0`, `/body/text`,
+    /// `/params/who`. Literals of the definition are not repeated.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub input: BTreeMap<String, Given>,
+    /// The step.
+    pub step: String,
+}
+
+/// One input value of a step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Given {
+    /// It stands in an earlier frame of this stream.
+    Ref(Reference),
+    /// It resolves through a secret, and is recorded as its template.
+    Template(String),
+    /// It was computed.
+    Value {
+        /// The frames it was computed from.
+        from: Vec<u64>,
+        /// What came out.
+        value: Json,
+    },
+}
+
+/// A place in an earlier frame of the same stream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reference {
+    /// The frame.
+    pub frame: u64,
+    /// JSON pointer into its `data`.
+    pub path: String,
+}
+
+/// `step.output_checked`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputChecked {
+    /// The attempt.
+    pub attempt: u32,
+    /// What is wrong, if anything.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<Violation>,
+    /// The step.
+    pub step: String,
+    /// The verdict.
+    pub valid: bool,
+}
+
+/// A place where a value breaks its schema. The words are ours, never a library's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Violation {
+    /// For people.
+    pub message: String,
+    /// JSON pointer into the value.
+    pub path: String,
+    /// The schema keyword: `required`, `type`, `enum`.
+    pub rule: String,
+}
+
+/// `step.completed`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepCompleted {
+    /// The attempt.
+    pub attempt: u32,
+    /// The output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Json>,
+    /// Where the output stands, if in another frame (an inline child's).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_from: Option<Reference>,
+    /// The step.
+    pub step: String,
+}
+
+/// `step.failed`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepFailed {
+    /// The attempt; 0 if none had begun.
+    pub attempt: u32,
+    /// A stable error code; `stopped` where something else failed the run.
+    pub code: String,
+    /// For people.
+    pub message: String,
+    /// The output that was refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raw: Option<Json>,
+    /// The step.
+    pub step: String,
+}
+
+/// `step.skipped`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepSkipped {
+    /// More about the reason, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// Why.
+    pub reason: SkipReason,
+    /// The step.
+    pub step: String,
+}
+
+/// Why a step did not run (decision S3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SkipReason {
+    /// Its condition could not be evaluated.
+    ConditionError,
+    /// Its condition is falsy.
+    ConditionFalse,
+    /// It fires for approvals only.
+    OnApproval,
+    /// The run failed before it started.
+    RunFailed,
+    /// A webhook in a child workflow without the dual opt-in (seed 000, invariant 31).
+    WebhooksSuppressed,
+}
+
+impl SkipReason {
+    /// As it is persisted.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ConditionError => "condition_error",
+            Self::ConditionFalse => "condition_false",
+            Self::OnApproval => "on_approval",
+            Self::RunFailed => "run_failed",
+            Self::WebhooksSuppressed => "webhooks_suppressed",
+        }
+    }
+}

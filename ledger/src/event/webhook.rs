@@ -1,0 +1,98 @@
+//! Facts about calls to HTTP endpoints.
+//!
+//! `webhook.sent` is durable before anything leaves the process. One `webhook.delivered` or
+//! `webhook.failed` follows; a failure that a declared retry covers is followed by `timer.fired`
+//! and another `webhook.sent` with the same delivery id, until `webhook.dead`.
+
+use serde::{Deserialize, Serialize};
+
+use super::Role;
+use crate::canonical::Json;
+
+/// A fact about a webhook.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WebhookEvent {
+    /// `webhook.sent` (decision): about to be sent.
+    Sent(WebhookSent),
+    /// `webhook.delivered` (input): answered with 200 to 299.
+    Delivered(WebhookAnswer),
+    /// `webhook.failed` (input): answered otherwise, or not at all.
+    Failed(WebhookAnswer),
+    /// `webhook.dead` (decision): every declared attempt failed.
+    Dead(WebhookDead),
+}
+
+impl WebhookEvent {
+    /// See [`super::Event::role`].
+    pub(super) fn role(&self) -> Role {
+        match self {
+            Self::Sent(_) | Self::Dead(_) => Role::Decision,
+            Self::Delivered(_) | Self::Failed(_) => Role::Input,
+        }
+    }
+
+    /// The step this is about, in the frame's scope.
+    pub fn step(&self) -> &str {
+        match self {
+            Self::Sent(event) => &event.step,
+            Self::Delivered(event) | Self::Failed(event) => &event.step,
+            Self::Dead(event) => &event.step,
+        }
+    }
+}
+
+/// `webhook.sent`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WebhookSent {
+    /// The step's attempt.
+    pub attempt: u32,
+    /// BLAKE3 of the body, secrets standing as their templates.
+    pub body_hash: String,
+    /// Sent as the header `webhook-id`; the same for every sending of the attempt (decision S6).
+    pub delivery_id: String,
+    /// HTTP method.
+    pub method: String,
+    /// Counted from 1; a declared retry raises it.
+    pub sending: u32,
+    /// The step.
+    pub step: String,
+    /// Host and port.
+    pub target: String,
+}
+
+/// `webhook.delivered` and `webhook.failed`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WebhookAnswer {
+    /// The step's attempt.
+    pub attempt: u32,
+    /// What went wrong: `webhook_status`, `webhook_timeout`, `webhook_unreachable`,
+    /// `webhook_refused`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// From sending to answer, in milliseconds.
+    pub duration_ms: u64,
+    /// The redacted response body: JSON where it is JSON, else text.
+    #[serde(default)]
+    pub response: Json,
+    /// Which sending this answers.
+    pub sending: u32,
+    /// HTTP status, if there was an answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// The step.
+    pub step: String,
+    /// Whether the response was longer than what is kept.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
+}
+
+/// `webhook.dead`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WebhookDead {
+    /// The step's attempt.
+    pub attempt: u32,
+    /// How often it was sent.
+    pub sendings: u32,
+    /// The step.
+    pub step: String,
+}

@@ -1,0 +1,440 @@
+//! One immutable fact, and the bytes it is kept as.
+//!
+//! A frame's **body** is compact JSON with its members in a fixed order; its **hash** is BLAKE3 of
+//! exactly those bytes; `prev` is the hash of the frame before it in its stream. Nothing is ever
+//! re-serialised to be checked: what is stored is what is hashed.
+//!
+//! ```text
+//! Draft ──seal(link)──▶ Sealed { body, hash, blobs, frame }      frame is parsed from body
+//! Record { seq, hash, body } ──decode(blobs)──▶ Frame
+//! ```
+//!
+//! A member of `data` over [`MAX_INLINE`] bytes moves out into a blob, listed in `ext`; its place
+//! holds null. Decoding puts it back.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Error as _, MapAccess, Visitor};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::canonical::Json;
+use crate::event::{Event, RunEvent};
+use crate::hash::Hash;
+use crate::id::{Actor, Cause, StreamId};
+use crate::time::Timestamp;
+
+/// The version of the frame format.
+pub const VERSION: u8 = 1;
+/// The most bytes of a body.
+pub const MAX_BODY: usize = 256 * 1024;
+/// The most bytes of a member of `data` that stays in the frame.
+pub const MAX_INLINE: usize = 64 * 1024;
+
+/// A frame, read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frame {
+    /// The stream it belongs to.
+    pub stream: StreamId,
+    /// Its number there, from 0, without gaps.
+    pub seq: u64,
+    /// Which inline child it belongs to: step ids joined by `/`; empty for the run itself.
+    pub scope: String,
+    /// Who appended it.
+    pub actor: Actor,
+    /// What it follows from; empty for a root.
+    pub cause: Vec<Cause>,
+    /// When its turn began.
+    pub at: Timestamp,
+    /// The fact.
+    pub event: Event,
+    /// Members of `data` that are kept as blobs.
+    pub ext: Vec<External>,
+    /// The hash of the frame before it.
+    pub prev: Hash,
+    /// The hash of this frame's body.
+    pub hash: Hash,
+}
+
+/// A member of `data` that moved out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct External {
+    /// Its length.
+    pub bytes: u64,
+    /// BLAKE3 of its canonical text.
+    pub hash: Hash,
+    /// JSON pointer into `data`, always one level deep.
+    pub path: String,
+}
+
+/// A frame as a store keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// Its number in its stream.
+    pub seq: u64,
+    /// The stored hash.
+    pub hash: Hash,
+    /// The stored bytes.
+    pub body: String,
+}
+
+/// Content kept once under its hash.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blob {
+    /// BLAKE3 of the text.
+    pub hash: Hash,
+    /// Canonical JSON.
+    pub text: Json,
+}
+
+/// What somebody wants to append, before it has a place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Draft {
+    /// See [`Frame::scope`].
+    pub scope: String,
+    /// See [`Frame::actor`].
+    pub actor: Actor,
+    /// See [`Frame::cause`].
+    pub cause: Vec<Cause>,
+    /// The fact.
+    pub event: Event,
+}
+
+/// The place a frame gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// The stream.
+    pub stream: StreamId,
+    /// The number.
+    pub seq: u64,
+    /// The hash of the frame before it.
+    pub prev: Hash,
+}
+
+/// A frame ready to be appended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sealed {
+    /// The bytes that are hashed and stored.
+    pub record: Record,
+    /// What moved out of it.
+    pub blobs: Vec<Blob>,
+    /// What reading those bytes gives: live state folds this, as recovered state will.
+    pub frame: Frame,
+}
+
+/// Why a frame cannot be written or read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// Larger than [`MAX_BODY`] even with its large members moved out.
+    #[error("a frame of {0} bytes, which is more than {MAX_BODY}")]
+    TooLarge(usize),
+    /// The bytes are not a frame.
+    #[error("not a frame: {0}")]
+    Malformed(String),
+    /// A blob it names is not there.
+    #[error("the blob {0} is missing")]
+    MissingBlob(Hash),
+    /// A format version this program does not know.
+    #[error("frame format {0}, while this version of ktsu knows {VERSION}")]
+    Version(u64),
+}
+
+impl Draft {
+    /// Gives the draft its place and its bytes.
+    ///
+    /// # Errors
+    /// [`FrameError::TooLarge`], and [`FrameError::Malformed`] if what was written does not read
+    /// back, which would be a defect of ours.
+    pub fn seal(self, link: Link, at: Timestamp) -> Result<Sealed, FrameError> {
+        let data = to_text(&Data(&self.event))?;
+        let must_move = matches!(self.event, Event::Run(RunEvent::Created(_)));
+        let (data, ext, blobs) = if must_move || data.len() > MAX_INLINE {
+            move_out(&data, must_move)?
+        } else {
+            (data, Vec::new(), Vec::new())
+        };
+        let body = Body {
+            link: &link,
+            draft: &self,
+            at,
+            data: &data,
+            ext: &ext,
+        }
+        .to_text()?;
+        if body.len() > MAX_BODY {
+            return Err(FrameError::TooLarge(body.len()));
+        }
+        let hash = Hash::of(body.as_bytes());
+        let record = Record {
+            seq: link.seq,
+            hash,
+            body,
+        };
+        let frame = record.decode(&mut |wanted| {
+            let found = blobs.iter().find(|blob| blob.hash == *wanted);
+            Ok(found.map(|blob| blob.text.clone()))
+        })?;
+        Ok(Sealed {
+            record,
+            blobs,
+            frame,
+        })
+    }
+}
+
+impl Record {
+    /// Reads the stored bytes and puts the blobs back.
+    ///
+    /// # Errors
+    /// [`FrameError`]; `E` is whatever reading a blob may fail with.
+    pub fn decode<E: From<FrameError>>(
+        &self,
+        blobs: &mut dyn FnMut(&Hash) -> Result<Option<Json>, E>,
+    ) -> Result<Frame, E> {
+        let mut frame = self.decode_bare().map_err(E::from)?;
+        if frame.ext.is_empty() {
+            return Ok(frame);
+        }
+        let data = to_text(&Data(&frame.event))?;
+        let mut members = members(&data)?;
+        let mut texts = Vec::with_capacity(frame.ext.len());
+        for external in &frame.ext {
+            let text = blobs(&external.hash)?;
+            texts.push(text.ok_or(FrameError::MissingBlob(external.hash))?);
+        }
+        for (external, text) in frame.ext.iter().zip(&texts) {
+            let name = external.path.strip_prefix('/').unwrap_or_default();
+            let raw = serde_json::from_str(text.as_str()).map_err(malformed)?;
+            members.insert(name.to_owned(), raw);
+        }
+        let whole = to_text(&members)?;
+        let mut reader = serde_json::Deserializer::from_str(&whole);
+        frame.event =
+            Event::deserialize_data(frame.event.kind(), &mut reader).map_err(malformed)?;
+        Ok(frame)
+    }
+
+    /// Reads the stored bytes, leaving null where a blob belongs.
+    ///
+    /// # Errors
+    /// [`FrameError`].
+    pub fn decode_bare(&self) -> Result<Frame, FrameError> {
+        let mut frame = parse_body(&self.body)?;
+        frame.hash = self.hash;
+        Ok(frame)
+    }
+
+    /// The body with `hash` appended: the form the API, exports and people see.
+    pub fn to_json(&self) -> String {
+        let open = self.body.strip_suffix('}').unwrap_or(&self.body);
+        format!(r#"{open},"hash":"{}"}}"#, self.hash)
+    }
+}
+
+impl Frame {
+    /// `stream#seq`, the identity of a frame.
+    pub fn id(&self) -> String {
+        format!("{}#{}", self.stream, self.seq)
+    }
+}
+
+/// The body in writing.
+struct Body<'a> {
+    link: &'a Link,
+    draft: &'a Draft,
+    at: Timestamp,
+    data: &'a str,
+    ext: &'a [External],
+}
+
+impl Body<'_> {
+    fn to_text(&self) -> Result<String, FrameError> {
+        use std::fmt::Write as _;
+        let Draft {
+            scope,
+            actor,
+            cause,
+            event,
+        } = self.draft;
+        let mut text = String::with_capacity(self.data.len() + 320);
+        // Streams, actors, scopes and types are made of characters that need no escaping, except
+        // that a foreign type comes from outside; writing them all as JSON strings costs little.
+        let written = write!(
+            text,
+            r#"{{"v":{VERSION},"stream":"{}","seq":{},"type":{},"scope":{},"actor":"{actor}","cause":"#,
+            self.link.stream,
+            self.link.seq,
+            to_text(event.kind())?,
+            to_text(scope)?,
+        );
+        debug_assert!(written.is_ok(), "writing to a string cannot fail");
+        text.push_str(&to_text(cause)?);
+        let written = write!(
+            text,
+            r#","at":"{}","data":{},"ext":{},"prev":"{}"}}"#,
+            self.at,
+            self.data,
+            to_text(self.ext)?,
+            self.link.prev
+        );
+        debug_assert!(written.is_ok(), "writing to a string cannot fail");
+        Ok(text)
+    }
+}
+
+/// `data` of an event, in writing.
+struct Data<'a>(&'a Event);
+
+impl Serialize for Data<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize_data(serializer)
+    }
+}
+
+fn to_text<T: Serialize + ?Sized>(value: &T) -> Result<String, FrameError> {
+    serde_json::to_string(value).map_err(malformed)
+}
+
+fn malformed(error: serde_json::Error) -> FrameError {
+    FrameError::Malformed(error.to_string())
+}
+
+fn members(data: &str) -> Result<BTreeMap<String, Box<RawValue>>, FrameError> {
+    serde_json::from_str(data).map_err(malformed)
+}
+
+/// Moves large members out of `data`: every one over [`MAX_INLINE`], then the largest ones while
+/// the rest is still too large for a frame. `definition` moves whatever its size, so that runs
+/// share it.
+fn move_out(
+    data: &str,
+    definition_too: bool,
+) -> Result<(String, Vec<External>, Vec<Blob>), FrameError> {
+    let mut members = members(data)?;
+    let mut ext = Vec::new();
+    let mut blobs = Vec::new();
+    // What the body holds beside `data` stays far below this.
+    let room = MAX_BODY - 8 * 1024;
+    loop {
+        let total: usize = members
+            .iter()
+            .map(|(name, raw)| name.len() + raw.get().len() + 4)
+            .sum();
+        let next = members
+            .iter()
+            .filter(|(name, raw)| {
+                let named = definition_too && name.as_str() == "definition" && raw.get() != "null";
+                named || raw.get().len() > MAX_INLINE || (total > room && raw.get().len() > 256)
+            })
+            .max_by_key(|(_, raw)| raw.get().len())
+            .map(|(name, _)| name.clone());
+        let Some(name) = next else { break };
+        let null = RawValue::NULL.to_owned();
+        let Some(raw) = members.insert(name.clone(), null) else {
+            break;
+        };
+        let hash = Hash::of(raw.get().as_bytes());
+        ext.push(External {
+            bytes: raw.get().len() as u64,
+            hash,
+            path: format!("/{}", name.replace('~', "~0").replace('/', "~1")),
+        });
+        blobs.push(Blob {
+            hash,
+            text: Json::from(raw),
+        });
+    }
+    ext.sort_by(|left: &External, right| left.path.cmp(&right.path));
+    Ok((to_text(&members)?, ext, blobs))
+}
+
+/// One typed pass over the body: `type` stands before `data`, so `data` is read as what it is.
+fn parse_body(body: &str) -> Result<Frame, FrameError> {
+    let mut reader = serde_json::Deserializer::from_str(body);
+    let frame = serde::Deserializer::deserialize_map(&mut reader, BodyVisitor);
+    let frame = frame.and_then(|frame| reader.end().map(|()| frame));
+    match frame {
+        Ok(frame) => Ok(frame),
+        Err(error) => Err(unknown_version(body).unwrap_or_else(|| malformed(error))),
+    }
+}
+
+fn unknown_version(body: &str) -> Option<FrameError> {
+    #[derive(Deserialize)]
+    struct Versioned {
+        v: u64,
+    }
+    let Versioned { v } = serde_json::from_str(body).ok()?;
+    (v != u64::from(VERSION)).then_some(FrameError::Version(v))
+}
+
+struct BodyVisitor;
+
+/// Reads the next member, which must have this name.
+fn member<'de, A: MapAccess<'de>, T: Deserialize<'de>>(
+    map: &mut A,
+    name: &'static str,
+) -> Result<T, A::Error> {
+    expect_key(map, name)?;
+    map.next_value()
+}
+
+fn expect_key<'de, A: MapAccess<'de>>(map: &mut A, name: &'static str) -> Result<(), A::Error> {
+    match map.next_key::<&str>()? {
+        Some(key) if key == name => Ok(()),
+        Some(_) | None => Err(A::Error::custom(format_args!("{name} is not in its place"))),
+    }
+}
+
+impl<'de> Visitor<'de> for BodyVisitor {
+    type Value = Frame;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a frame")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Frame, A::Error> {
+        let version: u8 = member(&mut map, "v")?;
+        if version != VERSION {
+            return Err(A::Error::custom("an unknown version"));
+        }
+        let stream = member(&mut map, "stream")?;
+        let seq = member(&mut map, "seq")?;
+        let kind: std::borrow::Cow<'de, str> = member(&mut map, "type")?;
+        let scope = member(&mut map, "scope")?;
+        let actor = member(&mut map, "actor")?;
+        let cause = member(&mut map, "cause")?;
+        let at = member(&mut map, "at")?;
+        expect_key(&mut map, "data")?;
+        let event = map.next_value_seed(DataOf(&kind))?;
+        let ext = member(&mut map, "ext")?;
+        let prev = member(&mut map, "prev")?;
+        if map.next_key::<&str>()?.is_some() {
+            return Err(A::Error::custom("a member after prev"));
+        }
+        Ok(Frame {
+            stream,
+            seq,
+            scope,
+            actor,
+            cause,
+            at,
+            event,
+            ext,
+            prev,
+            hash: Hash::ZERO,
+        })
+    }
+}
+
+/// Reads `data` of a known type.
+struct DataOf<'a>(&'a str);
+
+impl<'de> DeserializeSeed<'de> for DataOf<'_> {
+    type Value = Event;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, reader: D) -> Result<Event, D::Error> {
+        Event::deserialize_data(self.0, reader)
+    }
+}
