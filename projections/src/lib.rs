@@ -1,1 +1,15 @@
 //! What it means: pure folds over the frames of a ledger.
+//!
+//! No IO, no clock, no randomness: the same frames give the same answer anywhere, for ever.
+//! [`run::RunState`] is what the engine decides from; [`envelope`], [`usage`], [`index`] and
+//! [`lineage`] are what people and programs ask for.
+
+pub mod envelope;
+pub mod index;
+pub mod lineage;
+pub mod run;
+pub mod usage;
+
+pub use envelope::Envelope;
+pub use lineage::Lineage;
+pub use run::{Outline, RunState};

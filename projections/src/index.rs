@@ -1,0 +1,56 @@
+//! One row a run: what lists show and filters ask for. Rebuilt from frames at any time.
+
+use ktsu_ledger::{Json, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::run::RunState;
+
+/// A run in a list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunRow {
+    /// When it was accepted.
+    pub created_at: Timestamp,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Timestamp>,
+    /// The error code, if it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// What its idempotency key was used for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_digest: Option<String>,
+    /// `run_…`.
+    pub run_id: String,
+    /// See [`crate::run::RunStatus`].
+    pub status: String,
+    /// The workflow's version.
+    pub version: String,
+    /// The workflow.
+    pub workflow: String,
+}
+
+impl RunRow {
+    /// The row of a run as it stands.
+    pub fn of(state: &RunState) -> Self {
+        let ended = state.status().is_terminal();
+        let plan = &state.outline().root().plan;
+        Self {
+            created_at: state.created().at,
+            ended_at: ended.then(|| state.at()),
+            error: state.failing().map(|failing| failing.code.clone()),
+            idempotency_digest: state.created().idempotency_digest.clone(),
+            run_id: state.stream().name().to_owned(),
+            status: state.status().as_str().to_owned(),
+            version: plan.version.clone(),
+            workflow: plan.name.clone(),
+        }
+    }
+
+    /// As a store keeps it.
+    pub fn to_json(&self) -> Json {
+        serde_json::to_value(self)
+            .ok()
+            .and_then(|value| Json::from_value(&value).ok())
+            .unwrap_or_default()
+    }
+}

@@ -1,0 +1,192 @@
+//! Which frame follows from which.
+
+use std::collections::BTreeSet;
+
+use ktsu_ledger::event::{RunEvent, SkipReason, StepEvent, StoreEvent, WebhookEvent};
+use ktsu_ledger::{Cause, Event, Frame, Timestamp};
+use serde::Serialize;
+
+/// The causal graph of one stream.
+#[derive(Debug, Clone, Default)]
+pub struct Lineage {
+    nodes: Vec<Node>,
+    effects: Vec<Vec<u64>>,
+}
+
+/// A frame in the graph.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Node {
+    /// Its number.
+    pub seq: u64,
+    /// Its type.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The inline child it belongs to.
+    pub scope: String,
+    /// The step it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
+    /// Who appended it.
+    pub actor: String,
+    /// When.
+    pub at: Timestamp,
+    /// The frames it follows from, in this stream.
+    pub cause: Vec<u64>,
+    /// The frames it follows from, in others.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub foreign: Vec<String>,
+    /// What a reader wants to know at a glance.
+    pub detail: String,
+}
+
+impl Lineage {
+    /// The graph of a whole stream.
+    pub fn of<'a>(frames: impl IntoIterator<Item = &'a Frame>) -> Self {
+        let mut lineage = Self::default();
+        for frame in frames {
+            lineage.apply(frame);
+        }
+        lineage
+    }
+
+    /// Takes a frame. Frames come in order from 0.
+    pub fn apply(&mut self, frame: &Frame) {
+        let mut cause = Vec::new();
+        let mut foreign = Vec::new();
+        for one in &frame.cause {
+            match one {
+                Cause::Here(seq) => cause.push(*seq),
+                Cause::There(..) => foreign.push(one.to_string()),
+            }
+        }
+        for seq in &cause {
+            if let Some(effects) = self.effects.get_mut(*seq as usize) {
+                effects.push(frame.seq);
+            }
+        }
+        let (step, detail) = describe(&frame.event);
+        self.nodes.push(Node {
+            seq: frame.seq,
+            kind: frame.event.kind().to_owned(),
+            scope: frame.scope.clone(),
+            step,
+            actor: frame.actor.to_string(),
+            at: frame.at,
+            cause,
+            foreign,
+            detail,
+        });
+        self.effects.push(Vec::new());
+    }
+
+    /// All frames, in order.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// One frame.
+    pub fn node(&self, seq: u64) -> Option<&Node> {
+        self.nodes.get(usize::try_from(seq).ok()?)
+    }
+
+    /// The frames that follow directly from a frame.
+    pub fn effects(&self, seq: u64) -> &[u64] {
+        usize::try_from(seq)
+            .ok()
+            .and_then(|at| self.effects.get(at))
+            .map_or(&[], Vec::as_slice)
+    }
+
+    /// A frame and everything it follows from, each once, latest first, down to the root.
+    pub fn ancestors(&self, seq: u64) -> Vec<u64> {
+        self.reach(seq, |seq| {
+            self.node(seq).map_or(&[], |node| node.cause.as_slice())
+        })
+        .into_iter()
+        .rev()
+        .collect()
+    }
+
+    /// A frame and everything that follows from it, each once, in order.
+    pub fn descendants(&self, seq: u64) -> Vec<u64> {
+        self.reach(seq, |seq| self.effects(seq))
+            .into_iter()
+            .collect()
+    }
+
+    fn reach<'a>(&'a self, from: u64, next: impl Fn(u64) -> &'a [u64]) -> BTreeSet<u64> {
+        let mut reached = BTreeSet::new();
+        let mut open = vec![from];
+        while let Some(seq) = open.pop() {
+            if self.node(seq).is_some() && reached.insert(seq) {
+                open.extend(next(seq));
+            }
+        }
+        reached
+    }
+}
+
+/// The step a frame is about, and its content in a few words.
+fn describe(event: &Event) -> (Option<String>, String) {
+    match event {
+        Event::Run(event) => (None, describe_run(event)),
+        Event::Step(event) => (Some(event.step().to_owned()), describe_step(event)),
+        Event::Webhook(event) => (Some(event.step().to_owned()), describe_webhook(event)),
+        Event::Store(StoreEvent::Opened(opened)) => (None, format!("epoch {}", opened.epoch)),
+        Event::Store(StoreEvent::Recovered(found)) => {
+            (None, format!("{} unfinished runs", found.unfinished))
+        }
+        Event::Foreign { .. } => (None, String::new()),
+    }
+}
+
+fn describe_run(event: &RunEvent) -> String {
+    match event {
+        RunEvent::Created(created) => format!(
+            "{} {} by {}",
+            created.workflow, created.version, created.principal.id
+        ),
+        RunEvent::Started(started) => started.plan.clone().unwrap_or_default(),
+        RunEvent::Continued(continued) => match continued.why {
+            ktsu_ledger::event::Why::Bound => "the turn before was full".to_owned(),
+            ktsu_ledger::event::Why::Restart => "after a restart".to_owned(),
+        },
+        RunEvent::Completed(_) => String::new(),
+        RunEvent::Failed(failed) => format!("{}: {}", failed.code, failed.message),
+        RunEvent::TimerFired(fired) => match fired.timer {
+            ktsu_ledger::event::TimerKind::Retry => "time to send again".to_owned(),
+            ktsu_ledger::event::TimerKind::RunTimeout => "the run's time is over".to_owned(),
+        },
+        RunEvent::ClockJumped(jump) => format!("the clock said {} after {}", jump.clock, jump.last),
+    }
+}
+
+fn describe_step(event: &StepEvent) -> String {
+    match event {
+        StepEvent::Started(started) if started.attempt > 1 => {
+            format!("attempt {}", started.attempt)
+        }
+        StepEvent::Started(_) | StepEvent::Completed(_) => String::new(),
+        StepEvent::OutputChecked(checked) if checked.valid => "valid".to_owned(),
+        StepEvent::OutputChecked(checked) => format!("{} violations", checked.errors.len()),
+        StepEvent::Failed(failed) => format!("{}: {}", failed.code, failed.message),
+        StepEvent::Skipped(skipped) => SkipReason::as_str(skipped.reason).to_owned(),
+    }
+}
+
+fn describe_webhook(event: &WebhookEvent) -> String {
+    match event {
+        WebhookEvent::Sent(sent) => {
+            format!("{} {} as {}", sent.method, sent.target, sent.delivery_id)
+        }
+        WebhookEvent::Delivered(answer) | WebhookEvent::Failed(answer) => {
+            let what = match (answer.status, &answer.code) {
+                (Some(status), _) => format!("status {status}"),
+                (None, Some(code)) => code.clone(),
+                (None, None) => "no answer".to_owned(),
+            };
+            format!("{what} after {} ms", answer.duration_ms)
+        }
+        WebhookEvent::Dead(dead) => format!("given up after {} sendings", dead.sendings),
+    }
+}

@@ -1,0 +1,371 @@
+//! Taking a frame into the state, and keeping the set of things to decide.
+
+use ktsu_ledger::event::plan::{RetryOn, WebhookPlan, Webhooks, Work};
+use ktsu_ledger::event::{
+    Reference, RunCompleted, RunEvent, RunFailed, RunStarted, StepEvent, TimerKind, WebhookAnswer,
+    WebhookEvent,
+};
+use ktsu_ledger::{Event, Frame, Json};
+
+use super::transition::{Refusal, Target};
+use super::{Ended, Failing, Held, Phase, RunState, RunStatus, Scope, Step, StepStatus, Todo};
+
+impl RunState {
+    /// Takes a frame, after judging it.
+    ///
+    /// # Errors
+    /// [`Refusal`]; the state is then unchanged.
+    pub fn apply(&mut self, frame: &Frame) -> Result<(), Refusal> {
+        let target = self.judge(frame)?;
+        match (&frame.event, target) {
+            (Event::Run(event), Target::Scope(scope)) => self.apply_run(frame, scope, event),
+            (Event::Run(RunEvent::Started(started)), Target::Opens { scope, step }) => {
+                self.open_child(frame, scope, step, started);
+            }
+            (Event::Run(_), Target::Step { scope, step }) => self.retry_now(frame, scope, step),
+            (Event::Step(event), Target::Step { scope, step }) => {
+                self.apply_step(frame, scope, step, event);
+            }
+            (Event::Webhook(event), Target::Step { scope, step }) => {
+                self.apply_webhook(frame, scope, step, event);
+            }
+            _ => {}
+        }
+        self.next_seq = frame.seq + 1;
+        self.head = frame.hash;
+        self.at = frame.at;
+        Ok(())
+    }
+
+    fn apply_run(&mut self, frame: &Frame, scope: u32, event: &RunEvent) {
+        match event {
+            RunEvent::Started(_) => {
+                self.todo.remove(&Todo::Start);
+                self.begin_scope(frame, scope);
+            }
+            RunEvent::Completed(completed) => self.complete_scope(frame, scope, completed),
+            RunEvent::Failed(failed) => self.fail_scope(frame, scope, failed),
+            RunEvent::TimerFired(fired) if fired.timer == TimerKind::RunTimeout => {
+                self.fail(Failing {
+                    seq: frame.seq,
+                    scope,
+                    step: None,
+                    code: "run_timeout".to_owned(),
+                    message: "the run took longer than its model_policy.timeout_s".to_owned(),
+                });
+            }
+            RunEvent::Created(_)
+            | RunEvent::Continued(_)
+            | RunEvent::TimerFired(_)
+            | RunEvent::ClockJumped(_) => {}
+        }
+    }
+
+    fn begin_scope(&mut self, frame: &Frame, at: u32) {
+        let Some(scope) = self.scopes.get_mut(at as usize) else {
+            return;
+        };
+        scope.status = RunStatus::Running;
+        scope.started = Some(frame.seq);
+        if scope.steps.is_empty() {
+            self.todo.insert(Todo::End { scope: at });
+        }
+        let ready: Vec<Todo> = (0u32..)
+            .zip(&scope.steps)
+            .filter(|(_, step)| step.waiting_on == 0)
+            .map(|(step, _)| to_do(scope, at, step))
+            .collect();
+        self.todo.extend(ready);
+    }
+
+    fn open_child(&mut self, frame: &Frame, scope: u32, step: u32, started: &RunStarted) {
+        let shape = started
+            .plan
+            .as_deref()
+            .and_then(|key| self.outline.workflow(key))
+            .cloned();
+        let child = u32::try_from(self.scopes.len()).unwrap_or(u32::MAX);
+        let (Some(shape), Some(holder)) = (shape, self.step_mut(scope, step)) else {
+            return;
+        };
+        holder.phase = Phase::Child { scope: child };
+        self.todo.remove(&Todo::Step { scope, step });
+        let webhooks = started.webhooks == Some(Webhooks::Execute);
+        let opened = Scope::pending(frame.scope.clone(), Some((scope, step)), shape, webhooks);
+        self.scopes.push(opened);
+        self.begin_scope(frame, child);
+    }
+
+    fn complete_scope(&mut self, frame: &Frame, at: u32, completed: &RunCompleted) {
+        let output = self.held(
+            frame,
+            completed.output.as_ref(),
+            completed.output_from.as_ref(),
+        );
+        self.end_scope(frame, at, RunStatus::Complete, output);
+        if let Some((scope, step)) = self.scope(at).and_then(|scope| scope.parent) {
+            self.todo.insert(Todo::Step { scope, step });
+        }
+    }
+
+    fn fail_scope(&mut self, frame: &Frame, at: u32, failed: &RunFailed) {
+        self.end_scope(frame, at, RunStatus::Failed, None);
+        if self.failing.is_none() {
+            self.fail(Failing {
+                seq: frame.seq,
+                scope: at,
+                step: None,
+                code: failed.code.clone(),
+                message: failed.message.clone(),
+            });
+        }
+    }
+
+    fn end_scope(&mut self, frame: &Frame, at: u32, status: RunStatus, output: Option<Held>) {
+        self.todo.remove(&Todo::End { scope: at });
+        if let Some(scope) = self.scopes.get_mut(at as usize) {
+            scope.status = status;
+            scope.ended = Some(Ended {
+                seq: frame.seq,
+                output,
+            });
+        }
+    }
+
+    fn apply_step(&mut self, frame: &Frame, scope: u32, at: u32, event: &StepEvent) {
+        match event {
+            StepEvent::Started(started) => {
+                let is_child = matches!(self.work(scope, at), Some(Work::Workflow(_)));
+                let Some(step) = self.step_mut(scope, at) else {
+                    return;
+                };
+                step.status = StepStatus::Running;
+                step.phase = Phase::Begun;
+                step.attempt = started.attempt;
+                step.started = Some(frame.seq);
+                if is_child {
+                    step.input.clone_from(&started.input);
+                }
+            }
+            StepEvent::OutputChecked(checked) => {
+                if let Some(step) = self.step_mut(scope, at) {
+                    step.phase = Phase::Checked {
+                        valid: checked.valid,
+                    };
+                }
+            }
+            StepEvent::Completed(done) => {
+                let held = self.held(frame, done.output.as_ref(), done.output_from.as_ref());
+                if let Some(step) = self.step_mut(scope, at) {
+                    step.output = held;
+                }
+                self.produced.insert(frame.seq, (scope, at));
+                self.settle(frame, scope, at, StepStatus::Complete);
+            }
+            StepEvent::Failed(failed) => {
+                self.settle(frame, scope, at, StepStatus::Failed);
+                if self.failing.is_none() {
+                    self.fail(Failing {
+                        seq: frame.seq,
+                        scope,
+                        step: Some(at),
+                        code: failed.code.clone(),
+                        message: failed.message.clone(),
+                    });
+                }
+            }
+            StepEvent::Skipped(skipped) => {
+                if let Some(step) = self.step_mut(scope, at) {
+                    step.skipped = Some(skipped.reason);
+                }
+                self.settle(frame, scope, at, StepStatus::Skipped);
+            }
+        }
+    }
+
+    fn apply_webhook(&mut self, frame: &Frame, scope: u32, at: u32, event: &WebhookEvent) {
+        let phase = match event {
+            WebhookEvent::Sent(sent) => {
+                self.todo.remove(&Todo::Effect { scope, step: at });
+                Phase::Sent {
+                    sending: sent.sending,
+                    seq: frame.seq,
+                }
+            }
+            WebhookEvent::Delivered(answer) => {
+                self.todo.insert(Todo::Step { scope, step: at });
+                Phase::Delivered {
+                    seq: frame.seq,
+                    status: answer.status.unwrap_or_default(),
+                }
+            }
+            WebhookEvent::Failed(answer) => self.undelivered(frame, scope, at, answer),
+            WebhookEvent::Dead(_) => {
+                let step = self.step_mut(scope, at).map(|step| step.phase.clone());
+                match step {
+                    Some(Phase::Undelivered {
+                        seq,
+                        code,
+                        status,
+                        sending,
+                        ..
+                    }) => Phase::Undelivered {
+                        seq,
+                        code,
+                        status,
+                        sending,
+                        dead: true,
+                    },
+                    other => other.unwrap_or(Phase::Begun),
+                }
+            }
+        };
+        if let Some(step) = self.step_mut(scope, at) {
+            step.phase = phase;
+        }
+    }
+
+    /// A sending failed: wait for the next one, if the file declares one for such a failure.
+    fn undelivered(&mut self, frame: &Frame, scope: u32, at: u32, answer: &WebhookAnswer) -> Phase {
+        let wait = match self.work(scope, at) {
+            Some(Work::Webhook(plan)) => backoff_ms(plan, answer),
+            Some(Work::Agent(_) | Work::Transform(_) | Work::Workflow(_)) | None => None,
+        };
+        if let Some(wait) = wait {
+            let until = frame.at.plus_millis(wait);
+            self.backoffs.insert((until, scope, at));
+            return Phase::Backoff {
+                seq: frame.seq,
+                until,
+                sending: answer.sending,
+            };
+        }
+        self.todo.insert(Todo::Step { scope, step: at });
+        Phase::Undelivered {
+            seq: frame.seq,
+            code: answer.code.clone().unwrap_or_default(),
+            status: answer.status,
+            sending: answer.sending,
+            dead: false,
+        }
+    }
+
+    fn retry_now(&mut self, frame: &Frame, scope: u32, at: u32) {
+        let Some(step) = self.step_mut(scope, at) else {
+            return;
+        };
+        if let Phase::Backoff { until, sending, .. } = step.phase {
+            step.phase = Phase::Again {
+                seq: frame.seq,
+                sending: sending + 1,
+            };
+            self.backoffs.remove(&(until, scope, at));
+            self.todo.insert(Todo::Effect { scope, step: at });
+        }
+    }
+
+    /// A step has ended: who waited for it may now be ready.
+    fn settle(&mut self, frame: &Frame, at: u32, step: u32, status: StepStatus) {
+        self.todo.remove(&Todo::Step { scope: at, step });
+        self.todo.remove(&Todo::Effect { scope: at, step });
+        let Some(scope) = self.scopes.get_mut(at as usize) else {
+            return;
+        };
+        scope.unsettled = scope.unsettled.saturating_sub(1);
+        if let Some(settled) = scope.steps.get_mut(step as usize) {
+            if let Phase::Backoff { until, .. } = settled.phase {
+                self.backoffs.remove(&(until, at, step));
+            }
+            settled.status = status;
+            settled.ended = Some(frame.seq);
+            settled.phase = Phase::Begun;
+        }
+        let shape = scope.shape.clone();
+        for dependant in shape.dependants(step) {
+            if let Some(waiting) = scope.steps.get_mut(*dependant as usize) {
+                waiting.waiting_on = waiting.waiting_on.saturating_sub(1);
+                if waiting.waiting_on == 0 && waiting.status == StepStatus::Pending {
+                    self.todo.insert(to_do(scope, at, *dependant));
+                }
+            }
+        }
+        if scope.unsettled == 0 {
+            self.todo.insert(Todo::End { scope: at });
+        }
+    }
+
+    fn fail(&mut self, failing: Failing) {
+        self.failing = Some(failing);
+        self.backoffs.clear();
+    }
+
+    /// The value of an output and where it stands, whether it is in this frame or an earlier one.
+    fn held(&self, frame: &Frame, output: Option<&Json>, from: Option<&Reference>) -> Option<Held> {
+        if let Some(json) = output {
+            return Some(Held {
+                json: json.clone(),
+                place: Reference {
+                    frame: frame.seq,
+                    path: "/output".to_owned(),
+                },
+            });
+        }
+        let place = from?;
+        Some(Held {
+            json: self.shared(place)?,
+            place: place.clone(),
+        })
+    }
+
+    /// The value at a place, shared where it is a whole output.
+    fn shared(&self, place: &Reference) -> Option<Json> {
+        if place.path == "/output" {
+            if let Some((scope, step)) = self.produced.get(&place.frame) {
+                let step = self.scope(*scope)?.steps.get(*step as usize)?;
+                return step.output.as_ref().map(|held| held.json.clone());
+            }
+            let mut ends = self
+                .scopes
+                .iter()
+                .rev()
+                .filter_map(|scope| scope.ended.as_ref());
+            let end = ends.find(|end| end.seq == place.frame)?;
+            return end.output.as_ref().map(|held| held.json.clone());
+        }
+        Json::from_value(&self.value_at(place)?).ok()
+    }
+
+    fn step_mut(&mut self, scope: u32, step: u32) -> Option<&mut Step> {
+        self.scopes
+            .get_mut(scope as usize)?
+            .steps
+            .get_mut(step as usize)
+    }
+
+    fn work(&self, scope: u32, step: u32) -> Option<&Work> {
+        Some(&self.scope(scope)?.shape.step(step)?.work)
+    }
+}
+
+/// How a step enters the set of things to decide.
+fn to_do(scope: &Scope, at: u32, step: u32) -> Todo {
+    match scope.shape.step(step).map(|step| &step.work) {
+        Some(Work::Webhook(_) | Work::Agent(_)) => Todo::Effect { scope: at, step },
+        Some(Work::Transform(_) | Work::Workflow(_)) | None => Todo::Step { scope: at, step },
+    }
+}
+
+/// How long to wait before the next sending, if there is to be one (decision S5).
+fn backoff_ms(plan: &WebhookPlan, answer: &WebhookAnswer) -> Option<u64> {
+    let retry = plan.retry.as_ref()?;
+    let kind = match (answer.code.as_deref(), answer.status) {
+        (Some("webhook_timeout"), _) => RetryOn::Timeout,
+        (Some("webhook_unreachable"), _) => RetryOn::Unreachable,
+        (_, Some(429)) => RetryOn::RateLimited,
+        (_, Some(500..=599)) => RetryOn::ServerError,
+        _ => return None,
+    };
+    let again = retry.on.contains(&kind) && answer.sending < retry.attempts;
+    let doublings = answer.sending.saturating_sub(1).min(20);
+    again.then(|| retry.backoff_ms.saturating_mul(1 << doublings))
+}

@@ -1,0 +1,415 @@
+//! The state of a run: what the engine decides from.
+//!
+//! ```text
+//! RunState::begin(run.created) ──apply(frame)*──▶ state ──▶ todo(): what is not yet decided
+//! ```
+//!
+//! [`RunState::check`] judges a new frame in constant time, [`RunState::apply`] takes it; both go
+//! through the same tables (`transition`), so what is refused live is refused on replay. The set of
+//! things to decide is kept as frames arrive: asking for it costs what it returns.
+
+mod apply;
+mod outline;
+mod scope;
+mod transition;
+
+pub use outline::{BadPlan, Outline, Shape};
+pub use scope::{Effective, Ended, Held, Phase, Scope, Step, StepStatus};
+pub use transition::Refusal;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ktsu_ledger::event::{EnvValue, Given, Limits, Principal, Reference, RunEvent};
+use ktsu_ledger::frame::Link;
+use ktsu_ledger::{Event, Frame, Hash, Json, StreamId, Timestamp};
+use serde_json::Value;
+
+/// Where a run stands (decision E1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RunStatus {
+    /// Accepted, not begun.
+    Pending,
+    /// Under way.
+    Running,
+    /// Ended well.
+    Complete,
+    /// Ended badly.
+    Failed,
+}
+
+impl RunStatus {
+    /// As it is shown.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Running => "running",
+            Self::Complete => "complete",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// Whether nothing can change any more.
+    pub fn is_terminal(self) -> bool {
+        matches!(self, Self::Complete | Self::Failed)
+    }
+}
+
+/// What is to be decided next, in the order it is to be decided: effects before pure steps, each
+/// in file order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Todo {
+    /// Start the run.
+    Start,
+    /// An effect is to be announced.
+    Effect {
+        /// Position in [`RunState::scopes`].
+        scope: u32,
+        /// Position in the scope's steps.
+        step: u32,
+    },
+    /// Anything else about a step.
+    Step {
+        /// Position in [`RunState::scopes`].
+        scope: u32,
+        /// Position in the scope's steps.
+        step: u32,
+    },
+    /// Every step of a scope is settled.
+    End {
+        /// Position in [`RunState::scopes`].
+        scope: u32,
+    },
+}
+
+/// Why the run is failing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failing {
+    /// The frame that failed it.
+    pub seq: u64,
+    /// The scope it happened in.
+    pub scope: u32,
+    /// The step, if it was one.
+    pub step: Option<u32>,
+    /// The error code.
+    pub code: String,
+    /// For people.
+    pub message: String,
+}
+
+/// What `run.created` said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Created {
+    /// When.
+    pub at: Timestamp,
+    /// Validated params.
+    pub params: Json,
+    /// Environment values.
+    pub env: BTreeMap<String, EnvValue>,
+    /// Bounds of a turn.
+    pub limits: Limits,
+    /// Version of the decision rules.
+    pub rules: u32,
+    /// Who asked.
+    pub principal: Principal,
+    /// Digest of the definition.
+    pub digest: String,
+    /// The client's idempotency key.
+    pub idempotency_key: Option<String>,
+    /// What the key was used for.
+    pub idempotency_digest: Option<String>,
+}
+
+/// See the module documentation.
+#[derive(Debug, Clone)]
+pub struct RunState {
+    stream: StreamId,
+    outline: Arc<Outline>,
+    created: Created,
+    next_seq: u64,
+    head: Hash,
+    at: Timestamp,
+    scopes: Vec<Scope>,
+    todo: BTreeSet<Todo>,
+    failing: Option<Failing>,
+    /// Which step's output a frame holds.
+    produced: BTreeMap<u64, (u32, u32)>,
+    /// Steps waiting to be sent again, by when.
+    backoffs: BTreeSet<(Timestamp, u32, u32)>,
+}
+
+impl RunState {
+    /// The state after `run.created`.
+    ///
+    /// # Errors
+    /// [`Refusal`] if the frame is not the first frame of a run.
+    pub fn begin(frame: &Frame, outline: Arc<Outline>) -> Result<Self, Refusal> {
+        let Event::Run(RunEvent::Created(created)) = &frame.event else {
+            return Err(Refusal::NotARun);
+        };
+        if frame.seq != 0 || !frame.scope.is_empty() || frame.prev != Hash::ZERO {
+            return Err(Refusal::NotARun);
+        }
+        let shape = outline.root().clone();
+        Ok(Self {
+            stream: frame.stream.clone(),
+            created: Created {
+                at: frame.at,
+                params: created.params.clone(),
+                env: created.env.clone(),
+                limits: created.limits,
+                rules: created.rules,
+                principal: created.principal.clone(),
+                digest: created.digest.clone(),
+                idempotency_key: created.idempotency_key.clone(),
+                idempotency_digest: created.idempotency_digest.clone(),
+            },
+            next_seq: 1,
+            head: frame.hash,
+            at: frame.at,
+            scopes: vec![Scope::pending(String::new(), None, shape, true)],
+            todo: BTreeSet::from([Todo::Start]),
+            failing: None,
+            produced: BTreeMap::new(),
+            backoffs: BTreeSet::new(),
+            outline,
+        })
+    }
+
+    /// Folds a whole recorded run.
+    ///
+    /// # Errors
+    /// [`FoldError`] names the first frame that does not follow from those before it.
+    pub fn fold<'a>(frames: impl IntoIterator<Item = &'a Frame>) -> Result<Self, FoldError> {
+        let mut frames = frames.into_iter();
+        let first = frames.next().ok_or(FoldError::Empty)?;
+        let outline = match &first.event {
+            Event::Run(RunEvent::Created(created)) => Outline::of_run(created)?,
+            Event::Run(_)
+            | Event::Step(_)
+            | Event::Webhook(_)
+            | Event::Store(_)
+            | Event::Foreign { .. } => return Err(FoldError::Refused(0, Refusal::NotARun)),
+        };
+        let mut state = Self::begin(first, outline)
+            .map_err(|refusal| FoldError::Refused(first.seq, refusal))?;
+        for frame in frames {
+            state
+                .apply(frame)
+                .map_err(|refusal| FoldError::Refused(frame.seq, refusal))?;
+        }
+        Ok(state)
+    }
+
+    /// The stream.
+    pub fn stream(&self) -> &StreamId {
+        &self.stream
+    }
+
+    /// The definition's shape.
+    pub fn outline(&self) -> &Arc<Outline> {
+        &self.outline
+    }
+
+    /// What `run.created` said.
+    pub fn created(&self) -> &Created {
+        &self.created
+    }
+
+    /// Where the run stands.
+    pub fn status(&self) -> RunStatus {
+        self.scopes
+            .first()
+            .map_or(RunStatus::Pending, |scope| scope.status)
+    }
+
+    /// The place of the next frame.
+    pub fn link(&self) -> Link {
+        Link {
+            stream: self.stream.clone(),
+            seq: self.next_seq,
+            prev: self.head,
+        }
+    }
+
+    /// The number of the next frame.
+    pub fn next_seq(&self) -> u64 {
+        self.next_seq
+    }
+
+    /// The moment of the last frame; no later frame may be before it.
+    pub fn at(&self) -> Timestamp {
+        self.at
+    }
+
+    /// The run itself and every inline child that began, in the order they began.
+    pub fn scopes(&self) -> &[Scope] {
+        &self.scopes
+    }
+
+    /// One of them.
+    pub fn scope(&self, scope: u32) -> Option<&Scope> {
+        self.scopes.get(scope as usize)
+    }
+
+    /// The position of a scope by its path.
+    pub fn scope_at(&self, path: &str) -> Option<u32> {
+        // The newest first: frames mostly concern what began last, and children are few.
+        let position = self.scopes.iter().rposition(|scope| scope.path == path)?;
+        u32::try_from(position).ok()
+    }
+
+    /// The first thing to decide, if there is any.
+    pub fn todo(&self) -> Option<Todo> {
+        self.todo.first().copied()
+    }
+
+    /// Why the run is failing, if it is.
+    pub fn failing(&self) -> Option<&Failing> {
+        self.failing.as_ref()
+    }
+
+    /// The value of a step as later steps see it: the only way to it.
+    pub fn effective(&self, scope: u32, step: u32) -> Effective<'_> {
+        let found = self
+            .scope(scope)
+            .and_then(|scope| scope.steps.get(step as usize));
+        found.map_or(Effective::Absent, Step::effective)
+    }
+
+    /// When the run times out, if it may.
+    pub fn deadline(&self) -> Option<Timestamp> {
+        let timeout = self.outline.root().plan.policy.timeout_ms?;
+        (!self.status().is_terminal()).then(|| self.created.at.plus_millis(timeout))
+    }
+
+    /// The next declared retry: when, and of which step.
+    pub fn next_retry(&self) -> Option<(Timestamp, u32, u32)> {
+        self.backoffs.first().copied()
+    }
+
+    /// Webhooks that were announced and not answered: what is to be sent again after a restart.
+    pub fn unanswered(&self) -> Vec<(u32, u32)> {
+        let mut found = Vec::new();
+        for (scope, state) in (0u32..).zip(&self.scopes) {
+            for (at, step) in (0u32..).zip(&state.steps) {
+                if matches!(step.phase, Phase::Sent { .. }) && step.status == StepStatus::Running {
+                    found.push((scope, at));
+                }
+            }
+        }
+        found
+    }
+
+    /// The params of a scope, as a tree.
+    pub fn params(&self, scope: u32) -> Value {
+        let Some((parent, step)) = self.scope(scope).and_then(|scope| scope.parent) else {
+            return self.created.params.to_value();
+        };
+        let mut params = serde_json::Map::new();
+        let step = self
+            .scope(parent)
+            .and_then(|scope| scope.steps.get(step as usize));
+        for (path, given) in step.into_iter().flat_map(|step| step.input.iter()) {
+            let Some(name) = path.strip_prefix("/params/") else {
+                continue;
+            };
+            let value = match given {
+                Given::Ref(reference) => self.value_at(reference),
+                Given::Value { value, .. } => Some(value.to_value()),
+                Given::Template(template) => Some(Value::from(template.as_str())),
+            };
+            let name = name.replace("~1", "/").replace("~0", "~");
+            params.insert(name, value.unwrap_or(Value::Null));
+        }
+        Value::Object(params)
+    }
+
+    /// Where a param of a scope stands in the stream: through as many children as it was handed
+    /// down, to the frame that first held it.
+    pub fn param_place(&self, scope: u32, pointer: &str) -> Option<Reference> {
+        let Some((parent, step)) = self.scope(scope)?.parent else {
+            return Some(Reference {
+                frame: 0,
+                path: format!("/params{pointer}"),
+            });
+        };
+        let held = self.scope(parent)?.steps.get(step as usize)?;
+        let name_end = pointer
+            .get(1..)?
+            .find('/')
+            .map_or(pointer.len(), |at| at + 1);
+        let (name, rest) = pointer.split_at_checked(name_end)?;
+        let key = format!("/params{name}");
+        match held.input.get(&key)? {
+            Given::Ref(reference) => Some(Reference {
+                frame: reference.frame,
+                path: format!("{}{rest}", reference.path),
+            }),
+            Given::Value { .. } => Some(Reference {
+                frame: held.started?,
+                path: format!("/input/{}/value/value{rest}", escape(&key)),
+            }),
+            Given::Template(_) => None,
+        }
+    }
+
+    /// The value a reference points to, for the places this state keeps: params, values of the
+    /// environment, outputs, inputs of children.
+    pub fn value_at(&self, reference: &Reference) -> Option<Value> {
+        if reference.frame == 0 {
+            if let Some(path) = reference.path.strip_prefix("/params") {
+                return self.created.params.pointer(path);
+            }
+            let name = reference
+                .path
+                .strip_prefix("/env/")?
+                .strip_suffix("/value")?;
+            return match self.created.env.get(name)? {
+                EnvValue::Value(value) => Some(Value::from(value.as_str())),
+                EnvValue::Secret => None,
+            };
+        }
+        if let Some((scope, step)) = self.produced.get(&reference.frame) {
+            let held = self
+                .scope(*scope)?
+                .steps
+                .get(*step as usize)?
+                .output
+                .as_ref()?;
+            return held.json.pointer(reference.path.strip_prefix("/output")?);
+        }
+        let (key, rest) = reference
+            .path
+            .strip_prefix("/input/")?
+            .split_once("/value/value")?;
+        let key = key.replace("~1", "/").replace("~0", "~");
+        let steps = self.scopes.iter().flat_map(|scope| &scope.steps);
+        let held = steps
+            .into_iter()
+            .find(|step| step.started == Some(reference.frame))?;
+        match held.input.get(&key)? {
+            Given::Value { value, .. } => value.pointer(rest),
+            Given::Ref(_) | Given::Template(_) => None,
+        }
+    }
+}
+
+/// One JSON pointer segment.
+fn escape(segment: &str) -> String {
+    segment.replace('~', "~0").replace('/', "~1")
+}
+
+/// Why a recorded run cannot be folded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FoldError {
+    /// There are no frames.
+    #[error("the stream is empty")]
+    Empty,
+    /// The definition cannot be read.
+    #[error(transparent)]
+    Plan(#[from] BadPlan),
+    /// A frame does not follow from those before it.
+    #[error("frame {0}: {1}")]
+    Refused(u64, Refusal),
+}

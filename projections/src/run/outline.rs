@@ -1,0 +1,184 @@
+//! The shape of a definition: who waits for whom, in both directions.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use ktsu_ledger::event::RunCreated;
+use ktsu_ledger::event::plan::{Plan, StepPlan, Webhooks, Work, WorkflowPlan};
+
+/// A definition with its reverse edges, shared by every run of it.
+#[derive(Debug)]
+pub struct Outline {
+    root: Arc<Shape>,
+    workflows: BTreeMap<String, Arc<Shape>>,
+}
+
+/// One workflow of a definition.
+#[derive(Debug)]
+pub struct Shape {
+    /// Its key in the definition.
+    pub key: String,
+    /// As persisted.
+    pub plan: WorkflowPlan,
+    dependants: Vec<Vec<u32>>,
+    by_id: HashMap<String, u32>,
+}
+
+/// A definition that does not hang together. `validate` finds these with positions; here they are
+/// the last line of defence, for a definition read back from a ledger.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadPlan {
+    /// The text is not a plan.
+    #[error("the recorded definition cannot be read: {0}")]
+    Unreadable(String),
+    /// A format this version does not know.
+    #[error("the recorded definition has format {0}, which this version of ktsu does not know")]
+    Format(u32),
+    /// A workflow it names is not in it.
+    #[error("the definition has no workflow {0:?}")]
+    Missing(String),
+    /// Steps wait for each other, or for one that does not exist.
+    #[error("the steps of workflow {0:?} cannot be put in an order")]
+    Edges(String),
+}
+
+impl Outline {
+    /// Reads the definition a run carries.
+    ///
+    /// # Errors
+    /// [`BadPlan`].
+    pub fn of_run(created: &RunCreated) -> Result<Arc<Self>, BadPlan> {
+        let plan = serde_json::from_str(created.definition.as_str());
+        Self::of(plan.map_err(|error| BadPlan::Unreadable(error.to_string()))?)
+    }
+
+    /// Works out the reverse edges.
+    ///
+    /// # Errors
+    /// [`BadPlan`].
+    pub fn of(plan: Plan) -> Result<Arc<Self>, BadPlan> {
+        if plan.format != ktsu_ledger::event::plan::FORMAT {
+            return Err(BadPlan::Format(plan.format));
+        }
+        let known: Vec<String> = plan.workflows.keys().cloned().collect();
+        let mut workflows = BTreeMap::new();
+        for (key, workflow) in plan.workflows {
+            let children = workflow.steps.iter().filter_map(StepPlan::child);
+            if let Some(missing) = children
+                .clone()
+                .find(|child| !known.contains(&child.workflow))
+            {
+                return Err(BadPlan::Missing(missing.workflow.clone()));
+            }
+            workflows.insert(key.clone(), Arc::new(Shape::of(key, workflow)?));
+        }
+        let root = workflows.get(&plan.root).cloned();
+        let root = root.ok_or(BadPlan::Missing(plan.root))?;
+        Ok(Arc::new(Self { root, workflows }))
+    }
+
+    /// The workflow that was invoked.
+    pub fn root(&self) -> &Arc<Shape> {
+        &self.root
+    }
+
+    /// A workflow by its key.
+    pub fn workflow(&self, key: &str) -> Option<&Arc<Shape>> {
+        self.workflows.get(key)
+    }
+}
+
+impl Shape {
+    fn of(key: String, plan: WorkflowPlan) -> Result<Self, BadPlan> {
+        let count = plan.steps.len();
+        let mut dependants = vec![Vec::new(); count];
+        let mut by_id = HashMap::with_capacity(count);
+        for (at, step) in (0u32..).zip(&plan.steps) {
+            by_id.insert(step.id.clone(), at);
+            for need in &step.needs {
+                match dependants.get_mut(*need as usize) {
+                    Some(list) => list.push(at),
+                    None => return Err(BadPlan::Edges(plan.name)),
+                }
+            }
+        }
+        let shape = Self {
+            key,
+            plan,
+            dependants,
+            by_id,
+        };
+        if by_id_is_whole(&shape) && can_be_ordered(&shape) {
+            Ok(shape)
+        } else {
+            Err(BadPlan::Edges(shape.plan.name))
+        }
+    }
+
+    /// The steps that wait for a step.
+    pub fn dependants(&self, step: u32) -> &[u32] {
+        self.dependants
+            .get(step as usize)
+            .map_or(&[], Vec::as_slice)
+    }
+
+    /// A step by position.
+    pub fn step(&self, step: u32) -> Option<&StepPlan> {
+        self.plan.steps.get(step as usize)
+    }
+
+    /// The position of a step.
+    pub fn position(&self, id: &str) -> Option<u32> {
+        self.by_id.get(id).copied()
+    }
+
+    /// Whether this side agrees that webhooks are sent.
+    pub fn sends_webhooks(&self) -> bool {
+        self.plan.webhooks == Webhooks::Execute
+    }
+}
+
+/// What `StepPlan` says about children, in one place.
+trait Child {
+    fn child(&self) -> Option<&ktsu_ledger::event::plan::ChildPlan>;
+}
+
+impl Child for StepPlan {
+    fn child(&self) -> Option<&ktsu_ledger::event::plan::ChildPlan> {
+        match &self.work {
+            Work::Workflow(child) => Some(child),
+            Work::Agent(_) | Work::Transform(_) | Work::Webhook(_) => None,
+        }
+    }
+}
+
+fn by_id_is_whole(shape: &Shape) -> bool {
+    shape.by_id.len() == shape.plan.steps.len()
+}
+
+/// Whether taking away what waits for nothing, again and again, takes everything away.
+fn can_be_ordered(shape: &Shape) -> bool {
+    let mut waiting: Vec<usize> = shape
+        .plan
+        .steps
+        .iter()
+        .map(|step| step.needs.len())
+        .collect();
+    let mut free: Vec<u32> = (0u32..)
+        .zip(&waiting)
+        .filter_map(|(at, needs)| (*needs == 0).then_some(at))
+        .collect();
+    let mut taken = 0;
+    while let Some(step) = free.pop() {
+        taken += 1;
+        for dependant in shape.dependants(step) {
+            if let Some(left) = waiting.get_mut(*dependant as usize) {
+                *left -= 1;
+                if *left == 0 {
+                    free.push(*dependant);
+                }
+            }
+        }
+    }
+    taken == shape.plan.steps.len()
+}

@@ -1,0 +1,240 @@
+//! A run or an inline child, and its steps.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ktsu_ledger::event::{Given, Reference, SkipReason};
+use ktsu_ledger::{Json, Timestamp};
+
+use super::{RunStatus, Shape};
+
+/// A run or an inline child: pending → running → complete | failed.
+#[derive(Debug, Clone)]
+pub struct Scope {
+    /// Step ids from the run down, joined by `/`; empty for the run itself.
+    pub path: String,
+    /// The scope and step that hold it; none for the run itself.
+    pub parent: Option<(u32, u32)>,
+    /// What it runs.
+    pub shape: Arc<Shape>,
+    /// Where it stands.
+    pub status: RunStatus,
+    /// Whether its webhooks are sent (seed 000, invariant 31).
+    pub webhooks: bool,
+    /// In file order.
+    pub steps: Vec<Step>,
+    /// How many steps are neither complete, nor failed, nor skipped.
+    pub unsettled: usize,
+    /// The frame that started it.
+    pub started: Option<u64>,
+    /// How it ended.
+    pub ended: Option<Ended>,
+}
+
+/// The end of a scope.
+#[derive(Debug, Clone)]
+pub struct Ended {
+    /// The frame.
+    pub seq: u64,
+    /// Its output, if it completed and had one.
+    pub output: Option<Held>,
+}
+
+/// A value and where it stands.
+#[derive(Debug, Clone)]
+pub struct Held {
+    /// The value.
+    pub json: Json,
+    /// The frame and member that hold it.
+    pub place: Reference,
+}
+
+/// Where a step stands (decision E1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StepStatus {
+    /// Not begun.
+    Pending,
+    /// Under way.
+    Running,
+    /// Ended well.
+    Complete,
+    /// Ended badly.
+    Failed,
+    /// Will not run.
+    Skipped,
+}
+
+impl StepStatus {
+    /// As it is shown.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Running => "running",
+            Self::Complete => "complete",
+            Self::Failed => "failed",
+            Self::Skipped => "skipped",
+        }
+    }
+}
+
+/// How far a running step is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Phase {
+    /// Nothing beyond its start, or not even that.
+    Begun,
+    /// The air-lock judged its output.
+    Checked {
+        /// The verdict.
+        valid: bool,
+    },
+    /// A webhook is on its way.
+    Sent {
+        /// Which sending.
+        sending: u32,
+        /// The frame that announced it.
+        seq: u64,
+    },
+    /// A webhook was answered with 200 to 299.
+    Delivered {
+        /// The frame.
+        seq: u64,
+        /// The HTTP status.
+        status: u16,
+    },
+    /// A webhook failed and will not be sent again.
+    Undelivered {
+        /// The frame.
+        seq: u64,
+        /// What went wrong.
+        code: String,
+        /// The HTTP status, if there was an answer.
+        status: Option<u16>,
+        /// Which sending this was.
+        sending: u32,
+        /// Whether `webhook.dead` is recorded.
+        dead: bool,
+    },
+    /// A webhook failed and waits for its next sending.
+    Backoff {
+        /// The frame of the failure.
+        seq: u64,
+        /// Until when.
+        until: Timestamp,
+        /// The sending that failed.
+        sending: u32,
+    },
+    /// A webhook is to be sent again.
+    Again {
+        /// The frame of the timer.
+        seq: u64,
+        /// The sending that comes.
+        sending: u32,
+    },
+    /// An inline child runs.
+    Child {
+        /// Its position among the scopes.
+        scope: u32,
+    },
+}
+
+/// A step.
+#[derive(Debug, Clone)]
+pub struct Step {
+    /// Where it stands.
+    pub status: StepStatus,
+    /// How far it is, while running.
+    pub phase: Phase,
+    /// How many of the steps it needs are unsettled.
+    pub waiting_on: usize,
+    /// Counted from 1; 0 before the first.
+    pub attempt: u32,
+    /// What it was started with; kept for inline children, whose params these are.
+    pub input: BTreeMap<String, Given>,
+    /// The frame that started it.
+    pub started: Option<u64>,
+    /// The frame that ended it.
+    pub ended: Option<u64>,
+    /// What it gave.
+    pub output: Option<Held>,
+    /// Why it was skipped.
+    pub skipped: Option<SkipReason>,
+}
+
+/// A step's value as later steps see it.
+#[derive(Debug, Clone, Copy)]
+pub enum Effective<'a> {
+    /// Its output.
+    Output(&'a Held),
+    /// It was skipped: `{"skipped": true, "reason": …}`.
+    Skipped(SkipReason),
+    /// A webhook that was not sent: `{"suppressed": true, "reason": …}`.
+    Suppressed(SkipReason),
+    /// It has none yet, or never will.
+    Absent,
+}
+
+impl Scope {
+    /// A scope that has not begun.
+    pub(super) fn pending(
+        path: String,
+        parent: Option<(u32, u32)>,
+        shape: Arc<Shape>,
+        webhooks: bool,
+    ) -> Self {
+        let steps: Vec<Step> = shape
+            .plan
+            .steps
+            .iter()
+            .map(|step| Step::pending(step.needs.len()))
+            .collect();
+        Self {
+            path,
+            parent,
+            status: RunStatus::Pending,
+            webhooks,
+            unsettled: steps.len(),
+            steps,
+            started: None,
+            ended: None,
+            shape,
+        }
+    }
+
+    /// The path of a step below this scope, from the run down.
+    pub fn path_of(&self, step: u32) -> String {
+        let id = self.shape.step(step).map_or("", |step| step.id.as_str());
+        if self.path.is_empty() {
+            id.to_owned()
+        } else {
+            format!("{}/{id}", self.path)
+        }
+    }
+}
+
+impl Step {
+    fn pending(waiting_on: usize) -> Self {
+        Self {
+            status: StepStatus::Pending,
+            phase: Phase::Begun,
+            waiting_on,
+            attempt: 0,
+            input: BTreeMap::new(),
+            started: None,
+            ended: None,
+            output: None,
+            skipped: None,
+        }
+    }
+
+    /// See [`super::RunState::effective`].
+    pub(super) fn effective(&self) -> Effective<'_> {
+        match (self.status, &self.output, self.skipped) {
+            (StepStatus::Complete, Some(held), _) => Effective::Output(held),
+            (StepStatus::Skipped, _, Some(SkipReason::WebhooksSuppressed)) => {
+                Effective::Suppressed(SkipReason::WebhooksSuppressed)
+            }
+            (StepStatus::Skipped, _, Some(reason)) => Effective::Skipped(reason),
+            _ => Effective::Absent,
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! Which frame may follow: the transition tables of runs, steps and webhooks.
+//!
+//! `judge` reads and decides; it changes nothing and costs the same at frame ten and at frame ten
+//! thousand. What it hands back says where the frame applies, so that nothing is looked up twice.
+
+use ktsu_ledger::event::plan::Work;
+use ktsu_ledger::event::{RunEvent, StepEvent, TimerFired, TimerKind, WebhookEvent};
+use ktsu_ledger::{Cause, Event, Frame};
+
+use super::{Phase, RunState, RunStatus, Scope, Step, StepStatus};
+
+/// Why a frame does not follow from the state.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// A run begins with `run.created`, at number 0, in no scope.
+    #[error("a run begins with run.created at number 0")]
+    NotARun,
+    /// Another stream's frame.
+    #[error("the frame belongs to another stream")]
+    Stream,
+    /// A gap, or a number that was used.
+    #[error("expected number {expected}, got {got}")]
+    Sequence {
+        /// The number that comes next.
+        expected: u64,
+        /// The frame's.
+        got: u64,
+    },
+    /// `prev` is not the hash of the frame before.
+    #[error("prev does not name the frame before")]
+    Chain,
+    /// Time ran backwards.
+    #[error("earlier than the frame before")]
+    Time,
+    /// A cause that is not an earlier frame.
+    #[error("cause {0} is not an earlier frame")]
+    Cause(u64),
+    /// No such scope, or one that exists already.
+    #[error("no inline child runs at {0:?}")]
+    Scope(String),
+    /// No such step.
+    #[error("there is no step {0:?} here")]
+    Step(String),
+    /// The table has no such arm.
+    #[error("{event} cannot follow: {subject} is {status}")]
+    Status {
+        /// The type of the frame.
+        event: String,
+        /// What it is about.
+        subject: String,
+        /// Where that stands.
+        status: &'static str,
+    },
+    /// A type this version does not know; the stream is read-only here.
+    #[error("{0} is unknown to this version of ktsu, for which the stream is read-only")]
+    Unknown(String),
+}
+
+/// Where a frame applies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Target {
+    /// To a scope.
+    Scope(u32),
+    /// To a scope that begins with it, held by a step.
+    Opens { scope: u32, step: u32 },
+    /// To a step.
+    Step { scope: u32, step: u32 },
+    /// To nothing that is folded here.
+    Nothing,
+}
+
+impl RunState {
+    /// Judges a frame without taking it.
+    ///
+    /// # Errors
+    /// [`Refusal`] says why it does not follow.
+    pub fn check(&self, frame: &Frame) -> Result<(), Refusal> {
+        self.judge(frame).map(|_| ())
+    }
+
+    pub(super) fn judge(&self, frame: &Frame) -> Result<Target, Refusal> {
+        self.judge_place(frame)?;
+        match &frame.event {
+            Event::Run(event) => self.judge_run(frame, event),
+            Event::Step(event) => {
+                let (scope, step) = self.find(frame, event.step())?;
+                let (state, plan) = self.step_state(scope, step)?;
+                let open = scope_of(self, scope).is_some_and(is_open);
+                let failing = self.failing().is_some();
+                let allowed = open && step_may(state, plan, event, failing);
+                self.verdict(allowed, frame, event.step(), state.status.as_str())?;
+                Ok(Target::Step { scope, step })
+            }
+            Event::Webhook(event) => {
+                let (scope, step) = self.find(frame, event.step())?;
+                let (state, plan) = self.step_state(scope, step)?;
+                let allowed = state.status == StepStatus::Running
+                    && matches!(plan, Work::Webhook(_))
+                    && webhook_may(state, event);
+                self.verdict(allowed, frame, event.step(), state.status.as_str())?;
+                Ok(Target::Step { scope, step })
+            }
+            Event::Foreign { .. } if frame.event.is_known() => Ok(Target::Nothing),
+            Event::Store(_) | Event::Foreign { .. } => {
+                Err(Refusal::Unknown(frame.event.kind().to_owned()))
+            }
+        }
+    }
+
+    /// What holds for every frame: number, chain, time, causes.
+    fn judge_place(&self, frame: &Frame) -> Result<(), Refusal> {
+        if frame.stream != *self.stream() {
+            return Err(Refusal::Stream);
+        }
+        let (expected, got) = (self.next_seq, frame.seq);
+        if got != expected {
+            return Err(Refusal::Sequence { expected, got });
+        }
+        if frame.prev != self.head {
+            return Err(Refusal::Chain);
+        }
+        if frame.at < self.at {
+            return Err(Refusal::Time);
+        }
+        let late = frame.cause.iter().find_map(|cause| match cause {
+            Cause::Here(seq) if *seq >= got => Some(*seq),
+            Cause::Here(_) | Cause::There(..) => None,
+        });
+        late.map_or(Ok(()), |seq| Err(Refusal::Cause(seq)))
+    }
+
+    fn judge_run(&self, frame: &Frame, event: &RunEvent) -> Result<Target, Refusal> {
+        if let (RunEvent::Started(started), false) = (event, frame.scope.is_empty()) {
+            return self.judge_opening(frame, started.plan.as_deref());
+        }
+        let at = self.scope_at(&frame.scope);
+        let at = at.ok_or_else(|| Refusal::Scope(frame.scope.clone()))?;
+        let Some(scope) = scope_of(self, at) else {
+            return Err(Refusal::Scope(frame.scope.clone()));
+        };
+        let failing = self.failing().is_some();
+        let live = !self.status().is_terminal();
+        let allowed = match event {
+            RunEvent::Created(_) => false,
+            RunEvent::Started(_) => scope.status == RunStatus::Pending && scope.parent.is_none(),
+            RunEvent::Continued(_) | RunEvent::ClockJumped(_) => live && scope.parent.is_none(),
+            RunEvent::Completed(_) => is_open(scope) && scope.unsettled == 0 && !failing,
+            RunEvent::Failed(_) => !scope.status.is_terminal() && scope.unsettled == 0,
+            RunEvent::TimerFired(fired) => live && self.waits_for(at, scope, fired),
+        };
+        self.verdict(allowed, frame, "the run", scope.status.as_str())?;
+        if let RunEvent::TimerFired(TimerFired {
+            step: Some(step), ..
+        }) = event
+        {
+            let (scope, step) = self.find(frame, step)?;
+            return Ok(Target::Step { scope, step });
+        }
+        Ok(Target::Scope(at))
+    }
+
+    /// An inline child begins: its step has started, names that workflow, and holds no child yet.
+    fn judge_opening(&self, frame: &Frame, plan: Option<&str>) -> Result<Target, Refusal> {
+        let unknown = || Refusal::Scope(frame.scope.clone());
+        let (parent, id) = frame.scope.rsplit_once('/').unwrap_or(("", &frame.scope));
+        let scope = self.scope_at(parent).ok_or_else(unknown)?;
+        let holder = scope_of(self, scope).ok_or_else(unknown)?;
+        let step = holder.shape.position(id).ok_or_else(unknown)?;
+        let (state, work) = self.step_state(scope, step)?;
+        let names_it = matches!(work, Work::Workflow(child) if plan == Some(&child.workflow));
+        let allowed = is_open(holder)
+            && names_it
+            && state.status == StepStatus::Running
+            && state.phase == Phase::Begun;
+        self.verdict(allowed, frame, id, state.status.as_str())?;
+        Ok(Target::Opens { scope, step })
+    }
+
+    fn waits_for(&self, at: u32, scope: &Scope, fired: &TimerFired) -> bool {
+        match (fired.timer, &fired.step) {
+            (TimerKind::RunTimeout, None) => {
+                scope.parent.is_none() && self.failing().is_none() && self.deadline().is_some()
+            }
+            (TimerKind::Retry, Some(id)) => scope
+                .shape
+                .position(id)
+                .and_then(|step| scope_of(self, at)?.steps.get(step as usize))
+                .is_some_and(|step| matches!(step.phase, Phase::Backoff { .. })),
+            (TimerKind::RunTimeout, Some(_)) | (TimerKind::Retry, None) => false,
+        }
+    }
+
+    fn find(&self, frame: &Frame, id: &str) -> Result<(u32, u32), Refusal> {
+        let scope = self.scope_at(&frame.scope);
+        let scope = scope.ok_or_else(|| Refusal::Scope(frame.scope.clone()))?;
+        let step = scope_of(self, scope).and_then(|scope| scope.shape.position(id));
+        let step = step.ok_or_else(|| Refusal::Step(id.to_owned()))?;
+        Ok((scope, step))
+    }
+
+    fn step_state(&self, scope: u32, step: u32) -> Result<(&Step, &Work), Refusal> {
+        let found = scope_of(self, scope).and_then(|scope| {
+            let plan = scope.shape.step(step)?;
+            Some((scope.steps.get(step as usize)?, &plan.work))
+        });
+        found.ok_or_else(|| Refusal::Step(step.to_string()))
+    }
+
+    fn verdict(
+        &self,
+        allowed: bool,
+        frame: &Frame,
+        subject: &str,
+        status: &'static str,
+    ) -> Result<(), Refusal> {
+        if allowed {
+            return Ok(());
+        }
+        Err(Refusal::Status {
+            event: frame.event.kind().to_owned(),
+            subject: subject.to_owned(),
+            status,
+        })
+    }
+}
+
+fn scope_of(state: &RunState, scope: u32) -> Option<&Scope> {
+    state.scopes().get(scope as usize)
+}
+
+fn is_open(scope: &Scope) -> bool {
+    scope.status == RunStatus::Running
+}
+
+/// A step's table.
+fn step_may(step: &Step, work: &Work, event: &StepEvent, failing: bool) -> bool {
+    let running = step.status == StepStatus::Running;
+    let ready = step.status == StepStatus::Pending && step.waiting_on == 0;
+    match event {
+        StepEvent::Started(started) => ready && !failing && started.attempt == step.attempt + 1,
+        StepEvent::OutputChecked(checked) => {
+            running && checked.attempt == step.attempt && may_have_output(step, work)
+        }
+        StepEvent::Completed(completed) => {
+            running
+                && !failing
+                && completed.attempt == step.attempt
+                && may_have_output(step, work)
+                && step.phase != Phase::Checked { valid: false }
+        }
+        StepEvent::Failed(failed) => running && failed.attempt == step.attempt,
+        // A failing run skips whatever has not begun; otherwise only what is ready is skipped.
+        StepEvent::Skipped(_) => step.status == StepStatus::Pending && (failing || ready),
+    }
+}
+
+/// Whether a running step can have come to an output.
+fn may_have_output(step: &Step, work: &Work) -> bool {
+    match (work, &step.phase) {
+        (_, Phase::Checked { .. }) => true,
+        (Work::Transform(_) | Work::Agent(_), phase) => *phase == Phase::Begun,
+        (Work::Webhook(_), phase) => matches!(phase, Phase::Delivered { .. }),
+        (Work::Workflow(_), phase) => matches!(phase, Phase::Child { .. }),
+    }
+}
+
+/// A webhook's table.
+fn webhook_may(step: &Step, event: &WebhookEvent) -> bool {
+    match (event, &step.phase) {
+        (WebhookEvent::Sent(sent), Phase::Begun) => sent.sending == 1,
+        (WebhookEvent::Sent(sent), Phase::Again { sending, .. }) => sent.sending == *sending,
+        (
+            WebhookEvent::Delivered(answer) | WebhookEvent::Failed(answer),
+            Phase::Sent { sending, .. },
+        ) => answer.sending == *sending && answer.attempt == step.attempt,
+        (WebhookEvent::Dead(_), Phase::Undelivered { dead, .. }) => !dead,
+        _ => false,
+    }
+}
