@@ -1,0 +1,1 @@
+//! Kits: folders of workflow files.

@@ -1,0 +1,210 @@
+//! The air-lock: JSON Schemas compiled once, checked often, told in our own words (decision E3).
+//!
+//! A schema reads neither network nor files (decision K6), its patterns run in linear time, and
+//! one that would expand without end is refused before it is compiled.
+
+mod bounds;
+mod words;
+
+use std::fmt;
+use std::sync::Arc;
+
+use jsonschema::{PatternOptions, Retrieve, Uri, Validator};
+use ktsu_ledger::Json;
+use serde_json::Value;
+
+/// The most violations that are told at once.
+pub const MAX_VIOLATIONS: usize = 16;
+
+/// A compiled JSON Schema, cheap to clone.
+#[derive(Clone)]
+pub struct Schema {
+    validator: Arc<Validator>,
+}
+
+/// Why a schema cannot be used: a boot error.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct SchemaError {
+    /// JSON pointer into the schema.
+    pub pointer: String,
+    /// A lower-case fragment.
+    pub message: String,
+}
+
+/// One rule that a value breaks.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+pub struct Violation {
+    /// JSON pointer into the value.
+    pub pointer: String,
+    /// The keyword of JSON Schema: `required`, `type`, `enum`, …
+    pub rule: String,
+    /// A lower-case fragment.
+    pub message: String,
+}
+
+impl Schema {
+    /// Compiles a schema as it stands.
+    pub fn compile(schema: &Json) -> Result<Self, SchemaError> {
+        Self::from_value(&schema.to_value())
+    }
+
+    /// Compiles the schema of an output: reserved `ktsu_*` names are dropped from the top level's
+    /// `required` first, since they are stripped before the check (decision R5).
+    pub fn compile_output(schema: &Json) -> Result<Self, SchemaError> {
+        let mut schema = schema.to_value();
+        if let Some(Value::Array(required)) = schema.get_mut("required") {
+            required.retain(|name| !name.as_str().is_some_and(|name| name.starts_with("ktsu_")));
+        }
+        Self::from_value(&schema)
+    }
+
+    fn from_value(schema: &Value) -> Result<Self, SchemaError> {
+        if !schema.is_object() && !schema.is_boolean() {
+            let message = "a schema is an object or a boolean".to_owned();
+            return Err(SchemaError {
+                pointer: String::new(),
+                message,
+            });
+        }
+        bounds::check(schema)?;
+        let patterns = PatternOptions::regex().size_limit(1 << 20);
+        let validator = jsonschema::options()
+            .with_retriever(Closed)
+            .with_pattern_options(patterns)
+            .build(schema)
+            .map_err(|error| SchemaError {
+                pointer: error.instance_path().as_str().to_owned(),
+                message: words::of_schema(&error),
+            })?;
+        Ok(Self {
+            validator: Arc::new(validator),
+        })
+    }
+
+    /// Every rule the value breaks, at most [`MAX_VIOLATIONS`], in order of their places.
+    pub fn check(&self, value: &Value) -> Vec<Violation> {
+        let errors = self.validator.iter_errors(value).take(MAX_VIOLATIONS);
+        let mut violations: Vec<_> = errors.map(|error| words::of_value(&error)).collect();
+        violations.sort();
+        violations.dedup();
+        violations
+    }
+}
+
+impl fmt::Debug for Schema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Schema")
+    }
+}
+
+/// Answers every request for another document with no.
+struct Closed;
+
+impl Retrieve for Closed {
+    fn retrieve(&self, _: &Uri<String>) -> Result<Value, Box<dyn std::error::Error + Send + Sync>> {
+        Err("references outside the schema are not read".into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn schema(value: Value) -> Result<Schema, SchemaError> {
+        Schema::compile_output(&Json::from_value(&value).unwrap())
+    }
+
+    fn first(of: Value, value: Value) -> String {
+        let violations = schema(of).unwrap().check(&value);
+        let found = violations
+            .first()
+            .map(|v| format!("{} {}: {}", v.pointer, v.rule, v.message));
+        found.unwrap_or_default()
+    }
+
+    #[test]
+    fn violations_are_told_in_our_words() {
+        assert_eq!(
+            first(json!({"required": ["x"]}), json!({})),
+            " required: missing required field: x"
+        );
+        assert_eq!(
+            first(
+                json!({"properties": {"a": {"type": "string"}}}),
+                json!({"a": 5})
+            ),
+            "/a type: expected string, got integer"
+        );
+        assert_eq!(
+            first(json!({"type": ["string", "null"]}), json!(1.5)),
+            " type: expected null or string, got number"
+        );
+        assert_eq!(
+            first(json!({"enum": ["a", 1]}), json!("b")),
+            " enum: expected one of \"a\", 1"
+        );
+        assert_eq!(
+            first(json!({"maximum": 1}), json!(2)),
+            " maximum: expected at most 1"
+        );
+        assert_eq!(
+            first(json!({"additionalProperties": false}), json!({"z": 1})),
+            " additionalProperties: unexpected field: z"
+        );
+        assert_eq!(
+            first(json!({"pattern": "^a+$"}), json!("b")),
+            " pattern: does not match ^a+$"
+        );
+    }
+
+    #[test]
+    fn reserved_names_are_never_required() {
+        // R5
+        assert_eq!(
+            first(json!({"required": ["ktsu_confidence"]}), json!({})),
+            ""
+        );
+    }
+
+    #[test]
+    fn a_schema_cannot_reach_outside() {
+        // K6
+        for reference in [
+            "http://127.0.0.1:1/x.json",
+            "file:///etc/passwd",
+            "other.json",
+        ] {
+            let refused = schema(json!({"$ref": reference}));
+            assert!(refused.is_err(), "{reference}");
+        }
+    }
+
+    #[test]
+    fn schemas_that_never_end_are_refused() {
+        assert!(schema(json!({"$ref": "#"})).is_err());
+        assert!(schema(json!({"allOf": [{"$ref": "#"}]})).is_err());
+        let mut definitions = serde_json::Map::new();
+        for n in 0..40 {
+            let next = json!({"$ref": format!("#/$defs/d{}", n + 1)});
+            definitions.insert(format!("d{n}"), json!({"allOf": [next, next]}));
+        }
+        definitions.insert("d40".into(), json!({}));
+        assert!(schema(json!({"$defs": definitions, "$ref": "#/$defs/d0"})).is_err());
+        let tree = schema(json!({"properties": {"next": {"$ref": "#"}, "v": {"type": "integer"}}}));
+        let violations = tree.unwrap().check(&json!({"next": {"next": {"v": "x"}}}));
+        assert_eq!(violations[0].pointer, "/next/next/v");
+    }
+
+    #[test]
+    fn patterns_take_linear_time_and_violations_are_capped() {
+        let evil = json!({"items": {"pattern": "^(a+)+$"}});
+        let text = "a".repeat(50_000) + "b";
+        let violations = schema(evil).unwrap().check(&json!(vec![text; 20]));
+        assert_eq!(violations.len(), MAX_VIOLATIONS);
+        assert!(schema(json!({"pattern": "(?=a)"})).is_err());
+        assert!(schema(json!({"type": "strin"})).is_err());
+        assert!(schema(json!([])).is_err());
+    }
+}

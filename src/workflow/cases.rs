@@ -1,0 +1,195 @@
+//! Acceptance cases as data: what the seeds and `docs/decisions.md` say, kind by kind.
+
+use std::collections::BTreeMap;
+
+use jmespath::Rcvar;
+use ktsu_ledger::Json;
+use ktsu_ledger::event::plan::{Op, TransformPlan};
+use serde_json::{Value, json};
+
+use super::airlock::Schema;
+use super::expression::{Expression, Root, from_value, truthy};
+use super::graph;
+use super::params::{ParamsSchema, resolve};
+use super::template::Template;
+use super::transform::CompiledTransform;
+
+#[test]
+fn the_cases_of_the_specification_hold() {
+    let ran = run_file(include_str!("../../tests/cases/ktsu-cases.json"));
+    assert_eq!(ran, 12);
+}
+
+#[test]
+fn our_own_cases_hold() {
+    let ran = run_file(include_str!("../../tests/cases/own.json"));
+    assert!(ran >= 40, "{ran}");
+}
+
+fn run_file(text: &str) -> usize {
+    let cases: Vec<Value> = serde_json::from_str(text).unwrap();
+    let mut ran = 0;
+    for case in &cases {
+        let (input, expect) = (&case["input"], &case["expect"]);
+        let got = match case["kind"].as_str().unwrap() {
+            "template" => template(input),
+            "condition" => condition(input),
+            "transform" => transform(input),
+            "dag" => dag(input),
+            "airlock" => airlock(input),
+            "params" => params(input),
+            _ => continue,
+        };
+        ran += 1;
+        let name = &case["name"];
+        if let Some(part) = expect["error_contains"].as_str() {
+            let error = got.get("error").and_then(Value::as_str);
+            let error = error.unwrap_or_else(|| panic!("{name}: no error but {got}"));
+            assert!(error.contains(part), "{name}: {error}");
+            continue;
+        }
+        for key in ["value", "run", "result", "layers", "valid"] {
+            if let Some(wanted) = expect.get(key) {
+                assert_eq!(got.get(key), Some(wanted), "{name}: {got}");
+            }
+        }
+    }
+    ran
+}
+
+fn names(context: &Value) -> BTreeMap<Root, Rcvar> {
+    let mut names = BTreeMap::new();
+    for (space, value) in context.as_object().into_iter().flatten() {
+        match space.as_str() {
+            "params" => drop(names.insert(Root::Params, from_value(value))),
+            "item" => drop(names.insert(Root::Item, from_value(value))),
+            "item_index" => drop(names.insert(Root::ItemIndex, from_value(value))),
+            _ => {
+                for (name, value) in value.as_object().unwrap() {
+                    let root = match space.as_str() {
+                        "env" => Root::Env(name.clone()),
+                        _ => Root::Step(name.clone()),
+                    };
+                    names.insert(root, from_value(value));
+                }
+            }
+        }
+    }
+    names
+}
+
+fn failed(error: impl std::fmt::Display) -> Value {
+    json!({"error": error.to_string()})
+}
+
+/// T1, T2, T5.
+fn template(input: &Value) -> Value {
+    let template = match Template::from_value(&input["template"]) {
+        Ok(template) => template,
+        Err(error) => return failed(error),
+    };
+    match template.render(&names(&input["context"]), &|_| false) {
+        Ok(rendered) => json!({"value": rendered.value}),
+        Err(error) => failed(error),
+    }
+}
+
+/// T3: what fails at run time is a skip.
+fn condition(input: &Value) -> Value {
+    match Expression::parse(input["expr"].as_str().unwrap()) {
+        Ok(expression) => {
+            let value = expression.evaluate(&names(&input["context"]));
+            json!({"run": value.is_ok_and(|value| truthy(&value))})
+        }
+        Err(error) => failed(error),
+    }
+}
+
+/// S8.
+fn transform(input: &Value) -> Value {
+    let steps = json!({"step": input["steps"]});
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let ops = input["ops"].as_array().unwrap().iter().map(|op| {
+        let (name, arg) = op.as_object().unwrap().iter().next().unwrap();
+        match name.as_str() {
+            "map" => Op::Map {
+                expr: text(&arg["expr"]),
+            },
+            "filter" => Op::Filter {
+                expr: text(&arg["expr"]),
+            },
+            "sort" => Op::Sort {
+                field: text(&arg["field"]),
+                descending: arg["order"] == "desc",
+            },
+            "deduplicate" => Op::Deduplicate {
+                field: text(&arg["field"]),
+            },
+            "merge" => Op::Merge {
+                from: arg.as_array().unwrap().iter().map(text).collect(),
+            },
+            "flatten" => Op::Flatten,
+            other => panic!("unknown op {other}"),
+        }
+    });
+    let inputs = input["inputs"].as_array().unwrap().iter().map(text);
+    let plan = TransformPlan {
+        inputs: inputs.collect(),
+        ops: ops.collect(),
+    };
+    let transform = match CompiledTransform::compile(&plan) {
+        Ok(transform) => transform,
+        Err(errors) => return failed(&errors[0].1),
+    };
+    let names = names(&steps);
+    let run = transform
+        .inputs(&names)
+        .and_then(|inputs| transform.run(&inputs, &names));
+    run.unwrap_or_else(failed)
+}
+
+/// T4.
+fn dag(input: &Value) -> Value {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let steps: Vec<_> = input["steps"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|step| {
+            let needs = step["depends_on"].as_array();
+            (
+                text(&step["id"]),
+                needs.into_iter().flatten().map(text).collect(),
+            )
+        })
+        .collect();
+    match graph::layers(&steps) {
+        Ok(layers) => json!({"layers": layers}),
+        Err(error) => failed(error),
+    }
+}
+
+fn told(violations: &[super::airlock::Violation]) -> Value {
+    let words: Vec<_> = violations
+        .iter()
+        .map(|one| format!("{} {}", one.pointer, one.message))
+        .collect();
+    json!({"valid": violations.is_empty(), "error": words.join("; ")})
+}
+
+/// E5, R5.
+fn airlock(input: &Value) -> Value {
+    match Schema::compile_output(&Json::from_value(&input["schema"]).unwrap()) {
+        Ok(schema) => told(&schema.check(&input["output"])),
+        Err(error) => failed(error),
+    }
+}
+
+/// K4.
+fn params(input: &Value) -> Value {
+    let schema = ParamsSchema::compile(&Json::from_value(&input["schema"]).unwrap()).unwrap();
+    match resolve(Some(&schema), input["body"].clone()) {
+        Ok(value) => json!({"value": value}),
+        Err(violations) => told(&violations),
+    }
+}

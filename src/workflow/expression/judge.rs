@@ -1,0 +1,251 @@
+//! What a parsed expression mentions, and whether it makes sense: before any run.
+
+use std::collections::BTreeSet;
+
+use jmespath::ast::Ast;
+
+use super::functions::Signature;
+use super::{ExpressionError, Root};
+
+/// What the current node of an expression is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// The object of names.
+    Root,
+    /// The object behind `step`.
+    Steps,
+    /// The object behind `env`.
+    Env,
+    /// Some value below it, or an element of an array.
+    Element,
+}
+
+/// One step down a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Segment {
+    /// A member of an object.
+    Field(String),
+    /// An item of an array.
+    Index(usize),
+}
+
+impl Segment {
+    /// As a segment of a JSON pointer, slash included.
+    pub(super) fn to_pointer(&self) -> String {
+        match self {
+            Self::Field(name) => format!("/{}", name.replace('~', "~0").replace('/', "~1")),
+            Self::Index(index) => format!("/{index}"),
+        }
+    }
+}
+
+/// More levels of syntax than this are refused: the walkers below are recursive.
+const MAX_SYNTAX: usize = 256;
+/// No slice jumps further; keeps index arithmetic far from its limits.
+const MAX_SLICE_STEP: i32 = 1 << 20;
+
+pub(super) struct Judged {
+    pub(super) roots: BTreeSet<Root>,
+    depth: usize,
+}
+
+pub(super) fn judge(ast: &Ast, scope: Scope) -> Result<Judged, ExpressionError> {
+    let mut judged = Judged {
+        roots: BTreeSet::new(),
+        depth: 0,
+    };
+    judged.node(ast, scope)?;
+    Ok(judged)
+}
+
+fn refuse<T>(offset: usize, message: impl Into<String>, hint: &str) -> Result<T, ExpressionError> {
+    Err(ExpressionError {
+        message: message.into(),
+        offset,
+        hint: (!hint.is_empty()).then(|| hint.to_owned()),
+    })
+}
+
+const WHOLE: &str = "name something: params.x, step.ID.x, env.NAME";
+
+impl Judged {
+    fn node(&mut self, ast: &Ast, scope: Scope) -> Result<(), ExpressionError> {
+        self.depth += 1;
+        if self.depth > MAX_SYNTAX {
+            return refuse(0, "the expression is nested too deeply", "");
+        }
+        let outcome = self.inner(ast, scope);
+        self.depth -= 1;
+        outcome
+    }
+
+    fn inner(&mut self, ast: &Ast, scope: Scope) -> Result<(), ExpressionError> {
+        match ast {
+            Ast::Field { offset, name } => self.name(*offset, name, scope),
+            Ast::Subexpr { lhs, rhs, .. } => self.below(lhs, rhs, scope),
+            Ast::Identity { offset } => match scope {
+                Scope::Root | Scope::Steps | Scope::Env => {
+                    refuse(*offset, "the names cannot be taken as a whole", WHOLE)
+                }
+                Scope::Element => Ok(()),
+            },
+            Ast::Index { offset, .. } if scope != Scope::Element => {
+                refuse(*offset, "there is nothing to index here", WHOLE)
+            }
+            Ast::Slice { offset, step, .. } => slice(*offset, *step, scope),
+            Ast::Literal { .. } | Ast::Index { .. } => Ok(()),
+            Ast::Expref { offset, .. } => refuse(
+                *offset,
+                "an expression reference is only an argument",
+                "as in sort_by(params.rows, &age)",
+            ),
+            Ast::Function { offset, name, args } => self.function(*offset, name, args, scope),
+            Ast::Not { node, .. } | Ast::Flatten { node, .. } | Ast::ObjectValues { node, .. } => {
+                self.node(node, scope)
+            }
+            Ast::And { lhs, rhs, .. } | Ast::Or { lhs, rhs, .. } => {
+                self.node(lhs, scope)?;
+                self.node(rhs, scope)
+            }
+            Ast::Comparison { lhs, rhs, .. } => {
+                self.node(lhs, scope)?;
+                self.node(rhs, scope)
+            }
+            Ast::Condition {
+                predicate, then, ..
+            } => {
+                self.node(predicate, scope)?;
+                self.node(then, scope)
+            }
+            Ast::Projection { lhs, rhs, .. } => {
+                self.node(lhs, scope)?;
+                self.node(rhs, Scope::Element)
+            }
+            Ast::MultiList { elements, .. } => elements
+                .iter()
+                .try_for_each(|element| self.node(element, scope)),
+            Ast::MultiHash { elements, .. } => elements
+                .iter()
+                .try_for_each(|pair| self.node(&pair.value, scope)),
+        }
+    }
+
+    fn name(&mut self, offset: usize, name: &str, scope: Scope) -> Result<(), ExpressionError> {
+        let root = match (scope, name) {
+            (Scope::Element, _) | (Scope::Root, "null") => return Ok(()),
+            (Scope::Steps, id) => Root::Step(id.to_owned()),
+            (Scope::Env, name) => Root::Env(name.to_owned()),
+            (Scope::Root, "step") => return refuse(offset, "`step` needs a step id", "step.ID"),
+            (Scope::Root, "env") => {
+                return refuse(offset, "`env` needs the name of a variable", "env.NAME");
+            }
+            (Scope::Root, "params") => Root::Params,
+            (Scope::Root, "item") => Root::Item,
+            (Scope::Root, "item_index") => Root::ItemIndex,
+            (Scope::Root, id) => Root::Step(id.to_owned()),
+        };
+        self.roots.insert(root);
+        Ok(())
+    }
+
+    /// `lhs.rhs` or `lhs | rhs`; `step.ID` and `env.NAME` are names of their own.
+    fn below(&mut self, lhs: &Ast, rhs: &Ast, scope: Scope) -> Result<(), ExpressionError> {
+        if scope == Scope::Root
+            && let Ast::Field { name, .. } = lhs
+        {
+            match name.as_str() {
+                "step" => return self.node(rhs, Scope::Steps),
+                "env" => return self.node(rhs, Scope::Env),
+                _ => {}
+            }
+        }
+        self.node(lhs, scope)?;
+        self.node(rhs, Scope::Element)
+    }
+
+    fn function(
+        &mut self,
+        offset: usize,
+        name: &str,
+        args: &[Ast],
+        scope: Scope,
+    ) -> Result<(), ExpressionError> {
+        let Some(signature) = Signature::of(name) else {
+            let hint = super::functions::nearest(name).map(|near| format!("did you mean {near}?"));
+            let hint = hint.unwrap_or_default();
+            return refuse(offset, format!("unknown function {name:?}"), &hint);
+        };
+        if !signature.takes(args.len()) {
+            let wanted = signature.arguments();
+            let message = format!("{name} takes {wanted}, got {}", args.len());
+            return refuse(offset, message, "");
+        }
+        for (position, arg) in args.iter().enumerate() {
+            match (arg, signature.expression == Some(position)) {
+                (Ast::Expref { ast, .. }, true) => self.node(ast, Scope::Element)?,
+                (_, true) => {
+                    let message = format!("{name} needs an expression reference");
+                    return refuse(offset, message, "put & before it: &name");
+                }
+                (arg, false) => self.node(arg, scope)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn slice(offset: usize, step: i32, scope: Scope) -> Result<(), ExpressionError> {
+    if scope != Scope::Element {
+        return refuse(offset, "there is nothing to slice here", WHOLE);
+    }
+    if step == 0 {
+        return refuse(offset, "a slice cannot have step 0", "");
+    }
+    if step.abs() > MAX_SLICE_STEP {
+        return refuse(offset, "the step of the slice is too large", "");
+    }
+    Ok(())
+}
+
+fn spaced(space: &str, name: &str) -> Option<Root> {
+    match space {
+        "step" => Some(Root::Step(name.to_owned())),
+        "env" => Some(Root::Env(name.to_owned())),
+        _ => None,
+    }
+}
+
+/// The expression as a path, if it is one.
+pub(super) fn path(ast: &Ast) -> Option<(Root, Vec<Segment>)> {
+    let mut segments = Vec::new();
+    flatten(ast, &mut segments)?;
+    let mut segments = segments.into_iter();
+    let Segment::Field(first) = segments.next()? else {
+        return None;
+    };
+    let root = match first.as_str() {
+        "null" => return None,
+        "params" => Root::Params,
+        "item" => Root::Item,
+        "item_index" => Root::ItemIndex,
+        "step" | "env" => match segments.next()? {
+            Segment::Field(name) => spaced(&first, &name)?,
+            Segment::Index(_) => return None,
+        },
+        _ => Root::Step(first),
+    };
+    Some((root, segments.collect()))
+}
+
+fn flatten(ast: &Ast, segments: &mut Vec<Segment>) -> Option<()> {
+    if let Ast::Subexpr { lhs, rhs, .. } = ast {
+        flatten(lhs, segments)?;
+        return flatten(rhs, segments);
+    }
+    segments.push(match ast {
+        Ast::Field { name, .. } => Segment::Field(name.clone()),
+        Ast::Index { idx, .. } => Segment::Index(usize::try_from(*idx).ok()?),
+        _ => return None,
+    });
+    Some(())
+}

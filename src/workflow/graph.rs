@@ -1,0 +1,172 @@
+//! The order of steps: a graph without cycles, and its layers (decisions S2 and T4).
+
+use std::collections::BTreeSet;
+
+use super::expression::Root;
+
+/// Why steps have no order.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GraphError {
+    /// A step waits for one that does not exist.
+    #[error("step {step:?} needs {needs:?}, which does not exist")]
+    Unknown {
+        /// The step.
+        step: String,
+        /// What it needs.
+        needs: String,
+    },
+    /// Steps wait for one another; the path begins and ends with the same one.
+    #[error("steps wait for one another: {}", path.join(" -> "))]
+    Cycle {
+        /// As in `a -> b -> a`: each needs the next.
+        path: Vec<String>,
+    },
+}
+
+/// The ids of the steps among these names.
+pub fn step_ids(roots: &BTreeSet<Root>) -> impl Iterator<Item = &str> {
+    roots.iter().filter_map(|root| match root {
+        Root::Step(id) => Some(id.as_str()),
+        Root::Params | Root::Env(_) | Root::Item | Root::ItemIndex => None,
+    })
+}
+
+/// The layers of named steps: each step is in the first layer after everything it needs. Within a
+/// layer the given order stays.
+pub fn layers(steps: &[(String, Vec<String>)]) -> Result<Vec<Vec<String>>, GraphError> {
+    let mut needs = Vec::with_capacity(steps.len());
+    for (id, wanted) in steps {
+        let places = wanted.iter().map(|need| {
+            let place = steps.iter().position(|(other, _)| other == need);
+            place.ok_or_else(|| GraphError::Unknown {
+                step: id.clone(),
+                needs: need.clone(),
+            })
+        });
+        needs.push(places.collect::<Result<Vec<_>, _>>()?);
+    }
+    let name = |place: usize| steps[place].0.clone();
+    match order(&needs) {
+        Ok(layers) => Ok(layers
+            .into_iter()
+            .map(|layer| layer.into_iter().map(name).collect())
+            .collect()),
+        Err(cycle) => Err(GraphError::Cycle {
+            path: cycle.into_iter().map(name).collect(),
+        }),
+    }
+}
+
+/// The layers of steps by position, or a cycle that begins and ends with the same position.
+/// Positions beyond the end count as met.
+pub fn order(needs: &[Vec<usize>]) -> Result<Vec<Vec<usize>>, Vec<usize>> {
+    let mut open = vec![0usize; needs.len()];
+    let mut dependants = vec![Vec::new(); needs.len()];
+    for (step, wanted) in needs.iter().enumerate() {
+        for need in wanted {
+            if let Some(list) = dependants.get_mut(*need) {
+                list.push(step);
+                open[step] += 1;
+            }
+        }
+    }
+    let mut layers = Vec::new();
+    let mut layer: Vec<usize> = (0..needs.len()).filter(|step| open[*step] == 0).collect();
+    let mut placed = 0;
+    while !layer.is_empty() {
+        placed += layer.len();
+        let mut next = Vec::new();
+        for step in &layer {
+            for dependant in &dependants[*step] {
+                open[*dependant] -= 1;
+                if open[*dependant] == 0 {
+                    next.push(*dependant);
+                }
+            }
+        }
+        next.sort_unstable();
+        layers.push(std::mem::replace(&mut layer, next));
+    }
+    if placed == needs.len() {
+        Ok(layers)
+    } else {
+        Err(cycle(needs, &open))
+    }
+}
+
+/// Among the steps that were never free there is a cycle: walk along needs until one comes again.
+fn cycle(needs: &[Vec<usize>], open: &[usize]) -> Vec<usize> {
+    let stuck = |step: &usize| open.get(*step).is_some_and(|open| *open > 0);
+    let mut path: Vec<usize> = Vec::new();
+    let mut at = (0..needs.len()).find(stuck);
+    while let Some(step) = at {
+        if let Some(first) = path.iter().position(|seen| *seen == step) {
+            path.drain(..first);
+            path.push(step);
+            return path;
+        }
+        path.push(step);
+        at = needs[step].iter().copied().find(stuck);
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(steps: &[(&str, &[&str])]) -> Result<Vec<Vec<String>>, GraphError> {
+        let own = |(id, needs): &(&str, &[&str])| {
+            (
+                String::from(*id),
+                needs.iter().map(|need| String::from(*need)).collect(),
+            )
+        };
+        layers(&steps.iter().map(own).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_cycle_is_named_from_its_own_first_step() {
+        let error = named(&[("x", &["a"]), ("a", &["b"]), ("b", &["a"])]).unwrap_err();
+        assert_eq!(error.to_string(), "steps wait for one another: a -> b -> a");
+        assert!(named(&[("a", &["a"])]).is_err());
+    }
+
+    #[test]
+    fn steps_of_a_layer_stand_in_file_order() {
+        let layers = named(&[("c", &["b"]), ("b", &[]), ("a", &[])]).unwrap();
+        assert_eq!(layers, [vec!["b", "a"], vec!["c"]]);
+    }
+
+    #[test]
+    fn an_unknown_need_is_named() {
+        assert!(matches!(
+            named(&[("a", &["z"])]),
+            Err(GraphError::Unknown { .. })
+        ));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn every_step_is_placed_after_its_needs_or_a_real_cycle_is_named(
+            needs in proptest::collection::vec(proptest::collection::vec(0usize..8, 0..4), 0..8)
+        ) {
+            match order(&needs) {
+                Ok(layers) => {
+                    let layer_of = |step: usize| layers.iter().position(|l| l.contains(&step));
+                    for (step, wanted) in needs.iter().enumerate() {
+                        for need in wanted.iter().filter(|need| **need < needs.len()) {
+                            proptest::prop_assert!(layer_of(*need) < layer_of(step));
+                        }
+                    }
+                }
+                Err(cycle) => {
+                    proptest::prop_assert!(cycle.len() > 1 && cycle.first() == cycle.last());
+                    for pair in cycle.windows(2) {
+                        proptest::prop_assert!(needs[pair[0]].contains(&pair[1]));
+                    }
+                }
+            }
+        }
+    }
+}

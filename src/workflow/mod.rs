@@ -1,0 +1,49 @@
+//! What comes next: the pure core of the engine.
+//!
+//! Nothing here reads a clock, a file, a socket or the environment. Text becomes a checked form
+//! once ([`expression`], [`template`], [`transform`], [`airlock`], [`params`]), the forms of one
+//! plan are held together by a [`definition`], and `graph` orders its steps.
+//!
+//! ```text
+//! plan (text) --definition::compile--> Definition --(names)--> values for frames
+//! ```
+
+pub mod airlock;
+pub mod definition;
+pub mod expression;
+pub mod graph;
+pub mod params;
+pub mod template;
+pub mod transform;
+
+#[cfg(test)]
+mod cases;
+
+/// The candidate a misspelt word probably means.
+pub(crate) fn nearest<'a>(
+    word: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    candidates
+        .into_iter()
+        .map(|candidate| (distance(word, candidate), candidate))
+        .filter(|(distance, candidate)| *distance <= candidate.len().min(word.len()) / 3 + 1)
+        .min()
+        .map(|(_, candidate)| candidate)
+}
+
+/// Edits between two words; long words are cut, hints are for slips of the finger.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().take(64).collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().take(64).enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}

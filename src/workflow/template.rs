@@ -1,0 +1,528 @@
+//! `{{ }}` in a tree of values: one resolver for every place (decision T1, seed 000 invariant 33).
+//!
+//! A string that is one expression keeps the type of its value; in mixed text values are coerced
+//! by [`text_of`]; everything else is literal. Results are never parsed again. Rendering also
+//! says where each value came from, so that a frame can hold a reference instead of a copy, and
+//! leaves values with secrets unbuilt: their template text is what a frame may hold.
+
+use std::collections::BTreeSet;
+
+use jmespath::Rcvar;
+use ktsu_ledger::Json;
+use serde_json::Value;
+
+use super::expression::{
+    EvaluationError, Expression, MAX_NESTING, Meter, Names, Root, from_value, measure_within,
+    to_value,
+};
+
+/// A tree of values whose strings may hold expressions.
+#[derive(Debug, Clone)]
+pub struct Template {
+    node: Node,
+    roots: BTreeSet<Root>,
+}
+
+/// Why a tree is not a template: a boot error.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct TemplateError {
+    /// JSON pointer to the string.
+    pub pointer: String,
+    /// A lower-case fragment.
+    pub message: String,
+    /// Byte offset in the string.
+    pub offset: usize,
+    /// Something to type instead.
+    pub hint: Option<String>,
+}
+
+/// A template with its expressions evaluated.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rendered {
+    /// The value; where a leaf is [`Source::Secret`] it holds the template text.
+    pub value: Value,
+    /// Every leaf that was not literal.
+    pub leaves: Vec<Leaf>,
+}
+
+/// A place in a rendered value that an expression filled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leaf {
+    /// JSON pointer into the value.
+    pub at: String,
+    /// Where the value came from.
+    pub source: Source,
+}
+
+/// Where the value of a leaf came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// It is exactly the value at this pointer below the name, and that value exists.
+    Path {
+        /// The name.
+        root: Root,
+        /// JSON pointer below the name.
+        pointer: String,
+    },
+    /// It was computed from these names.
+    Computed {
+        /// Ascending.
+        roots: Vec<Root>,
+    },
+    /// It mentions a secret variable and was not built ([`render_secret_leaf`] does).
+    Secret,
+}
+
+#[derive(Debug, Clone)]
+enum Node {
+    Literal(Value),
+    Text(Text),
+    List(Vec<Node>),
+    Map(Vec<(String, Node)>),
+}
+
+/// A string with at least one expression.
+#[derive(Debug, Clone)]
+struct Text {
+    source: String,
+    parts: Vec<Part>,
+}
+
+#[derive(Debug, Clone)]
+enum Part {
+    Literal(String),
+    Expression(Box<Expression>),
+}
+
+impl Template {
+    /// Reads the templates of a tree. Keys are literal.
+    pub fn parse(tree: &Json) -> Result<Self, TemplateError> {
+        Self::from_value(&tree.to_value())
+    }
+
+    /// As [`Template::parse`], from a value.
+    pub fn from_value(tree: &Value) -> Result<Self, TemplateError> {
+        let mut roots = BTreeSet::new();
+        let node = Node::parse(tree, &mut String::new(), &mut roots)?;
+        Ok(Self { node, roots })
+    }
+
+    /// A template of one string.
+    pub fn text(source: &str) -> Result<Self, TemplateError> {
+        Self::from_value(&Value::String(source.to_owned()))
+    }
+
+    /// The names its expressions mention.
+    pub fn roots(&self) -> &BTreeSet<Root> {
+        &self.roots
+    }
+
+    /// Whether nothing in it is evaluated.
+    pub fn is_literal(&self) -> bool {
+        matches!(self.node, Node::Literal(_))
+    }
+
+    /// Evaluates every expression; a missing path is null, or empty text inside mixed text.
+    pub fn render(
+        &self,
+        names: &dyn Names,
+        is_secret: &dyn Fn(&str) -> bool,
+    ) -> Result<Rendered, EvaluationError> {
+        let mut render = Render {
+            names,
+            is_secret,
+            meter: Meter::new(),
+            leaves: Vec::new(),
+        };
+        let value = render.node(&self.node, &mut String::new(), 0)?;
+        Ok(Rendered {
+            value,
+            leaves: render.leaves,
+        })
+    }
+}
+
+/// Builds a value that [`Template::render`] left as its template text because of a secret.
+pub fn render_secret_leaf(text: &str, names: &dyn Names) -> Result<Value, EvaluationError> {
+    let template = Template::text(text).map_err(|error| EvaluationError {
+        code: "template",
+        message: error.message,
+    })?;
+    Ok(template.render(names, &|_| false)?.value)
+}
+
+/// The text of a value inside mixed text (decision T1): strings as they are, whole numbers
+/// without exponent, other numbers in their shortest form, null as nothing, arrays and objects as
+/// compact JSON.
+pub fn text_of(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Number(number) => {
+            let exact = number.as_f64().filter(|_| number.is_f64());
+            match exact
+                .filter(|float| float.fract() == 0.0 && float.abs() < 9_007_199_254_740_992.0)
+            {
+                Some(float) => format!("{float:.0}"),
+                None => number.to_string(),
+            }
+        }
+        Value::Bool(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
+    }
+}
+
+impl Node {
+    fn parse(
+        tree: &Value,
+        at: &mut String,
+        roots: &mut BTreeSet<Root>,
+    ) -> Result<Self, TemplateError> {
+        let node = match tree {
+            Value::String(source) => {
+                return match parse_text(source, at, roots)? {
+                    Some(text) => Ok(Self::Text(text)),
+                    None => Ok(Self::Literal(tree.clone())),
+                };
+            }
+            Value::Array(items) => {
+                let items = items.iter().enumerate().map(|(index, item)| {
+                    below(at, &index.to_string(), |at| Self::parse(item, at, roots))
+                });
+                Self::List(items.collect::<Result<_, _>>()?)
+            }
+            Value::Object(members) => {
+                let members = members.iter().map(|(key, member)| {
+                    let node = below(at, key, |at| Self::parse(member, at, roots))?;
+                    Ok((key.clone(), node))
+                });
+                Self::Map(members.collect::<Result<_, _>>()?)
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => Self::Literal(tree.clone()),
+        };
+        Ok(if node.is_literal() {
+            Self::Literal(tree.clone())
+        } else {
+            node
+        })
+    }
+
+    fn is_literal(&self) -> bool {
+        match self {
+            Self::Literal(_) => true,
+            Self::Text(_) => false,
+            Self::List(items) => items.iter().all(Self::is_literal),
+            Self::Map(members) => members.iter().all(|(_, node)| node.is_literal()),
+        }
+    }
+}
+
+/// Runs `then` with one more segment on the pointer.
+fn below<T>(at: &mut String, segment: &str, then: impl FnOnce(&mut String) -> T) -> T {
+    let length = at.len();
+    at.push('/');
+    at.push_str(&segment.replace('~', "~0").replace('/', "~1"));
+    let outcome = then(at);
+    at.truncate(length);
+    outcome
+}
+
+/// The parts of a string, or nothing when it is literal.
+fn parse_text(
+    source: &str,
+    at: &str,
+    roots: &mut BTreeSet<Root>,
+) -> Result<Option<Text>, TemplateError> {
+    let fail = |offset: usize, message: &str, hint: Option<String>| TemplateError {
+        pointer: at.to_owned(),
+        message: message.to_owned(),
+        offset,
+        hint,
+    };
+    let mut parts = Vec::new();
+    let mut done = 0;
+    while let Some(open) = source[done..].find("{{").map(|found| done + found) {
+        let Some(close) = closing(source, open + 2) else {
+            return Err(fail(open, "the opening {{ is never closed", None));
+        };
+        let inner = &source[open + 2..close];
+        if inner.trim().is_empty() {
+            let hint = "text with braces is written {{ '{{' }}".to_owned();
+            return Err(fail(
+                open,
+                "there is no expression between {{ and }}",
+                Some(hint),
+            ));
+        }
+        let lead = inner.len() - inner.trim_start().len();
+        let expression = Expression::parse(inner.trim())
+            .map_err(|error| fail(open + 2 + lead + error.offset, &error.message, error.hint))?;
+        roots.extend(expression.roots().iter().cloned());
+        if open > done {
+            parts.push(Part::Literal(source[done..open].to_owned()));
+        }
+        parts.push(Part::Expression(Box::new(expression)));
+        done = close + 2;
+    }
+    if parts.is_empty() {
+        return Ok(None);
+    }
+    if done < source.len() {
+        parts.push(Part::Literal(source[done..].to_owned()));
+    }
+    Ok(Some(Text {
+        source: source.to_owned(),
+        parts,
+    }))
+}
+
+/// Where the `}}` stands that closes an expression: not one in quotes or inside its own braces.
+fn closing(source: &str, start: usize) -> Option<usize> {
+    let mut open = 0usize;
+    let mut at = start;
+    while let Some(c) = source[at..].chars().next() {
+        match c {
+            '"' | '\'' | '`' => {
+                at = super::expression::skip_quoted(source, at, c)?;
+                continue;
+            }
+            '{' => open += 1,
+            '}' if open > 0 => open -= 1,
+            '}' if source[at..].starts_with("}}") => return Some(at),
+            _ => {}
+        }
+        at += c.len_utf8();
+    }
+    None
+}
+
+struct Render<'a> {
+    names: &'a dyn Names,
+    is_secret: &'a dyn Fn(&str) -> bool,
+    meter: Meter,
+    leaves: Vec<Leaf>,
+}
+
+impl Render<'_> {
+    fn node(
+        &mut self,
+        node: &Node,
+        at: &mut String,
+        depth: usize,
+    ) -> Result<Value, EvaluationError> {
+        match node {
+            Node::Literal(value) => Ok(value.clone()),
+            Node::Text(text) => self.text(text, at, depth),
+            Node::List(items) => {
+                let items = items.iter().enumerate().map(|(index, item)| {
+                    below(at, &index.to_string(), |at| self.node(item, at, depth + 1))
+                });
+                items.collect::<Result<_, _>>().map(Value::Array)
+            }
+            Node::Map(members) => {
+                let members = members.iter().map(|(key, member)| {
+                    let value = below(at, key, |at| self.node(member, at, depth + 1))?;
+                    Ok((key.clone(), value))
+                });
+                members.collect::<Result<_, _>>().map(Value::Object)
+            }
+        }
+    }
+
+    fn text(&mut self, text: &Text, at: &str, depth: usize) -> Result<Value, EvaluationError> {
+        let roots = text.roots();
+        let secret = roots
+            .iter()
+            .any(|root| matches!(root, Root::Env(name) if (self.is_secret)(name)));
+        let (value, source) = if secret {
+            (Value::String(text.source.clone()), Source::Secret)
+        } else if let [Part::Expression(expression)] = text.parts.as_slice() {
+            self.whole(expression, depth)?
+        } else {
+            (self.mixed(text)?, Source::Computed { roots })
+        };
+        self.leaves.push(Leaf {
+            at: at.to_owned(),
+            source,
+        });
+        Ok(value)
+    }
+
+    fn whole(
+        &mut self,
+        expression: &Expression,
+        depth: usize,
+    ) -> Result<(Value, Source), EvaluationError> {
+        let value = expression.evaluate_within(self.names, &mut self.meter)?;
+        if depth > 0 {
+            measure_within(&value, depth.min(MAX_NESTING), Meter::MAX_BYTES)?;
+        }
+        let source = match expression.as_path() {
+            Some((root, pointer)) if self.exists(expression) => Source::Path { root, pointer },
+            Some(_) | None => Source::Computed {
+                roots: expression.roots().iter().cloned().collect(),
+            },
+        };
+        Ok((to_value(&value), source))
+    }
+
+    fn exists(&self, expression: &Expression) -> bool {
+        expression.find(self.names).is_some()
+    }
+
+    fn mixed(&mut self, text: &Text) -> Result<Value, EvaluationError> {
+        let mut out = String::new();
+        for part in &text.parts {
+            match part {
+                Part::Literal(literal) => out.push_str(literal),
+                Part::Expression(expression) => {
+                    let value = expression.evaluate_within(self.names, &mut self.meter)?;
+                    out.push_str(&text_of(&to_value(&value)));
+                }
+            }
+        }
+        measure_within(&from_text(&out), 0, super::expression::MAX_RESULT)?;
+        Ok(Value::String(out))
+    }
+}
+
+fn from_text(text: &str) -> Rcvar {
+    from_value(&Value::String(text.to_owned()))
+}
+
+impl Text {
+    fn roots(&self) -> Vec<Root> {
+        let mut roots = BTreeSet::new();
+        for part in &self.parts {
+            match part {
+                Part::Literal(_) => {}
+                Part::Expression(expression) => roots.extend(expression.roots().iter().cloned()),
+            }
+        }
+        roots.into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use serde_json::json;
+
+    fn names() -> BTreeMap<Root, Rcvar> {
+        BTreeMap::from([
+            (
+                Root::Params,
+                from_value(&json!({"n": 12_345_678, "o": {"k": [1]}, "x": null})),
+            ),
+            (Root::Env("KEY".into()), from_value(&json!("s3cret"))),
+        ])
+    }
+
+    fn render(tree: Value) -> Rendered {
+        let template = Template::from_value(&tree).unwrap();
+        template.render(&names(), &|name| name == "KEY").unwrap()
+    }
+
+    #[test]
+    fn a_tree_is_walked_and_its_leaves_say_where_they_came_from() {
+        let rendered = render(json!({
+            "plain": "env:X", "n": "{{ params.n }}", "t": ["n={{ params.n }}", 1],
+            "gone": "{{ params.y }}", "there": "{{ params.x }}", "a/b": "{{ length(params.o) }}"
+        }));
+        assert_eq!(
+            rendered.value,
+            json!({
+                "plain": "env:X", "n": 12_345_678, "t": ["n=12345678", 1], "gone": null, "there": null, "a/b": 1
+            })
+        );
+        let path = |pointer: &str| Source::Path {
+            root: Root::Params,
+            pointer: pointer.into(),
+        };
+        let computed = Source::Computed {
+            roots: vec![Root::Params],
+        };
+        let leaves: BTreeMap<_, _> = rendered
+            .leaves
+            .into_iter()
+            .map(|leaf| (leaf.at, leaf.source))
+            .collect();
+        assert_eq!(
+            leaves,
+            BTreeMap::from([
+                ("/n".into(), path("/n")),
+                ("/t/0".into(), computed.clone()),
+                ("/gone".into(), computed.clone()),
+                ("/there".into(), path("/x")),
+                ("/a~1b".into(), computed),
+            ])
+        );
+    }
+
+    #[test]
+    fn a_secret_leaf_keeps_its_template_text_until_it_is_built() {
+        let rendered = render(json!({"auth": "Bearer {{ env.KEY }}"}));
+        assert_eq!(rendered.value, json!({"auth": "Bearer {{ env.KEY }}"}));
+        assert_eq!(rendered.leaves[0].source, Source::Secret);
+        let built = render_secret_leaf("Bearer {{ env.KEY }}", &names());
+        assert_eq!(built, Ok(json!("Bearer s3cret")));
+    }
+
+    #[test]
+    fn braces_inside_an_expression_do_not_close_it() {
+        assert_eq!(
+            render(json!("{{ {a: {b: params.n}} }}")).value,
+            json!({"a": {"b": 12_345_678}})
+        );
+        assert_eq!(render(json!("{{ '}}' }}")).value, json!("}}"));
+        assert_eq!(render(json!("{{ '{{' }} x")).value, json!("{{ x"));
+    }
+
+    #[test]
+    fn broken_templates_say_where() {
+        for (source, offset) in [
+            ("a {{ }}", 2),
+            ("x {{ params.n", 2),
+            ("{{ params. }}", 10),
+            ("{{}}", 0),
+        ] {
+            let error = Template::from_value(&json!({"k": [source]})).unwrap_err();
+            assert_eq!(
+                (error.pointer.as_str(), error.offset),
+                ("/k/0", offset),
+                "{error:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn text_follows_the_text_rule() {
+        for (value, text) in [
+            (json!(12_345_678), "12345678"),
+            (json!(1.5), "1.5"),
+            (json!(1e7), "10000000"),
+            (json!(true), "true"),
+            (json!(null), ""),
+            (json!([1, {"a": "b"}]), r#"[1,{"a":"b"}]"#),
+            (json!(u64::MAX), "18446744073709551615"),
+        ] {
+            assert_eq!(text_of(&value), text);
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in "[{} a-z'\"`.|é]{0,40}") {
+            if let Ok(template) = Template::text(&text) {
+                let _ = template.render(&names(), &|_| false);
+            }
+        }
+
+        #[test]
+        fn text_without_braces_is_literal(text in "[^{]{0,40}") {
+            proptest::prop_assert_eq!(render(json!(text.clone())).value, json!(text));
+        }
+    }
+}
