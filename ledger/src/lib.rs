@@ -1,5 +1,7 @@
 //! What happened: immutable, hash-chained frames, and the stores that keep them.
 
+#![warn(clippy::wildcard_enum_match_arm)]
+
 pub mod canonical;
 pub mod event;
 pub mod frame;

@@ -4,6 +4,8 @@
 //! [`run::RunState`] is what the engine decides from; [`envelope`], [`usage`], [`index`] and
 //! [`lineage`] are what people and programs ask for.
 
+#![warn(clippy::wildcard_enum_match_arm)]
+
 pub mod envelope;
 pub mod index;
 pub mod lineage;

@@ -9,6 +9,7 @@ use ktsu_ledger::Json;
 use ktsu_ledger::event::plan::{
     AgentPlan, ChildPlan, FORMAT, OutputPlan, Plan, StepPlan, WebhookPlan, Work, WorkflowPlan,
 };
+use ktsu_projections::run::Outline;
 
 use super::airlock::Schema;
 use super::expression::{Expression, ExpressionError, Root};
@@ -26,6 +27,8 @@ pub struct Definition {
     pub json: Json,
     /// BLAKE3 of the text, in hex: names the definition (seed 000, invariant 12).
     pub digest: String,
+    /// The edges in both directions, shared with the state of every run.
+    pub outline: Arc<Outline>,
     /// By the keys of [`Plan::workflows`].
     pub workflows: BTreeMap<String, Workflow>,
 }
@@ -120,10 +123,13 @@ impl Definition {
             .and_then(|value| Json::from_value(&value).ok())
             .ok_or_else(|| vec![("plan".to_owned(), "nested too deeply".to_owned())])?;
         let digest = blake3::hash(json.as_str().as_bytes()).to_hex().to_string();
+        let outline = Outline::of(plan.clone());
+        let outline = outline.map_err(|bad| vec![("plan".to_owned(), bad.to_string())])?;
         Ok(Self {
             plan,
             json,
             digest,
+            outline,
             workflows,
         })
     }

@@ -8,13 +8,16 @@
 //! plan (text) --definition::compile--> Definition --(names)--> values for frames
 //! ```
 
+pub mod admit;
 pub mod airlock;
 pub mod definition;
 pub mod expression;
 pub mod graph;
+pub mod next;
 pub mod params;
 pub mod template;
 pub mod transform;
+pub mod turn;
 
 #[cfg(test)]
 mod cases;

@@ -92,6 +92,7 @@ impl RunState {
         self.todo.remove(&Todo::Step { scope, step });
         let webhooks = started.webhooks == Some(Webhooks::Execute);
         let opened = Scope::pending(frame.scope.clone(), Some((scope, step)), shape, webhooks);
+        self.by_path.insert(frame.scope.clone(), child);
         self.scopes.push(opened);
         self.begin_scope(frame, child);
     }
@@ -194,6 +195,9 @@ impl RunState {
             }
             WebhookEvent::Delivered(answer) => {
                 self.todo.insert(Todo::Step { scope, step: at });
+                if let Some(step) = self.step_mut(scope, at) {
+                    step.delivered = answer.status;
+                }
                 Phase::Delivered {
                     seq: frame.seq,
                     status: answer.status.unwrap_or_default(),

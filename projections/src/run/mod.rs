@@ -17,7 +17,7 @@ pub use outline::{BadPlan, Outline, Shape};
 pub use scope::{Effective, Ended, Held, Phase, Scope, Step, StepStatus};
 pub use transition::Refusal;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use ktsu_ledger::event::{EnvValue, Given, Limits, Principal, Reference, RunEvent};
@@ -130,6 +130,8 @@ pub struct RunState {
     head: Hash,
     at: Timestamp,
     scopes: Vec<Scope>,
+    /// Inline children by path.
+    by_path: HashMap<String, u32>,
     todo: BTreeSet<Todo>,
     failing: Option<Failing>,
     /// Which step's output a frame holds.
@@ -167,6 +169,7 @@ impl RunState {
             next_seq: 1,
             head: frame.hash,
             at: frame.at,
+            by_path: HashMap::new(),
             scopes: vec![Scope::pending(String::new(), None, shape, true)],
             todo: BTreeSet::from([Todo::Start]),
             failing: None,
@@ -254,9 +257,10 @@ impl RunState {
 
     /// The position of a scope by its path.
     pub fn scope_at(&self, path: &str) -> Option<u32> {
-        // The newest first: frames mostly concern what began last, and children are few.
-        let position = self.scopes.iter().rposition(|scope| scope.path == path)?;
-        u32::try_from(position).ok()
+        if path.is_empty() {
+            return Some(0);
+        }
+        self.by_path.get(path).copied()
     }
 
     /// The first thing to decide, if there is any.

@@ -158,6 +158,8 @@ pub struct Step {
     pub output: Option<Held>,
     /// Why it was skipped.
     pub skipped: Option<SkipReason>,
+    /// The HTTP status its webhook was answered with.
+    pub delivered: Option<u16>,
 }
 
 /// A step's value as later steps see it.
@@ -223,6 +225,7 @@ impl Step {
             ended: None,
             output: None,
             skipped: None,
+            delivered: None,
         }
     }
 

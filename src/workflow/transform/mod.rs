@@ -82,18 +82,29 @@ impl CompiledTransform {
     /// The names it mentions: its inputs and the arguments of `merge`. Other expressions look at
     /// elements only.
     pub fn roots(&self) -> BTreeSet<Root> {
-        let merged = self.ops.iter().flat_map(|op| match op {
-            CompiledOp::Merge(from) => from.as_slice(),
-            CompiledOp::Deduplicate(_)
-            | CompiledOp::Filter(_)
-            | CompiledOp::Flatten
-            | CompiledOp::Map(_)
-            | CompiledOp::Sort { .. } => &[],
-        });
-        let expressions = self.inputs.iter().chain(merged);
-        expressions
-            .flat_map(|one| one.roots().iter().cloned())
+        self.mentions()
+            .flat_map(|(_, one)| one.roots().iter().cloned())
             .collect()
+    }
+
+    /// The expressions that reach outside the value, each with its place in the declaration:
+    /// the inputs first, then the arguments of `merge`.
+    pub fn mentions(&self) -> impl Iterator<Item = (String, &Expression)> {
+        let inputs = self.inputs.iter().enumerate();
+        let inputs = inputs.map(|(n, input)| (format!("/inputs/{n}"), input));
+        let merged = self.ops.iter().enumerate().flat_map(|(n, op)| {
+            let from = match op {
+                CompiledOp::Merge(from) => from.as_slice(),
+                CompiledOp::Deduplicate(_)
+                | CompiledOp::Filter(_)
+                | CompiledOp::Flatten
+                | CompiledOp::Map(_)
+                | CompiledOp::Sort { .. } => &[],
+            };
+            let place = move |(m, one)| (format!("/ops/{n}/merge/{m}"), one);
+            from.iter().enumerate().map(place)
+        });
+        inputs.chain(merged)
     }
 
     /// The values of the inputs, in order.

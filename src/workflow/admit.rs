@@ -1,0 +1,190 @@
+//! What the world says, judged: an input frame, or a refusal that writes nothing.
+
+use std::collections::BTreeMap;
+
+use ktsu_ledger::event::plan::{Visibility, Work};
+use ktsu_ledger::event::{
+    ClockJumped, EnvValue, Limits, Principal, RunCreated, RunEvent, TimerFired, TimerKind,
+    Violation, WebhookAnswer, WebhookEvent, Why,
+};
+use ktsu_ledger::{Actor, Cause, Draft, Event, Json, Timestamp};
+use ktsu_projections::run::{Phase, RunState, StepStatus};
+use serde_json::Value;
+
+use super::definition::Definition;
+use super::next::{Memo, next, violations};
+use super::{params, turn};
+
+/// Name and version of this engine, as `run.created` records it.
+pub const ENGINE: &str = concat!("ktsu ", env!("CARGO_PKG_VERSION"));
+
+/// A request to start a run.
+#[derive(Debug, Clone)]
+pub struct Invocation {
+    /// The request's body.
+    pub body: Value,
+    /// Values of the declared environment variables.
+    pub env: BTreeMap<String, EnvValue>,
+    /// The client's `Idempotency-Key`, and the digest of what it was used for.
+    pub idempotency: Option<(String, String)>,
+    /// Who asks.
+    pub principal: Principal,
+}
+
+/// Why a run is not started. Nothing is recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotAdmitted {
+    /// The params do not fit their schema (seed 000, invariant 14).
+    Params(Vec<Violation>),
+    /// The workflow is a sub-workflow (seed 000, invariant 30).
+    NotARoot,
+    /// It has an agent step, by path.
+    Agent(String),
+}
+
+/// Judges a request to start a run.
+///
+/// # Errors
+/// [`NotAdmitted`].
+pub fn invocation(definition: &Definition, asked: Invocation) -> Result<Draft, NotAdmitted> {
+    let Some(root) = definition.root() else {
+        return Err(NotAdmitted::NotARoot);
+    };
+    if root.plan.visibility == Visibility::SubWorkflow {
+        return Err(NotAdmitted::NotARoot);
+    }
+    if let Some(agent) = first_agent(definition) {
+        return Err(NotAdmitted::Agent(agent));
+    }
+    let resolved = params::resolve(root.params.as_ref(), asked.body);
+    let resolved = resolved.map_err(|found| NotAdmitted::Params(violations(found)))?;
+    let too_deep = |_| {
+        NotAdmitted::Params(vec![Violation {
+            message: "nested too deeply".to_owned(),
+            path: String::new(),
+            rule: "depth".to_owned(),
+        }])
+    };
+    let (key, digest) = asked.idempotency.unzip();
+    let actor = Actor::Principal(asked.principal.id.clone());
+    let created = RunCreated {
+        definition: definition.json.clone(),
+        digest: definition.digest.clone(),
+        engine: ENGINE.to_owned(),
+        env: asked.env,
+        idempotency_digest: digest,
+        idempotency_key: key,
+        limits: Limits::default(),
+        params: Json::from_value(&resolved).map_err(too_deep)?,
+        principal: asked.principal,
+        rules: turn::RULES,
+        version: root.plan.version.clone(),
+        workflow: root.plan.name.clone(),
+    };
+    Ok(Draft {
+        scope: String::new(),
+        actor,
+        cause: Vec::new(),
+        event: Event::Run(RunEvent::Created(Box::new(created))),
+    })
+}
+
+fn first_agent(definition: &Definition) -> Option<String> {
+    definition.workflows.values().find_map(|workflow| {
+        let agent = workflow
+            .plan
+            .steps
+            .iter()
+            .find(|step| matches!(step.work, Work::Agent(_)));
+        agent.map(|step| format!("{}/{}", workflow.plan.name, step.id))
+    })
+}
+
+/// What came of a sending.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The scope's path.
+    pub scope: String,
+    /// What the frame will say.
+    pub answer: WebhookAnswer,
+}
+
+/// Judges an answer to a webhook: dropped if the state no longer waits for it.
+pub fn answer(state: &RunState, got: Answer) -> Option<Draft> {
+    let scope = state.scope(state.scope_at(&got.scope)?)?;
+    let step = scope
+        .steps
+        .get(scope.shape.position(&got.answer.step)? as usize)?;
+    let Phase::Sent { sending, seq } = step.phase else {
+        return None;
+    };
+    let current = step.status == StepStatus::Running
+        && sending == got.answer.sending
+        && step.attempt == got.answer.attempt;
+    let delivered = got.answer.code.is_none();
+    let event = if delivered {
+        WebhookEvent::Delivered
+    } else {
+        WebhookEvent::Failed
+    };
+    current.then(|| Draft {
+        scope: got.scope,
+        actor: Actor::Orchestrator,
+        cause: vec![Cause::Here(seq)],
+        event: Event::Webhook(event(got.answer)),
+    })
+}
+
+/// The earliest moment at which [`timer`] has something to say.
+pub fn next_timer(state: &RunState) -> Option<Timestamp> {
+    if state.status().is_terminal() || state.failing().is_some() {
+        return None;
+    }
+    let retry = state.next_retry().map(|(until, ..)| until);
+    [state.deadline(), retry].into_iter().flatten().min()
+}
+
+/// The timer that is due, if one is: the run's time before any retry.
+pub fn timer(state: &RunState, now: Timestamp) -> Option<Draft> {
+    if state.status().is_terminal() || state.failing().is_some() {
+        return None;
+    }
+    let fired = |scope: String, cause: u64, timer: TimerKind, step: Option<String>| Draft {
+        scope,
+        actor: Actor::Orchestrator,
+        cause: vec![Cause::Here(cause)],
+        event: Event::Run(RunEvent::TimerFired(TimerFired { step, timer })),
+    };
+    if state.deadline().is_some_and(|deadline| deadline <= now) {
+        return Some(fired(String::new(), 0, TimerKind::RunTimeout, None));
+    }
+    let (until, scope, step) = state.next_retry()?;
+    let scope = state.scope(scope)?;
+    let Phase::Backoff { seq, .. } = scope.steps.get(step as usize)?.phase else {
+        return None;
+    };
+    let id = scope.shape.step(step)?.id.clone();
+    (until <= now).then(|| fired(scope.path.clone(), seq, TimerKind::Retry, Some(id)))
+}
+
+/// What a run that is taken up again records first, if anything: that the clock is before its last
+/// frame, and that it goes on deciding. A run that waits writes nothing (DESIGN 1).
+pub fn restart(definition: &Definition, state: &RunState, clock: Timestamp) -> Vec<Draft> {
+    let mut inputs = Vec::new();
+    if next(definition, state, &Memo::default()).is_none() {
+        return inputs;
+    }
+    if clock < state.at() {
+        inputs.push(Draft {
+            scope: String::new(),
+            actor: Actor::Orchestrator,
+            cause: vec![Cause::Here(state.next_seq().saturating_sub(1))],
+            event: Event::Run(RunEvent::ClockJumped(ClockJumped {
+                clock,
+                last: state.at(),
+            })),
+        });
+    }
+    inputs.push(turn::continued(state, Why::Restart));
+    inputs
+}

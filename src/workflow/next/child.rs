@@ -1,0 +1,233 @@
+//! Workflow steps and the ends of scopes.
+
+use std::collections::BTreeMap;
+
+use ktsu_ledger::event::plan::{ChildPlan, Webhooks};
+use ktsu_ledger::event::{Given, Reference, RunCompleted, RunEvent, RunFailed, RunStarted};
+use ktsu_ledger::{Draft, Event, Json};
+use ktsu_projections::run::{Phase, RunStatus, Step as StepState, StepStatus};
+use serde_json::{Value, json};
+
+use super::names::computed;
+use super::{At, Outcome, Unit, violations};
+use crate::workflow::definition::{CompiledWork, Step};
+use crate::workflow::params;
+use crate::workflow::template::{Leaf, Source};
+
+/// An output that was computed, or the place of one that stands elsewhere.
+type ScopeOutput = (Option<Json>, Option<Reference>);
+
+impl At<'_> {
+    /// Starts the step with the child's params, and the child with it.
+    pub(super) fn start_child(&self, unit: &mut Unit, step: &Step, plan: &ChildPlan) {
+        match self.child_params(step, plan) {
+            Ok(input) => {
+                let started = self.started(unit, step, input);
+                self.open_child(unit, step, plan, started);
+            }
+            Err(failed) => {
+                let started = self.started(unit, step, BTreeMap::new());
+                self.settle(unit, step, 1, failed, vec![started]);
+            }
+        }
+    }
+
+    /// Opens the child's scope: it sends webhooks if everybody around it agrees
+    /// (seed 000, invariant 31; decision S7).
+    pub(super) fn open_child(&self, unit: &mut Unit, step: &Step, plan: &ChildPlan, started: u64) {
+        let child = self.state.outline().workflow(&plan.workflow);
+        let sends = self.scope.webhooks
+            && plan.webhooks == Webhooks::Execute
+            && child.is_some_and(|child| child.sends_webhooks());
+        let event = RunEvent::Started(RunStarted {
+            plan: Some(plan.workflow.clone()),
+            webhooks: Some(if sends {
+                Webhooks::Execute
+            } else {
+                Webhooks::Suppress
+            }),
+        });
+        let scope = join(&self.scope.path, &step.id);
+        unit.push_in(scope, Event::Run(event), vec![started]);
+    }
+
+    /// The params a child gets, each by reference where it stands elsewhere already.
+    fn child_params(
+        &self,
+        step: &Step,
+        plan: &ChildPlan,
+    ) -> Result<BTreeMap<String, Given>, Outcome> {
+        let failed = |message: &str| Outcome::failed("expression_failed", message);
+        let CompiledWork::Workflow { params: template } = &step.work else {
+            return Err(failed("not a workflow step"));
+        };
+        let mut body = json!({});
+        let mut leaves = Vec::new();
+        if let Some(template) = template {
+            let secret = |name: &str| self.names.is_secret(name);
+            let rendered = template.render(&self.names, &secret);
+            let rendered = rendered.map_err(|error| failed(&error.message))?;
+            (body, leaves) = (rendered.value, rendered.leaves);
+        }
+        if leaves.iter().any(|leaf| leaf.source == Source::Secret) {
+            return Err(failed("a secret cannot be handed to a child workflow"));
+        }
+        let child = self.definition.workflow(&plan.workflow);
+        // A missing path is null, and a required param that is null is missing (spec A4).
+        let resolved = params::resolve(child.and_then(|child| child.params.as_ref()), body);
+        let resolved = resolved.map_err(|found| {
+            let first = violations(found).into_iter().next();
+            let first = first.map_or_else(String::new, |one| format!(": {}", one.message));
+            Outcome::failed(
+                "invalid_params",
+                format!(
+                    "workflow step \"{}\" does not fit the params of its child{first}",
+                    step.id
+                ),
+            )
+        })?;
+        let Value::Object(members) = resolved else {
+            return Ok(BTreeMap::new());
+        };
+        let given = members.iter().map(|(name, value)| {
+            let at = format!("/{}", name.replace('~', "~0").replace('/', "~1"));
+            (
+                format!("/params{at}"),
+                self.child_param(&at, value, &leaves),
+            )
+        });
+        Ok(given.collect())
+    }
+
+    fn child_param(&self, at: &str, value: &Value, leaves: &[Leaf]) -> Given {
+        let below = |leaf: &&Leaf| {
+            leaf.at
+                .strip_prefix(at)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let mine: Vec<&Leaf> = leaves.iter().filter(below).collect();
+        if let [Leaf { at: exact, source }] = mine.as_slice()
+            && exact == at
+        {
+            return self.names.given(source, value);
+        }
+        let roots = mine.iter().flat_map(|leaf| match &leaf.source {
+            Source::Path { root, .. } => std::slice::from_ref(root),
+            Source::Computed { roots } => roots.as_slice(),
+            Source::Secret => &[],
+        });
+        computed(self.names.frames(roots), value)
+    }
+
+    /// Ends a step whose child has ended well; one that ended badly fails the run elsewhere.
+    pub(super) fn child_ended(&self, unit: &mut Unit, step: &Step, held: &StepState) -> Option<()> {
+        let path = join(&self.scope.path, &step.id);
+        let child = self.state.scope(self.state.scope_at(&path)?)?;
+        if child.status != RunStatus::Complete {
+            return None;
+        }
+        let ended = child.ended.as_ref()?;
+        let cause = match held.phase {
+            Phase::Checked { .. } => vec![held.started?],
+            _ => vec![ended.seq],
+        };
+        match &ended.output {
+            Some(output) => {
+                let value = output.json.to_value();
+                let place = Some(output.place.clone());
+                self.settle_output(unit, step, held.attempt, &value, place, cause);
+            }
+            None => self.settle(unit, step, held.attempt, Outcome::Output(json!({})), cause),
+        }
+        Some(())
+    }
+
+    /// Ends the scope: its output is mapped, or that of its last completed step (decision S7).
+    pub(super) fn end(&self) -> Option<Vec<Draft>> {
+        let mut unit = Unit::new(self.state, &self.scope.path);
+        let cause = self.leaves();
+        match self.scope_output() {
+            Ok((output, output_from)) => {
+                let event = RunEvent::Completed(RunCompleted {
+                    output,
+                    output_from,
+                });
+                unit.push(Event::Run(event), cause);
+            }
+            Err((code, message)) => {
+                let event = RunEvent::Failed(RunFailed {
+                    code: code.to_owned(),
+                    message,
+                    step: None,
+                });
+                unit.push(Event::Run(event), cause);
+            }
+        }
+        Some(unit.drafts)
+    }
+
+    fn scope_output(&self) -> Result<ScopeOutput, (&'static str, String)> {
+        let (map, schema) = match &self.workflow.output {
+            Some((map, schema)) => (map.as_ref(), schema.as_ref()),
+            None => (None, None),
+        };
+        let (output, place, value) = if let Some(map) = map {
+            let rendered = map.render(&self.names, &|name| self.names.is_secret(name));
+            let rendered = rendered.map_err(|error| ("expression_failed", error.message))?;
+            let deep = |_| {
+                (
+                    "expression_failed",
+                    "the output is nested too deeply".to_owned(),
+                )
+            };
+            let json = Json::from_value(&rendered.value).map_err(deep)?;
+            (Some(json), None, rendered.value)
+        } else {
+            let done = |step: &&StepState| step.status == StepStatus::Complete;
+            match self
+                .scope
+                .steps
+                .iter()
+                .rev()
+                .find(done)
+                .and_then(|step| step.output.as_ref())
+            {
+                // Reading the tree costs; without a schema nobody looks at it.
+                Some(held) if schema.is_none() => (None, Some(held.place.clone()), Value::Null),
+                Some(held) => (None, Some(held.place.clone()), held.json.to_value()),
+                None => (None, None, json!({})),
+            }
+        };
+        if let Some(first) = schema.and_then(|schema| schema.check(&value).into_iter().next()) {
+            let message = format!(
+                "air-lock validation failed on the output of workflow \"{}\": {} at {:?}",
+                self.workflow.plan.name, first.message, first.pointer
+            );
+            return Err(("schema_violation", message));
+        }
+        Ok((output, place))
+    }
+
+    /// The ends of the steps nobody waits for; of an empty scope, its start.
+    fn leaves(&self) -> Vec<u64> {
+        let ends = (0u32..).zip(&self.scope.steps).filter_map(|(at, step)| {
+            let last = self.scope.shape.dependants(at).is_empty();
+            step.ended.filter(|_| last)
+        });
+        let mut ends: Vec<u64> = ends.collect();
+        if ends.is_empty() {
+            ends.extend(self.scope.started);
+        }
+        ends.sort_unstable();
+        ends
+    }
+}
+
+/// The path of a scope below another.
+fn join(scope: &str, step: &str) -> String {
+    if scope.is_empty() {
+        step.to_owned()
+    } else {
+        format!("{scope}/{step}")
+    }
+}

@@ -1,0 +1,138 @@
+//! Closing a failing run: everything under way is stopped, everything else skipped, and every
+//! scope around the failure fails (seed 000, invariant 11; decision S4). Whatever of it is
+//! recorded already is left out, so a log cut in the middle closes the same way.
+
+use ktsu_ledger::event::{RunEvent, RunFailed, SkipReason, StepEvent, StepFailed, StepSkipped};
+use ktsu_ledger::{Draft, Event};
+use ktsu_projections::run::{Failing, RunState, Scope, Step, StepStatus};
+
+use super::Unit;
+
+/// All that is left to record, in one unit that no bound divides.
+pub(super) fn close(state: &RunState) -> Vec<Draft> {
+    let mut unit = Unit::new(state, "");
+    let Some(failing) = state.failing() else {
+        return unit.drafts;
+    };
+    // Children come after their parents in the list, so the reverse closes them first.
+    let mut cause = failing.seq;
+    for scope in state.scopes().iter().rev() {
+        let around = is_around(state, failing, scope);
+        if let Some(ended) = &scope.ended {
+            if around {
+                cause = ended.seq;
+            }
+            continue;
+        }
+        for (at, step) in (0u32..).zip(&scope.steps) {
+            let held_the_failure = around && holds(state, failing, scope, at);
+            if let Some(seq) =
+                close_step(&mut unit, failing, scope, at, step, held_the_failure, cause)
+            {
+                cause = seq;
+            }
+        }
+        let event = RunEvent::Failed(scope_failed(state, failing, scope, around));
+        let seq = unit.push_in(
+            scope.path.clone(),
+            Event::Run(event),
+            vec![if around { cause } else { failing.seq }],
+        );
+        if around {
+            cause = seq;
+        }
+    }
+    unit.drafts
+}
+
+/// Closes a step; tells the number of its end where later scopes fail because of it.
+fn close_step(
+    unit: &mut Unit,
+    failing: &Failing,
+    scope: &Scope,
+    at: u32,
+    step: &Step,
+    held_the_failure: bool,
+    cause: u64,
+) -> Option<u64> {
+    let id = scope
+        .shape
+        .step(at)
+        .map(|step| step.id.clone())
+        .unwrap_or_default();
+    let event = match step.status {
+        StepStatus::Pending => StepEvent::Skipped(StepSkipped {
+            detail: None,
+            reason: SkipReason::RunFailed,
+            step: id,
+        }),
+        StepStatus::Running if held_the_failure => StepEvent::Failed(StepFailed {
+            attempt: step.attempt,
+            code: failing.code.clone(),
+            message: format!("child workflow failed: {}", failing.message),
+            raw: None,
+            step: id,
+        }),
+        StepStatus::Running => StepEvent::Failed(StepFailed {
+            attempt: step.attempt,
+            code: "stopped".to_owned(),
+            message: "stopped because the run failed elsewhere".to_owned(),
+            raw: None,
+            step: id,
+        }),
+        StepStatus::Complete | StepStatus::Failed | StepStatus::Skipped => return None,
+    };
+    let cause = if held_the_failure { cause } else { failing.seq };
+    let seq = unit.push_in(scope.path.clone(), Event::Step(event), vec![cause]);
+    held_the_failure.then_some(seq)
+}
+
+fn scope_failed(state: &RunState, failing: &Failing, scope: &Scope, around: bool) -> RunFailed {
+    if !around {
+        return RunFailed {
+            code: "stopped".to_owned(),
+            message: "stopped because the run failed elsewhere".to_owned(),
+            step: None,
+        };
+    }
+    RunFailed {
+        code: failing.code.clone(),
+        message: failing.message.clone(),
+        step: failed_path(state, failing, scope),
+    }
+}
+
+/// The failing step's path, seen from a scope around it.
+fn failed_path(state: &RunState, failing: &Failing, scope: &Scope) -> Option<String> {
+    let origin = state.scope(failing.scope)?;
+    let whole = match failing.step {
+        Some(step) => origin.path_of(step),
+        None => origin.path.clone(),
+    };
+    let seen = whole
+        .strip_prefix(scope.path.as_str())?
+        .trim_start_matches('/');
+    (!seen.is_empty()).then(|| seen.to_owned())
+}
+
+/// Whether a scope is the one the failure happened in, or holds it.
+fn is_around(state: &RunState, failing: &Failing, scope: &Scope) -> bool {
+    let origin = state
+        .scope(failing.scope)
+        .map_or("", |scope| scope.path.as_str());
+    scope.path.is_empty()
+        || origin
+            .strip_prefix(scope.path.as_str())
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Whether a step is the one whose child holds the failure.
+fn holds(state: &RunState, failing: &Failing, scope: &Scope, at: u32) -> bool {
+    let path = scope.path_of(at);
+    let origin = state
+        .scope(failing.scope)
+        .map_or("", |scope| scope.path.as_str());
+    origin
+        .strip_prefix(path.as_str())
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}

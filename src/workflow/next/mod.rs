@@ -1,0 +1,362 @@
+//! What should be going on now: the next unit of decisions, from the state alone.
+//!
+//! A **unit** is a handful of frames that stand together: a pure step's start, check and end; an
+//! effect's start and announcement; everything that closes a failing run. [`next`] asks what *is*,
+//! never what just happened, so after a crash, or a log cut in the middle of a unit, it gives the
+//! rest of the same answer. That is all of recovery.
+
+mod child;
+mod close;
+mod names;
+mod transform;
+mod webhook;
+
+pub use names::{Memo, Scoped};
+pub use webhook::{delivery_id, target_of};
+
+use std::collections::BTreeMap;
+
+use ktsu_ledger::event::plan::Work;
+use ktsu_ledger::event::{
+    Given, OutputChecked, RunEvent, RunStarted, SkipReason, StepCompleted, StepEvent, StepFailed,
+    StepSkipped, StepStarted,
+};
+use ktsu_ledger::{Actor, Cause, Draft, Event, Json};
+use ktsu_projections::run::{Phase, RunState, Scope, StepStatus, Todo};
+use serde_json::Value;
+
+use super::definition::{Definition, Step, Workflow};
+use super::expression::truthy;
+
+/// The next unit, or nothing: the run has ended, or waits for the world.
+pub fn next(definition: &Definition, state: &RunState, memo: &Memo) -> Option<Vec<Draft>> {
+    if state.status().is_terminal() {
+        return None;
+    }
+    if state.failing().is_some() {
+        return Some(close::close(state));
+    }
+    match state.todo()? {
+        Todo::Start => {
+            let mut unit = Unit::new(state, "");
+            unit.push(
+                Event::Run(RunEvent::Started(RunStarted::default())),
+                vec![0],
+            );
+            Some(unit.drafts)
+        }
+        Todo::End { scope } => At::new(definition, state, memo, scope, None)?.end(),
+        Todo::Effect { scope, step } | Todo::Step { scope, step } => {
+            At::new(definition, state, memo, scope, Some(step))?.step()
+        }
+    }
+}
+
+/// Drafts that will stand next to each other, and the numbers they will get.
+pub(super) struct Unit {
+    scope: String,
+    first: u64,
+    /// In order.
+    pub(super) drafts: Vec<Draft>,
+}
+
+impl Unit {
+    pub(super) fn new(state: &RunState, scope: &str) -> Self {
+        Self {
+            scope: scope.to_owned(),
+            first: state.next_seq(),
+            drafts: Vec::new(),
+        }
+    }
+
+    /// Adds a frame in the unit's scope and tells its number.
+    pub(super) fn push(&mut self, event: Event, cause: Vec<u64>) -> u64 {
+        let scope = self.scope.clone();
+        self.push_in(scope, event, cause)
+    }
+
+    pub(super) fn push_in(&mut self, scope: String, event: Event, cause: Vec<u64>) -> u64 {
+        let seq = self.first + self.drafts.len() as u64;
+        self.drafts.push(Draft {
+            scope,
+            actor: Actor::Orchestrator,
+            cause: cause.into_iter().map(Cause::Here).collect(),
+            event,
+        });
+        seq
+    }
+}
+
+/// A place in a run where something is to be decided.
+pub(super) struct At<'a> {
+    definition: &'a Definition,
+    state: &'a RunState,
+    scope: &'a Scope,
+    workflow: &'a Workflow,
+    names: Scoped<'a>,
+    position: u32,
+}
+
+/// What a step came to.
+pub(super) enum Outcome {
+    /// An output, made here.
+    Output(Value),
+    /// It failed.
+    Failed {
+        code: String,
+        message: String,
+        raw: Option<Json>,
+    },
+}
+
+impl Outcome {
+    pub(super) fn failed(code: &str, message: impl Into<String>) -> Self {
+        Self::Failed {
+            code: code.to_owned(),
+            message: message.into(),
+            raw: None,
+        }
+    }
+}
+
+impl<'a> At<'a> {
+    fn new(
+        definition: &'a Definition,
+        state: &'a RunState,
+        memo: &'a Memo,
+        scope: u32,
+        step: Option<u32>,
+    ) -> Option<Self> {
+        let held = state.scope(scope)?;
+        Some(Self {
+            definition,
+            state,
+            scope: held,
+            workflow: definition.workflow(&held.shape.key)?,
+            names: Scoped::new(state, scope, memo),
+            position: step.unwrap_or_default(),
+        })
+    }
+
+    /// Whatever comes next for the step.
+    fn step(&self) -> Option<Vec<Draft>> {
+        let state = self.scope.steps.get(self.position as usize)?;
+        let compiled = self.workflow.steps.get(self.position as usize)?;
+        let plan = self.scope.shape.step(self.position)?;
+        let mut unit = Unit::new(self.state, &self.scope.path);
+        match state.status {
+            StepStatus::Pending => {
+                if let Some((reason, detail)) = self.skip(compiled, &plan.work) {
+                    unit.push(self.skipped(compiled, reason, detail), self.needed());
+                } else {
+                    self.start(&mut unit, compiled);
+                }
+            }
+            StepStatus::Running => self.go_on(&mut unit, compiled)?,
+            StepStatus::Complete | StepStatus::Failed | StepStatus::Skipped => return None,
+        }
+        (!unit.drafts.is_empty()).then_some(unit.drafts)
+    }
+
+    /// Whether the step is skipped instead of started, and why (decisions S3, T3).
+    fn skip(&self, compiled: &Step, work: &Work) -> Option<(SkipReason, Option<String>)> {
+        if matches!(work, Work::Webhook(webhook) if webhook.on_approval) {
+            return Some((SkipReason::OnApproval, None));
+        }
+        if let Some(condition) = &compiled.condition {
+            match condition.evaluate(&self.names) {
+                Err(error) => return Some((SkipReason::ConditionError, Some(error.message))),
+                Ok(value) if !truthy(&value) => return Some((SkipReason::ConditionFalse, None)),
+                Ok(_) => {}
+            }
+        }
+        let silent = matches!(work, Work::Webhook(_)) && !self.scope.webhooks;
+        silent.then_some((SkipReason::WebhooksSuppressed, None))
+    }
+
+    fn skipped(&self, step: &Step, reason: SkipReason, detail: Option<String>) -> Event {
+        Event::Step(StepEvent::Skipped(StepSkipped {
+            detail,
+            reason,
+            step: step.id.clone(),
+        }))
+    }
+
+    fn start(&self, unit: &mut Unit, step: &Step) {
+        match &self.workflow_work() {
+            Some(Work::Transform(_)) => self.run_transform(unit, step, None),
+            Some(Work::Webhook(plan)) => self.announce(unit, step, plan),
+            Some(Work::Workflow(plan)) => self.start_child(unit, step, plan),
+            Some(Work::Agent(_)) | None => {
+                let started = self.started(unit, step, BTreeMap::new());
+                let message = "agent steps need a runtime, which this version does not have";
+                let failed = Outcome::failed("agent_not_supported", message);
+                self.settle(unit, step, 1, failed, vec![started]);
+            }
+        }
+    }
+
+    /// The rest of a step that has started.
+    fn go_on(&self, unit: &mut Unit, step: &Step) -> Option<()> {
+        let held = self.scope.steps.get(self.position as usize)?;
+        let started = held.started?;
+        match (self.workflow_work()?, &held.phase) {
+            (Work::Transform(_), _) => self.run_transform(unit, step, Some(started)),
+            (Work::Webhook(plan), Phase::Begun) => self.send(unit, step, plan, 1, started),
+            (Work::Webhook(plan), Phase::Again { seq, sending }) => {
+                self.send(unit, step, plan, *sending, *seq);
+            }
+            (Work::Webhook(_), _) => self.answered(unit, step, held)?,
+            (Work::Workflow(plan), Phase::Begun) => self.open_child(unit, step, plan, started),
+            (Work::Workflow(_), _) => self.child_ended(unit, step, held)?,
+            (Work::Agent(_), _) => {
+                let failed = Outcome::failed("agent_not_supported", "agent steps need a runtime");
+                self.settle(unit, step, held.attempt, failed, vec![started]);
+            }
+        }
+        Some(())
+    }
+
+    fn workflow_work(&self) -> Option<&'a Work> {
+        self.scope.shape.step(self.position).map(|step| &step.work)
+    }
+
+    /// The frames a ready step follows from: the ends of what it needs, or its scope's start.
+    fn needed(&self) -> Vec<u64> {
+        let needs = self
+            .scope
+            .shape
+            .step(self.position)
+            .map(|step| step.needs.as_slice());
+        let ends = needs.unwrap_or_default().iter().filter_map(|need| {
+            let step = self.scope.steps.get(*need as usize)?;
+            step.ended
+        });
+        let mut ends: Vec<u64> = ends.collect();
+        if ends.is_empty() {
+            ends.extend(self.scope.started);
+        }
+        ends.sort_unstable();
+        ends
+    }
+
+    /// Adds `step.started`.
+    fn started(&self, unit: &mut Unit, step: &Step, input: BTreeMap<String, Given>) -> u64 {
+        let before = self.scope.steps.get(self.position as usize);
+        let event = StepEvent::Started(StepStarted {
+            attempt: before.map_or(0, |step| step.attempt) + 1,
+            input,
+            step: step.id.clone(),
+        });
+        unit.push(Event::Step(event), self.needed())
+    }
+
+    /// Adds the end of a step: through the air-lock, unless its verdict is recorded already.
+    fn settle(
+        &self,
+        unit: &mut Unit,
+        step: &Step,
+        attempt: u32,
+        outcome: Outcome,
+        cause: Vec<u64>,
+    ) {
+        match outcome {
+            Outcome::Output(value) => self.settle_output(unit, step, attempt, &value, None, cause),
+            Outcome::Failed { code, message, raw } => {
+                let event = StepEvent::Failed(StepFailed {
+                    attempt,
+                    code,
+                    message,
+                    raw,
+                    step: step.id.clone(),
+                });
+                unit.push(Event::Step(event), cause);
+            }
+        }
+    }
+
+    /// Adds the verdict of the air-lock where the step has one (seed 000, invariant 9), then the
+    /// end. `from` says where the output stands, if that is an earlier frame.
+    fn settle_output(
+        &self,
+        unit: &mut Unit,
+        step: &Step,
+        attempt: u32,
+        value: &Value,
+        from: Option<ktsu_ledger::event::Reference>,
+        mut cause: Vec<u64>,
+    ) {
+        let Ok(json) = Json::from_value(value) else {
+            let failed = Outcome::failed("expression_failed", "the output is nested too deeply");
+            return self.settle(unit, step, attempt, failed, cause);
+        };
+        let errors = self.judge(step, value);
+        let held = self.scope.steps.get(self.position as usize);
+        let recorded = held.is_some_and(|step| matches!(step.phase, Phase::Checked { .. }));
+        if let (Some(errors), false) = (&errors, recorded) {
+            let event = StepEvent::OutputChecked(OutputChecked {
+                attempt,
+                errors: errors.clone(),
+                step: step.id.clone(),
+                valid: errors.is_empty(),
+            });
+            cause = vec![unit.push(Event::Step(event), cause)];
+        }
+        if let Some(first) = errors.iter().flatten().next() {
+            let place = if first.path.is_empty() {
+                String::new()
+            } else {
+                format!(" at {}", first.path)
+            };
+            let failed = Outcome::Failed {
+                code: "schema_violation".to_owned(),
+                message: format!(
+                    "air-lock validation failed on step \"{}\": {}{place}",
+                    step.id, first.message
+                ),
+                raw: Some(json),
+            };
+            return self.settle(unit, step, attempt, failed, cause);
+        }
+        let event = StepEvent::Completed(StepCompleted {
+            attempt,
+            output: from.is_none().then_some(json),
+            output_from: from,
+            step: step.id.clone(),
+        });
+        unit.push(Event::Step(event), cause);
+    }
+
+    /// The air-lock's findings; none if the step declares no schema. A transform's schema is about
+    /// its result, unless it asks for `result` itself.
+    fn judge(&self, step: &Step, value: &Value) -> Option<Vec<ktsu_ledger::event::Violation>> {
+        let schema = step.schema.as_ref()?;
+        let plan = self.scope.shape.step(self.position)?;
+        let wrapped = matches!(plan.work, Work::Transform(_))
+            && !plan.schema.as_ref().is_some_and(asks_for_result);
+        let judged = if wrapped {
+            value.get("result").unwrap_or(value)
+        } else {
+            value
+        };
+        Some(violations(schema.check(judged)))
+    }
+}
+
+fn asks_for_result(schema: &Json) -> bool {
+    let required = schema.pointer("/required");
+    let names = required.as_ref().and_then(Value::as_array);
+    names.is_some_and(|names| names.iter().any(|name| name == "result"))
+}
+
+/// Findings in the form frames carry them.
+pub(super) fn violations(
+    found: Vec<super::airlock::Violation>,
+) -> Vec<ktsu_ledger::event::Violation> {
+    let convert = |one: super::airlock::Violation| ktsu_ledger::event::Violation {
+        message: one.message,
+        path: one.pointer,
+        rule: one.rule,
+    };
+    found.into_iter().map(convert).collect()
+}

@@ -1,0 +1,69 @@
+//! Transform steps: started, judged and ended in one unit.
+
+use std::collections::BTreeMap;
+
+use jmespath::Rcvar;
+use ktsu_ledger::event::Given;
+
+use super::names::computed;
+use super::{At, Outcome, Unit};
+use crate::workflow::definition::{CompiledWork, Step};
+use crate::workflow::expression::{Expression, to_value};
+
+impl At<'_> {
+    /// Evaluates the transform and adds what is not recorded of it yet.
+    pub(super) fn run_transform(&self, unit: &mut Unit, step: &Step, started: Option<u64>) {
+        let CompiledWork::Transform(transform) = &step.work else {
+            return;
+        };
+        let inputs = transform.inputs(&self.names);
+        let started = started.unwrap_or_else(|| {
+            let given = match &inputs {
+                Ok(values) => self.inputs(transform.mentions(), values),
+                Err(_) => BTreeMap::new(),
+            };
+            self.started(unit, step, given)
+        });
+        let result = inputs.and_then(|inputs| transform.run(&inputs, &self.names));
+        let outcome = match result {
+            Ok(value) => Outcome::Output(value),
+            Err(error) => Outcome::failed("transform_failed", error.message),
+        };
+        let attempt = self
+            .scope
+            .steps
+            .get(self.position as usize)
+            .map_or(1, |step| step.attempt.max(1));
+        self.settle(unit, step, attempt, outcome, vec![started]);
+    }
+
+    /// How the inputs and the arguments of `merge` are recorded. The values of the inputs are at
+    /// hand; those of `merge` are looked up where they are no plain path.
+    fn inputs<'e>(
+        &self,
+        mentions: impl IntoIterator<Item = (String, &'e Expression)>,
+        values: &[Rcvar],
+    ) -> BTreeMap<String, Given> {
+        let mut given = BTreeMap::new();
+        for (number, (at, expression)) in mentions.into_iter().enumerate() {
+            let known = values.get(number);
+            let missing = known.is_some_and(|value| value.is_null());
+            let place = expression
+                .as_path()
+                .filter(|_| !missing)
+                .and_then(|(root, pointer)| self.names.place(&root, &pointer));
+            let one = match place {
+                Some(reference) => Given::Ref(reference),
+                None => {
+                    let value = known
+                        .cloned()
+                        .or_else(|| expression.evaluate(&self.names).ok());
+                    let value = value.map_or(serde_json::Value::Null, |value| to_value(&value));
+                    computed(self.names.frames(expression.roots()), &value)
+                }
+            };
+            given.insert(at, one);
+        }
+        given
+    }
+}

@@ -1,0 +1,283 @@
+//! A turn: one input and every decision that follows from it, as frames ready to be appended.
+//!
+//! Pure: the same state, input and moment give the same bytes, which is what strict replay checks.
+//!
+//! ```text
+//! input ──seal, check, apply──▶ (next ──seal, check, apply──▶)* fixpoint | bound
+//! ```
+
+use std::sync::Arc;
+
+use ktsu_ledger::event::{Continued, Role, RunEvent, Why};
+use ktsu_ledger::frame::Link;
+use ktsu_ledger::{Actor, Draft, Event, Frame, FrameError, Hash, Sealed, StreamId, Timestamp};
+use ktsu_projections::run::{Refusal, RunState};
+
+use super::definition::Definition;
+use super::next::{Memo, next};
+
+/// The version of the decision rules: what [`next`] decides, and in which order. Raised whenever
+/// the same inputs would give other frames.
+pub const RULES: u32 = 1;
+
+/// What a turn appends.
+#[derive(Debug, Default)]
+pub struct Turn {
+    /// In order, gap-free: one atomic append.
+    pub sealed: Vec<Sealed>,
+    /// Whether a bound ended it: `run.continued` is due.
+    pub more: bool,
+}
+
+/// A promise of ours that did not hold. The run's task ends and writes nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum Broken {
+    /// A frame we decided on cannot be written.
+    #[error("a decided frame cannot be written: {0}")]
+    Frame(#[from] FrameError),
+    /// A frame we decided on does not follow from the state.
+    #[error("a decided frame does not follow from the state: {0}")]
+    Refused(#[from] Refusal),
+}
+
+/// The first turn of a run.
+///
+/// # Errors
+/// [`Broken`].
+pub fn begin(
+    definition: &Definition,
+    stream: StreamId,
+    created: Draft,
+    at: Timestamp,
+    memo: &Memo,
+) -> Result<(RunState, Turn), Broken> {
+    let link = Link {
+        stream,
+        seq: 0,
+        prev: Hash::ZERO,
+    };
+    let sealed = created.seal(link, at)?;
+    let mut state = RunState::begin(&sealed.frame, Arc::clone(&definition.outline))?;
+    let mut turn = Turn {
+        sealed: vec![sealed],
+        more: false,
+    };
+    decide(definition, &mut state, memo, at, &mut turn)?;
+    Ok((state, turn))
+}
+
+/// A later turn.
+///
+/// # Errors
+/// [`Broken`]. The state must then not be used further.
+pub fn take(
+    definition: &Definition,
+    state: &mut RunState,
+    input: Draft,
+    at: Timestamp,
+    memo: &Memo,
+) -> Result<Turn, Broken> {
+    let sealed = input.seal(state.link(), at)?;
+    state.apply(&sealed.frame)?;
+    let mut turn = Turn {
+        sealed: vec![sealed],
+        more: false,
+    };
+    decide(definition, state, memo, at, &mut turn)?;
+    Ok(turn)
+}
+
+/// The input a run posts itself when a bound ended its turn, or when it is taken up again.
+pub fn continued(state: &RunState, why: Why) -> Draft {
+    Draft {
+        scope: String::new(),
+        actor: Actor::Orchestrator,
+        cause: vec![ktsu_ledger::Cause::Here(state.next_seq().saturating_sub(1))],
+        event: Event::Run(RunEvent::Continued(Continued { why })),
+    }
+}
+
+/// Takes units until nothing is left to decide or the next one would pass a bound. The closing of
+/// a failing run passes every bound: a failure is never divided (decision S4).
+fn decide(
+    definition: &Definition,
+    state: &mut RunState,
+    memo: &Memo,
+    at: Timestamp,
+    turn: &mut Turn,
+) -> Result<(), Broken> {
+    let limits = state.created().limits;
+    let mut bytes: usize = turn
+        .sealed
+        .iter()
+        .map(|sealed| sealed.record.body.len())
+        .sum();
+    let inputs = turn.sealed.len();
+    while let Some(unit) = next(definition, state, memo) {
+        let unit = seal(state, unit, at)?;
+        let unit_bytes: usize = unit.iter().map(|sealed| sealed.record.body.len()).sum();
+        let full = (turn.sealed.len() + unit.len()) as u64 > limits.turn_frames
+            || (bytes + unit_bytes) as u64 > limits.turn_bytes;
+        if full && turn.sealed.len() > inputs && state.failing().is_none() {
+            turn.more = true;
+            return Ok(());
+        }
+        bytes += unit_bytes;
+        for sealed in unit {
+            state.apply(&sealed.frame)?;
+            turn.sealed.push(sealed);
+        }
+    }
+    Ok(())
+}
+
+/// Links a unit to the state's head, one frame after another.
+fn seal(state: &RunState, unit: Vec<Draft>, at: Timestamp) -> Result<Vec<Sealed>, FrameError> {
+    let mut link = state.link();
+    let mut sealed = Vec::with_capacity(unit.len());
+    for draft in unit {
+        let one = draft.seal(link.clone(), at)?;
+        link = Link {
+            seq: link.seq + 1,
+            prev: one.record.hash,
+            stream: link.stream,
+        };
+        sealed.push(one);
+    }
+    Ok(sealed)
+}
+
+/// Why a recorded run is not what its inputs lead to.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("frame {seq}: {problem}")]
+pub struct Diverged {
+    /// The first frame that differs.
+    pub seq: u64,
+    /// What differs; history is what is recorded.
+    pub problem: String,
+}
+
+/// Decides a recorded run again from its inputs alone and compares every byte.
+///
+/// A recorded turn may be cut short where the next frame is `run.continued`; anywhere else every
+/// frame that is decided must be recorded, and the other way round.
+///
+/// # Errors
+/// [`Diverged`] names the first frame that differs.
+pub fn replay(definition: &Definition, recorded: &[Frame]) -> Result<RunState, Diverged> {
+    let memo = Memo::default();
+    let mut at = 0;
+    let mut state: Option<RunState> = None;
+    while let Some(input) = recorded.get(at) {
+        if input.event.role() != Role::Input {
+            return Err(diverged(
+                input,
+                "history has a decision that does not follow",
+            ));
+        }
+        let draft = Draft {
+            scope: input.scope.clone(),
+            actor: input.actor.clone(),
+            cause: input.cause.clone(),
+            event: input.event.clone(),
+        };
+        let turn = match &mut state {
+            None => begin(definition, input.stream.clone(), draft, input.at, &memo).map(
+                |(begun, turn)| {
+                    state = Some(begun);
+                    turn
+                },
+            ),
+            Some(state) => take_recorded(definition, state, draft, recorded, at, &memo),
+        };
+        let turn = turn.map_err(|broken| diverged(input, &broken.to_string()))?;
+        at += compare(&turn, recorded.get(at..).unwrap_or_default())?;
+        let decided = input.seq + turn.sealed.len() as u64;
+        if (at as u64) < decided {
+            // The rest of the turn was lost to a crash; go on from what is recorded.
+            state = Some(refold(definition, recorded.get(..at).unwrap_or_default())?);
+        }
+    }
+    state.ok_or(Diverged {
+        seq: 0,
+        problem: "the stream is empty".to_owned(),
+    })
+}
+
+fn take_recorded(
+    definition: &Definition,
+    state: &mut RunState,
+    draft: Draft,
+    recorded: &[Frame],
+    at: usize,
+    memo: &Memo,
+) -> Result<Turn, Broken> {
+    let moment = recorded.get(at).map_or(state.at(), |frame| frame.at);
+    take(definition, state, draft, moment, memo)
+}
+
+/// How many frames of a turn are recorded as they were decided.
+fn compare(turn: &Turn, recorded: &[Frame]) -> Result<usize, Diverged> {
+    for (number, sealed) in turn.sealed.iter().enumerate() {
+        let Some(history) = recorded.get(number) else {
+            return Ok(number);
+        };
+        if history.hash == sealed.record.hash {
+            continue;
+        }
+        if matches!(history.event, Event::Run(RunEvent::Continued(_))) && number > 0 {
+            return Ok(number);
+        }
+        let problem = format!(
+            "history has {}, the inputs lead to {} ({})",
+            history.event.kind(),
+            sealed.frame.event.kind(),
+            first_difference(history, &sealed.frame)
+        );
+        return Err(diverged(history, &problem));
+    }
+    Ok(turn.sealed.len())
+}
+
+fn first_difference(history: &Frame, decided: &Frame) -> &'static str {
+    if history.scope != decided.scope {
+        "the scope differs"
+    } else if history.cause != decided.cause {
+        "the cause differs"
+    } else if history.at != decided.at {
+        "the moment differs"
+    } else if history.event != decided.event {
+        "the data differs"
+    } else {
+        "the bytes differ"
+    }
+}
+
+fn diverged(frame: &Frame, problem: &str) -> Diverged {
+    Diverged {
+        seq: frame.seq,
+        problem: problem.to_owned(),
+    }
+}
+
+fn refold(definition: &Definition, frames: &[Frame]) -> Result<RunState, Diverged> {
+    let mut frames = frames.iter();
+    let empty = || Diverged {
+        seq: 0,
+        problem: "the stream is empty".to_owned(),
+    };
+    let first = frames.next().ok_or_else(empty)?;
+    let refused = |frame: &Frame, refusal: Refusal| diverged(frame, &refusal.to_string());
+    let mut state = RunState::begin(first, Arc::clone(&definition.outline))
+        .map_err(|refusal| refused(first, refusal))?;
+    for frame in frames {
+        state
+            .apply(frame)
+            .map_err(|refusal| refused(frame, refusal))?;
+    }
+    Ok(state)
+}
+
+#[cfg(test)]
+#[path = "turn_tests.rs"]
+mod tests;
