@@ -135,13 +135,34 @@ pub fn answer(state: &RunState, got: Answer) -> Option<Draft> {
     })
 }
 
-/// The earliest moment at which [`timer`] has something to say.
-pub fn next_timer(state: &RunState) -> Option<Timestamp> {
+/// A timer to set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timer {
+    /// When it is due, by the wall clock.
+    pub until: Timestamp,
+    /// The whole time it was set for, in milliseconds: what is left is never more.
+    pub span_ms: u64,
+}
+
+/// The timer to set next, if the run waits for one.
+pub fn next_timer(state: &RunState) -> Option<Timer> {
     if state.status().is_terminal() || state.failing().is_some() {
         return None;
     }
-    let retry = state.next_retry().map(|(until, ..)| until);
-    [state.deadline(), retry].into_iter().flatten().min()
+    let deadline = state.deadline().map(|until| Timer {
+        until,
+        span_ms: until.millis_since(state.created().at),
+    });
+    let retry = state.next_retry().and_then(|(until, scope, step)| {
+        match state.scope(scope)?.steps.get(step as usize)?.phase {
+            Phase::Backoff { wait_ms, .. } => Some(Timer {
+                until,
+                span_ms: wait_ms,
+            }),
+            _ => None,
+        }
+    });
+    deadline.into_iter().chain(retry).min_by_key(|timer| timer.until)
 }
 
 /// The timer that is due, if one is: the run's time before any retry.

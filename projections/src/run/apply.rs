@@ -235,12 +235,13 @@ impl RunState {
             Some(Work::Webhook(plan)) => backoff_ms(plan, answer),
             Some(Work::Agent(_) | Work::Transform(_) | Work::Workflow(_)) | None => None,
         };
-        if let Some(wait) = wait {
-            let until = frame.at.plus_millis(wait);
+        if let Some(wait_ms) = wait {
+            let until = frame.at.plus_millis(wait_ms);
             self.backoffs.insert((until, scope, at));
             return Phase::Backoff {
                 seq: frame.seq,
                 until,
+                wait_ms,
                 sending: answer.sending,
             };
         }

@@ -120,6 +120,8 @@ pub enum Phase {
         seq: u64,
         /// Until when.
         until: Timestamp,
+        /// How long that is, in milliseconds.
+        wait_ms: u64,
         /// The sending that failed.
         sending: u32,
     },

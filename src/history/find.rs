@@ -1,0 +1,60 @@
+//! Finding a run by what a person types: a whole id, or any prefix or suffix only one run has.
+
+use ktsu_ledger::StreamId;
+use ktsu_ledger::store::{Cursor, Filter, Reader, StoreError};
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// One run, and the scope below it that was asked for (`R/call` asks for `call`).
+    One(StreamId, String),
+    /// None.
+    None,
+    /// Several; some of them.
+    Many(Vec<String>),
+}
+
+/// The fewest characters of an id that are worth a search.
+const SHORTEST: usize = 3;
+/// How many candidates are named.
+const NAMED: usize = 5;
+
+/// Finds a run; `asked` may end in the path of an inline child.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn run(reader: &dyn Reader, asked: &str) -> Result<Found, StoreError> {
+    let (id, scope) = asked.split_once('/').unwrap_or((asked, ""));
+    if let Ok(stream) = StreamId::run(id)
+        && reader.tail(&stream)?.is_some()
+    {
+        return Ok(Found::One(stream, scope.to_owned()));
+    }
+    if id.len() < SHORTEST {
+        return Ok(Found::None);
+    }
+    let mut matches = Vec::new();
+    let mut cursor: Option<Cursor> = None;
+    loop {
+        let page = reader.list(&Filter::default(), cursor.as_ref(), 1000)?;
+        for row in &page.rows {
+            let name = row.stream.name();
+            let bare = name.strip_prefix("run_").unwrap_or(name);
+            if name.starts_with(id) || bare.starts_with(id) || name.ends_with(id) {
+                matches.push(row.stream.clone());
+            }
+        }
+        match page.next {
+            Some(next) => cursor = Some(next),
+            None => break,
+        }
+    }
+    Ok(match matches.as_slice() {
+        [] => Found::None,
+        [one] => Found::One(one.clone(), scope.to_owned()),
+        many => {
+            let named = many.iter().take(NAMED).map(|stream| stream.name().to_owned());
+            Found::Many(named.collect())
+        }
+    })
+}

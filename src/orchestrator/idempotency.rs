@@ -1,0 +1,110 @@
+//! One run per idempotency key, however many requests carry it at once.
+//!
+//! A key is claimed in memory first, then looked up in the ledger's index: so of two requests that
+//! come together one waits for the other, and a request after a restart finds the recorded run.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use ktsu_projections::index::RunRow;
+use tokio::sync::watch;
+
+use super::{NotStarted, lock};
+use crate::history::Readers;
+
+/// Keys whose first request is under way, each with what came of it.
+#[derive(Default)]
+pub(super) struct Keys {
+    claimed: Arc<Mutex<HashMap<String, Claimed>>>,
+}
+
+#[derive(Clone)]
+struct Claimed {
+    digest: String,
+    outcome: watch::Receiver<Option<Option<String>>>,
+}
+
+/// Whether a request was made before.
+pub enum Repeated {
+    /// It started this run.
+    Same(String),
+    /// It is the first; the claim must be settled.
+    Never(Claim),
+}
+
+/// The right to start the run of a key. Dropping it gives the key free.
+pub struct Claim {
+    keys: Arc<Mutex<HashMap<String, Claimed>>>,
+    key: String,
+    outcome: watch::Sender<Option<Option<String>>>,
+}
+
+impl Keys {
+    /// Claims a key, or tells which run it started.
+    pub(super) async fn claim(
+        &self,
+        readers: &Readers,
+        key: &str,
+        digest: &str,
+    ) -> Result<Repeated, NotStarted> {
+        loop {
+            let (sender, receiver) = watch::channel(None);
+            let before = {
+                let mut claimed = lock(&self.claimed);
+                let before = claimed.get(key).cloned();
+                if before.is_none() {
+                    let mine = Claimed {
+                        digest: digest.to_owned(),
+                        outcome: receiver,
+                    };
+                    claimed.insert(key.to_owned(), mine);
+                }
+                before
+            };
+            let Some(mut before) = before else {
+                let claim = Claim {
+                    keys: self.claimed.clone(),
+                    key: key.to_owned(),
+                    outcome: sender,
+                };
+                return look_up(readers, claim, digest).await;
+            };
+            if before.digest != digest {
+                return Err(NotStarted::KeyReused);
+            }
+            let settled = before.outcome.wait_for(Option::is_some).await;
+            if let Ok(Some(Some(run_id))) = settled.map(|outcome| outcome.clone()) {
+                return Ok(Repeated::Same(run_id));
+            }
+            // The first request was refused: this one tries for itself.
+        }
+    }
+}
+
+async fn look_up(readers: &Readers, claim: Claim, digest: &str) -> Result<Repeated, NotStarted> {
+    let key = claim.key.clone();
+    let row = readers.with(move |reader| reader.by_key(&key)).await;
+    let row = row.map_err(|error| NotStarted::Internal(error.to_string()))?;
+    let Some(row) = row else { return Ok(Repeated::Never(claim)) };
+    let row: RunRow = serde_json::from_str(row.row.as_str())
+        .map_err(|error| NotStarted::Internal(error.to_string()))?;
+    claim.settle(Some(row.run_id.clone()));
+    if row.idempotency_digest.as_deref() == Some(digest) {
+        Ok(Repeated::Same(row.run_id))
+    } else {
+        Err(NotStarted::KeyReused)
+    }
+}
+
+impl Claim {
+    /// Tells whoever waits which run the key started, if it started one.
+    pub(super) fn settle(self, run_id: Option<String>) {
+        self.outcome.send_replace(Some(run_id));
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        lock(&self.keys).remove(&self.key);
+    }
+}

@@ -1,0 +1,339 @@
+//! Makes it so: the single appender of facts about runs.
+//!
+//! One task owns a run ([`run`]); everybody else holds this handle. A command is judged by the pure
+//! core, linked into frames, handed to the appender's thread, and answered once it is durable.
+//!
+//! ```text
+//! invoke ─admit▶ first turn ─▶ appender ─durable▶ 202
+//!                    │
+//!                    └▶ run task ─turn▶ appender ─durable▶ effects/ ─answer▶ run task …
+//! ```
+//!
+//! After a crash [`recover`] reads, folds and asks the same core what comes next.
+
+pub mod clock;
+mod effects;
+mod idempotency;
+mod recover;
+mod run;
+
+pub use clock::Clock;
+pub use idempotency::Repeated;
+pub use recover::Recovered;
+pub use run::Progress;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ktsu_ledger::appender::Appender;
+use ktsu_ledger::event::{EnvValue, Principal};
+use ktsu_ledger::{Json, StreamId};
+use serde_json::Value;
+use tokio::sync::watch;
+
+use crate::egress;
+use crate::environment::Resolved;
+use crate::history::Readers;
+use crate::kit::Kit;
+use crate::secret::Redactor;
+use crate::workflow::admit::{self, Invocation, NotAdmitted};
+use crate::workflow::definition::Definition;
+use crate::workflow::next::Memo;
+use crate::workflow::turn;
+use idempotency::Keys;
+use run::RunTask;
+
+/// The most runs under way at once. A waiting run takes some ten kilobytes, so this many stay well
+/// within a gigabyte; further requests are refused and may be repeated.
+pub const MAX_ACTIVE: usize = 50_000;
+
+/// What the engine works with; see `assemble`.
+pub struct Parts {
+    /// Where frames go.
+    pub appender: Appender,
+    /// Where they are read from.
+    pub readers: Readers,
+    /// What may be invoked.
+    pub kit: Arc<Kit>,
+    /// Values of the environment, per root workflow.
+    pub environment: BTreeMap<String, Resolved>,
+    /// The one way out.
+    pub egress: egress::Client,
+    /// The time.
+    pub clock: Clock,
+}
+
+/// A cheap handle on the engine.
+#[derive(Clone)]
+pub struct Orchestrator {
+    shared: Arc<Shared>,
+}
+
+/// What all runs share.
+pub(crate) struct Shared {
+    appender: Appender,
+    readers: Readers,
+    kit: Arc<Kit>,
+    environment: BTreeMap<String, Resolved>,
+    redactor: Redactor,
+    egress: egress::Client,
+    clock: Clock,
+    /// Runs under way. Held for a few lines only, never across an await.
+    active: Mutex<HashMap<String, watch::Receiver<Progress>>>,
+    keys: Keys,
+    definitions: Mutex<HashMap<String, Arc<Definition>>>,
+    stop: watch::Sender<bool>,
+}
+
+/// A request to start a run.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// The workflow's name.
+    pub workflow: String,
+    /// The body: a JSON object.
+    pub body: Value,
+    /// The client's `Idempotency-Key`.
+    pub idempotency_key: Option<String>,
+    /// Who asks.
+    pub principal: Principal,
+}
+
+/// A run that exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Accepted {
+    /// `run_…`.
+    pub run_id: String,
+    /// False if an earlier request with the same idempotency key started it.
+    pub created: bool,
+}
+
+/// Why no run was started. Nothing was recorded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotStarted {
+    /// Unknown, or a sub-workflow: nobody can tell which (seed 000, invariant 30).
+    #[error("there is no such workflow")]
+    UnknownWorkflow,
+    /// The params do not fit (seed 000, invariant 14).
+    #[error("the params do not fit their schema")]
+    Params(Vec<ktsu_ledger::event::Violation>),
+    /// The workflow has a step this version cannot run.
+    #[error("step {0} is an agent step, which needs a runtime this version does not have")]
+    AgentStep(String),
+    /// The key was used for another request.
+    #[error("the idempotency key was used for another request")]
+    KeyReused,
+    /// There is too little room on the disk.
+    #[error("there is too little room on the disk to start a run")]
+    DiskFull,
+    /// The ledger stopped after an error.
+    #[error("the ledger has stopped: {0}")]
+    LedgerStopped(String),
+    /// Too many runs are under way, or the engine is stopping.
+    #[error("too many runs are under way")]
+    Overloaded,
+    /// A promise of ours did not hold.
+    #[error("{0}")]
+    Internal(String),
+}
+
+impl Orchestrator {
+    /// Starts the engine on a ledger: takes up every unfinished run.
+    ///
+    /// # Errors
+    /// A message, if the ledger cannot be read.
+    pub async fn start(parts: Parts) -> Result<(Self, Recovered), String> {
+        let redactor = Redactor::new(parts.environment.values().flat_map(Resolved::secrets));
+        let shared = Arc::new(Shared {
+            appender: parts.appender,
+            readers: parts.readers,
+            kit: parts.kit,
+            environment: parts.environment,
+            redactor,
+            egress: parts.egress,
+            clock: parts.clock,
+            active: Mutex::default(),
+            keys: Keys::default(),
+            definitions: Mutex::default(),
+            stop: watch::Sender::new(false),
+        });
+        let recovered = recover::resume_all(&shared).await?;
+        Ok((Self { shared }, recovered))
+    }
+
+    /// Starts a run, and returns once its first turn is durable.
+    ///
+    /// # Errors
+    /// [`NotStarted`].
+    pub async fn invoke(&self, mut request: Request) -> Result<Accepted, NotStarted> {
+        let shared = &self.shared;
+        let workflow = shared.kit.workflows.get(&request.workflow);
+        let definition = workflow.ok_or(NotStarted::UnknownWorkflow)?.definition.clone();
+        shared.redactor.redact_value(&mut request.body);
+        let Some(key) = request.idempotency_key.clone() else {
+            return self.create(&definition, request, None).await;
+        };
+        let digest = digest_of(&request.workflow, &request.body);
+        let scoped = format!("{}/{}/{key}", request.principal.id, request.workflow);
+        match shared.keys.claim(&shared.readers, &scoped, &digest).await? {
+            Repeated::Same(run_id) => {
+                self.wait_until_recorded(&run_id).await?;
+                Ok(Accepted {
+                    run_id,
+                    created: false,
+                })
+            }
+            Repeated::Never(claim) => {
+                let accepted = self.create(&definition, request, Some((scoped, digest))).await;
+                claim.settle(accepted.as_ref().ok().map(|accepted| accepted.run_id.clone()));
+                accepted
+            }
+        }
+    }
+
+    async fn create(
+        &self,
+        definition: &Arc<Definition>,
+        request: Request,
+        idempotency: Option<(String, String)>,
+    ) -> Result<Accepted, NotStarted> {
+        let shared = &self.shared;
+        shared.has_room()?;
+        let invocation = Invocation {
+            body: request.body,
+            env: shared.recorded_env(&request.workflow),
+            idempotency,
+            principal: request.principal,
+        };
+        let created = admit::invocation(definition, invocation).map_err(NotStarted::from)?;
+        let run_id = format!("run_{}", uuid::Uuid::now_v7().simple());
+        let stream = StreamId::run(&run_id).map_err(|error| NotStarted::Internal(error.to_string()))?;
+        let memo = Memo::default();
+        let begun = turn::begin(definition, stream, created, (shared.clock)(), &memo);
+        let (state, turn) = begun.map_err(|broken| NotStarted::Internal(broken.to_string()))?;
+        let (task, mut progress) = RunTask::new(shared, definition.clone(), state, memo);
+        let recorded = task.start(turn);
+        let outcome = wait_for(&mut progress, |progress| progress.durable >= Some(recorded)).await;
+        outcome.map_err(NotStarted::LedgerStopped)?;
+        Ok(Accepted {
+            run_id,
+            created: true,
+        })
+    }
+
+    /// How far a run under way is; `None` if it is not under way here.
+    pub fn watch(&self, run_id: &str) -> Option<watch::Receiver<Progress>> {
+        lock(&self.shared.active).get(run_id).cloned()
+    }
+
+    /// Waits until a run has ended, durably. Returns at once if it is not under way.
+    ///
+    /// # Errors
+    /// Why the run's task stopped before its end.
+    pub async fn wait_until_ended(&self, run_id: &str) -> Result<(), String> {
+        match self.watch(run_id) {
+            Some(mut progress) => wait_for(&mut progress, |progress| progress.ended).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn wait_until_recorded(&self, run_id: &str) -> Result<(), NotStarted> {
+        match self.watch(run_id) {
+            Some(mut progress) => wait_for(&mut progress, |progress| progress.durable.is_some())
+                .await
+                .map_err(NotStarted::LedgerStopped),
+            None => Ok(()),
+        }
+    }
+
+    /// What may be invoked.
+    pub fn kit(&self) -> &Arc<Kit> {
+        &self.shared.kit
+    }
+
+    /// Where frames are read from.
+    pub fn readers(&self) -> &Readers {
+        &self.shared.readers
+    }
+
+    /// The values the environment gives a workflow.
+    pub fn environment(&self, workflow: &str) -> Option<&Resolved> {
+        self.shared.environment.get(workflow)
+    }
+
+    /// How many runs are under way.
+    pub fn active(&self) -> usize {
+        lock(&self.shared.active).len()
+    }
+
+    /// Why the ledger stopped, if it did.
+    pub fn failed(&self) -> Option<String> {
+        self.shared.appender.failed().map(|reason| reason.to_string())
+    }
+
+    /// Stops: no run goes on, and what was handed to the appender is durable. Whatever was under
+    /// way is taken up at the next start.
+    pub fn stop(&self) {
+        self.shared.stop.send_replace(true);
+    }
+}
+
+impl Shared {
+    fn has_room(&self) -> Result<(), NotStarted> {
+        if let Some(reason) = self.appender.failed() {
+            return Err(NotStarted::LedgerStopped(reason.to_string()));
+        }
+        if self.appender.low_on_disk() {
+            return Err(NotStarted::DiskFull);
+        }
+        if *self.stop.borrow() || lock(&self.active).len() >= MAX_ACTIVE {
+            return Err(NotStarted::Overloaded);
+        }
+        Ok(())
+    }
+
+    /// What `run.created` may say about the environment: secrets by name only (decision K3).
+    fn recorded_env(&self, workflow: &str) -> BTreeMap<String, EnvValue> {
+        let Some(resolved) = self.environment.get(workflow) else { return BTreeMap::new() };
+        let values = resolved.values.iter();
+        let plain = values.map(|(name, value)| (name.clone(), EnvValue::Value(value.clone())));
+        let secret = resolved.secrets.keys().map(|name| (name.clone(), EnvValue::Secret));
+        plain.chain(secret).collect()
+    }
+}
+
+/// Waits until a run's progress is as wanted.
+async fn wait_for(
+    progress: &mut watch::Receiver<Progress>,
+    wanted: impl Fn(&Progress) -> bool,
+) -> Result<(), String> {
+    let seen = progress.wait_for(|now| wanted(now) || now.failed.is_some()).await;
+    match seen {
+        Ok(now) if wanted(&now) => Ok(()),
+        Ok(now) => Err(now.failed.clone().unwrap_or_default()),
+        // The task ended; what it recorded last is what there is.
+        Err(_) => {
+            let now = progress.borrow();
+            if wanted(&now) { Ok(()) } else { Err("the engine is stopping".to_owned()) }
+        }
+    }
+}
+
+fn digest_of(workflow: &str, body: &Value) -> String {
+    let body = Json::from_value(body).unwrap_or_default();
+    ktsu_ledger::Hash::of(format!("{workflow}\n{body}").as_bytes()).to_string()
+}
+
+/// A poisoned lock guards a map that no panic leaves half-changed.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl From<NotAdmitted> for NotStarted {
+    fn from(refused: NotAdmitted) -> Self {
+        match refused {
+            NotAdmitted::Params(found) => Self::Params(found),
+            NotAdmitted::NotARoot => Self::UnknownWorkflow,
+            NotAdmitted::Agent(step) => Self::AgentStep(step),
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Starting again: read, fold, ask what comes next. There is no other recovery code.
+
+use std::sync::Arc;
+
+use ktsu_ledger::event::RunEvent;
+use ktsu_ledger::store::{Filter, Reader, StoreError};
+use ktsu_ledger::{Event, Frame, StreamId};
+use ktsu_projections::run::RunState;
+
+use super::run::RunTask;
+use super::{Shared, lock};
+use crate::history;
+use crate::workflow::definition::Definition;
+use crate::workflow::next::Memo;
+
+/// What was found at the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Unfinished runs.
+    pub unfinished: u64,
+    /// Webhooks without an answer, sent again under their delivery ids.
+    pub resent: u64,
+    /// Unfinished runs that cannot be folded; `ktsu verify` says why.
+    pub unreadable: u64,
+}
+
+/// How many runs are folded between two looks at the index.
+const PAGE: usize = 256;
+
+/// Takes up every unfinished run.
+pub(super) async fn resume_all(shared: &Arc<Shared>) -> Result<Recovered, String> {
+    let mut found = Recovered::default();
+    let mut cursor = None;
+    loop {
+        let filter = Filter {
+            open: Some(true),
+            ..Filter::default()
+        };
+        let at = cursor.take();
+        let page = shared.readers.with(move |reader| reader.list(&filter, at.as_ref(), PAGE)).await;
+        let page = page.map_err(|error| error.to_string())?;
+        for row in &page.rows {
+            resume(shared, row.stream.clone(), &mut found).await;
+        }
+        match page.next {
+            Some(next) => cursor = Some(next),
+            None => return Ok(found),
+        }
+    }
+}
+
+async fn resume(shared: &Arc<Shared>, stream: StreamId, found: &mut Recovered) {
+    found.unfinished += 1;
+    let folding = Arc::clone(shared);
+    let name = stream.name().to_owned();
+    let folded = shared.readers.with(move |reader| Ok(fold(&folding, reader, &stream))).await;
+    match folded.map_err(|error| error.to_string()).and_then(|folded| folded) {
+        Ok((definition, state)) => {
+            found.resent += state.unanswered().len() as u64;
+            let (task, _) = RunTask::new(shared, definition, state, Memo::default());
+            task.resume((shared.clock)());
+        }
+        Err(reason) => {
+            found.unreadable += 1;
+            tracing::error!(run = name, "the run cannot be taken up again: {reason}");
+        }
+    }
+}
+
+fn fold(
+    shared: &Shared,
+    reader: &dyn Reader,
+    stream: &StreamId,
+) -> Result<(Arc<Definition>, RunState), String> {
+    let frames = history::frames(reader, stream).map_err(|error: StoreError| error.to_string())?;
+    let (first, rest) = frames.split_first().ok_or("the stream is empty")?;
+    let definition = definition_of(shared, first)?;
+    let state = RunState::begin(first, Arc::clone(&definition.outline));
+    let mut state = state.map_err(|refusal| refusal.to_string())?;
+    for frame in rest {
+        let taken = state.apply(frame);
+        taken.map_err(|refusal| format!("frame {}: {refusal}", frame.seq))?;
+    }
+    Ok((definition, state))
+}
+
+/// The recorded definition, compiled once however many runs share it.
+fn definition_of(shared: &Shared, first: &Frame) -> Result<Arc<Definition>, String> {
+    let Event::Run(RunEvent::Created(created)) = &first.event else {
+        return Err("the stream does not begin with run.created".to_owned());
+    };
+    if let Some(known) = lock(&shared.definitions).get(&created.digest) {
+        return Ok(Arc::clone(known));
+    }
+    let plan = serde_json::from_str(created.definition.as_str());
+    let plan = plan.map_err(|error| format!("the recorded definition cannot be read: {error}"))?;
+    let definition = Definition::compile(plan).map_err(|faults| {
+        let first = faults.first().map(|(place, words)| format!("{place}: {words}"));
+        format!("the recorded definition does not compile: {}", first.unwrap_or_default())
+    })?;
+    let definition = Arc::new(definition);
+    lock(&shared.definitions).insert(created.digest.clone(), Arc::clone(&definition));
+    Ok(definition)
+}
