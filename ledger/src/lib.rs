@@ -2,11 +2,16 @@
 
 #![warn(clippy::wildcard_enum_match_arm)]
 
+pub mod appender;
 pub mod canonical;
 pub mod event;
 pub mod frame;
 pub mod hash;
 pub mod id;
+pub mod lock;
+pub mod room;
+pub mod store;
+pub mod strict;
 pub mod time;
 
 pub use canonical::Json;
@@ -14,4 +19,5 @@ pub use event::Event;
 pub use frame::{Blob, Draft, Frame, FrameError, Link, Record, Sealed};
 pub use hash::Hash;
 pub use id::{Actor, Cause, StreamId};
+pub use store::{Entry, Epoch, IndexRow, Reader, Store, StoreError};
 pub use time::Timestamp;

@@ -1,0 +1,142 @@
+//! What waits to be appended: bounded in bytes, closed once, failed for ever.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::Done;
+use crate::store::Entry;
+
+/// The queue between the handles and the thread.
+pub(super) struct Queue {
+    limit: usize,
+    inner: Mutex<Inner>,
+    /// Something waits, or the queue was closed.
+    filled: Condvar,
+    /// There is room again, or never will be.
+    drained: Condvar,
+}
+
+#[derive(Default)]
+struct Inner {
+    waiting: VecDeque<(Entry, Done)>,
+    bytes: usize,
+    closed: bool,
+    failure: Option<String>,
+}
+
+impl Inner {
+    fn stopped(&self) -> Option<String> {
+        let shut = || "it was shut down".to_owned();
+        self.failure.clone().or_else(|| self.closed.then(shut))
+    }
+}
+
+/// Entries that go as one transaction.
+pub(super) struct Group {
+    pub(super) entries: Vec<Entry>,
+    pub(super) dones: Vec<Done>,
+}
+
+impl Queue {
+    pub(super) fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            inner: Mutex::default(),
+            filled: Condvar::new(),
+            drained: Condvar::new(),
+        }
+    }
+
+    /// No caller's code runs under this lock, so it cannot be poisoned halfway.
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts an entry in, waiting for room; gives `done` back with the reason if there will be
+    /// none. An entry larger than the whole queue passes when the queue is empty.
+    pub(super) fn push(&self, entry: Entry, done: Done) -> Result<(), (Done, String)> {
+        let mut inner = self.lock();
+        loop {
+            if let Some(reason) = inner.stopped() {
+                return Err((done, reason));
+            }
+            if inner.bytes == 0 || inner.bytes.saturating_add(entry.bytes()) <= self.limit {
+                break;
+            }
+            inner = self
+                .drained
+                .wait(inner)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        inner.bytes = inner.bytes.saturating_add(entry.bytes());
+        inner.waiting.push_back((entry, done));
+        drop(inner);
+        self.filled.notify_one();
+        Ok(())
+    }
+
+    /// Takes what is waiting, up to some bytes but at least one entry; waits for it. `None` once
+    /// the queue is closed and empty.
+    pub(super) fn take(&self, bytes: usize) -> Option<Group> {
+        let mut inner = self.lock();
+        while inner.waiting.is_empty() {
+            if inner.closed {
+                return None;
+            }
+            inner = self
+                .filled
+                .wait(inner)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        let (mut entries, mut dones, mut taken) = (Vec::new(), Vec::new(), 0usize);
+        while let Some((entry, _)) = inner.waiting.front() {
+            let with = taken.saturating_add(entry.bytes());
+            if taken > 0 && with > bytes {
+                break;
+            }
+            taken = with;
+            if let Some((entry, done)) = inner.waiting.pop_front() {
+                entries.push(entry);
+                dones.push(done);
+            }
+        }
+        inner.bytes = inner.bytes.saturating_sub(taken);
+        drop(inner);
+        self.drained.notify_all();
+        Some(Group { entries, dones })
+    }
+
+    /// Whether nothing waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lock().waiting.is_empty()
+    }
+
+    /// Takes nothing more; what waits is still taken out.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.filled.notify_all();
+        self.drained.notify_all();
+    }
+
+    /// Fails for ever; gives back those who still waited. The first reason stays.
+    pub(super) fn fail(&self, reason: &str) -> Vec<Done> {
+        let mut inner = self.lock();
+        inner.failure.get_or_insert_with(|| reason.to_owned());
+        inner.closed = true;
+        inner.bytes = 0;
+        let waiting = std::mem::take(&mut inner.waiting);
+        drop(inner);
+        self.drained.notify_all();
+        waiting.into_iter().map(|(_, done)| done).collect()
+    }
+
+    /// Why nothing is taken any more, if so.
+    pub(super) fn stopped(&self) -> Option<String> {
+        self.lock().stopped()
+    }
+
+    /// Why it failed, if it did.
+    pub(super) fn failure(&self) -> Option<String> {
+        self.lock().failure.clone()
+    }
+}

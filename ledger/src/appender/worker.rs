@@ -1,0 +1,149 @@
+//! The thread's own work: group, append, tell, checkpoint.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::queue::Group;
+use super::{AppendError, Committed, Done, OnFatal, Shared};
+use crate::store::{Checkpoint, Entry, Refused, Store, StoreError};
+
+/// A log this long that nobody waits for is given back to the disk.
+const WORTH_TRUNCATING: u64 = 32 * 1024 * 1024;
+
+pub(super) struct Worker {
+    pub(super) store: Box<dyn Store>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) transaction_bytes: usize,
+    pub(super) checkpoint_bytes: u64,
+    pub(super) on_fatal: Option<OnFatal>,
+}
+
+impl Worker {
+    /// Works until the queue is closed and empty, or until something fails.
+    pub(super) fn run(mut self) {
+        let worked = catch_unwind(AssertUnwindSafe(|| self.work()));
+        let reason = match worked {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.to_string(),
+            // A defect of ours, or of somebody's `done`.
+            Err(_) => "the appender panicked".to_owned(),
+        };
+        self.fail(&reason, Vec::new());
+    }
+
+    fn work(&mut self) -> Result<(), StoreError> {
+        let shared = Arc::clone(&self.shared);
+        while let Some(group) = shared.queue.take(self.transaction_bytes) {
+            self.append(group)?;
+            if self.store.backlog() >= self.checkpoint_bytes {
+                self.checkpoint(Checkpoint::Passive)?;
+            }
+        }
+        self.checkpoint(Checkpoint::Truncate)
+    }
+
+    fn append(&mut self, group: Group) -> Result<(), StoreError> {
+        let Group { entries, dones } = group;
+        // A panic in the store must not leave anybody without an answer.
+        let store = &mut self.store;
+        let epoch = self.shared.epoch;
+        let appended = catch_unwind(AssertUnwindSafe(|| store.append(epoch, &entries)));
+        let appended = appended.unwrap_or_else(|_| {
+            let broken = "it answered with a panic";
+            Err(StoreError::failed("use the store", broken))
+        });
+        let outcomes = appended.and_then(|outcomes| {
+            if outcomes.len() == entries.len() {
+                Ok(outcomes)
+            } else {
+                let broken = "it did not answer for every entry";
+                Err(StoreError::failed("use the store", broken))
+            }
+        });
+        match outcomes {
+            Ok(outcomes) => {
+                self.count(&entries, &outcomes);
+                tell(&entries, outcomes, dones);
+                Ok(())
+            }
+            Err(error) => {
+                self.fail(&error.to_string(), dones);
+                Err(error)
+            }
+        }
+    }
+
+    fn checkpoint(&mut self, kind: Checkpoint) -> Result<(), StoreError> {
+        let started = Instant::now();
+        let mut left = self.store.checkpoint(kind)?;
+        let idle = left.left == 0 && self.shared.queue.is_empty();
+        if kind == Checkpoint::Passive && idle && left.log >= WORTH_TRUNCATING {
+            left = self.store.checkpoint(Checkpoint::Truncate)?;
+        }
+        let took = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let counts = &self.shared.counts;
+        counts.checkpoints.fetch_add(1, Ordering::Relaxed);
+        counts.checkpoint_us.fetch_add(took, Ordering::Relaxed);
+        counts
+            .longest_checkpoint_us
+            .fetch_max(took, Ordering::Relaxed);
+        counts.log_bytes.store(left.log, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn count(&self, entries: &[Entry], outcomes: &[Result<u64, Refused>]) {
+        let counts = &self.shared.counts;
+        let (mut taken, mut frames, mut bytes) = (0, 0, 0);
+        for (entry, outcome) in entries.iter().zip(outcomes) {
+            if outcome.is_ok() {
+                taken += 1;
+                frames += entry.records().len() as u64;
+                bytes += entry.bytes() as u64;
+            }
+        }
+        counts
+            .commits
+            .fetch_add(u64::from(taken > 0), Ordering::Relaxed);
+        counts.entries.fetch_add(taken, Ordering::Relaxed);
+        counts.frames.fetch_add(frames, Ordering::Relaxed);
+        counts.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let refused = (entries.len() as u64).saturating_sub(taken);
+        counts.refused.fetch_add(refused, Ordering::Relaxed);
+    }
+
+    /// Stops for ever, and says so to everybody who waits: first those of the failed transaction.
+    fn fail(&mut self, reason: &str, failed: Vec<Done>) {
+        let waiting = self.shared.queue.fail(reason);
+        let on_fatal = self.on_fatal.take();
+        if let Some(on_fatal) = on_fatal {
+            quietly(|| on_fatal(reason));
+        }
+        for done in failed.into_iter().chain(waiting) {
+            quietly(|| {
+                done(Err(AppendError::Stopped {
+                    reason: reason.to_owned(),
+                }));
+            });
+        }
+    }
+}
+
+/// Tells every entry of a durable transaction what became of it.
+fn tell(entries: &[Entry], outcomes: Vec<Result<u64, Refused>>, dones: Vec<Done>) {
+    for ((entry, outcome), done) in entries.iter().zip(outcomes).zip(dones) {
+        let outcome = outcome.map_err(AppendError::Refused).map(|last| Committed {
+            first: entry.first(),
+            last,
+            hash: entry.tail().hash,
+        });
+        quietly(|| done(outcome));
+    }
+}
+
+/// One caller's panic is not the next one's.
+fn quietly(work: impl FnOnce()) {
+    let worked = catch_unwind(AssertUnwindSafe(work));
+    drop(worked);
+}

@@ -1,0 +1,320 @@
+//! What is appended as one: frames of one stream, the blobs they name, the index row they lead to.
+//!
+//! An [`Entry`] cannot be made wrong in itself: its frames are of one stream, without gaps, each
+//! follows from the one before, each hash is that of its bytes, and a cause in the same stream is
+//! an earlier frame. What only the store can tell (where the stream ends, whether a frame of
+//! another stream exists) it judges when the entry is appended.
+
+use std::collections::HashSet;
+
+use super::IndexRow;
+use crate::frame::{Blob, Frame, FrameError, MAX_BODY, Record, Sealed};
+use crate::hash::Hash;
+use crate::id::{Cause, StreamId};
+use crate::strict;
+
+/// Frames to be appended to one stream, all or none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    stream: StreamId,
+    prev: Hash,
+    records: Vec<Record>,
+    blobs: Vec<Blob>,
+    wanted_blobs: Vec<Hash>,
+    foreign_causes: Vec<(StreamId, u64)>,
+    index: Option<IndexRow>,
+    bytes: usize,
+}
+
+/// Why some frames do not make an entry.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EntryError {
+    /// There are none.
+    #[error("an entry without frames")]
+    Empty,
+    /// A frame is of another stream, out of order, or does not follow from the one before.
+    #[error("{stream}#{seq} does not stand where it belongs: {why}")]
+    Misplaced {
+        /// The stream of the entry.
+        stream: StreamId,
+        /// The frame.
+        seq: u64,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The bytes of a frame do not read.
+    #[error("{stream}#{seq}: {source}")]
+    Unreadable {
+        /// The stream of the entry.
+        stream: StreamId,
+        /// The frame.
+        seq: u64,
+        /// Why.
+        source: FrameError,
+    },
+    /// A type this version does not know, and which is not a kit's own.
+    #[error("{stream}#{seq} is of the type {kind:?}, which this version of ktsu does not know")]
+    UnknownType {
+        /// The stream of the entry.
+        stream: StreamId,
+        /// The frame.
+        seq: u64,
+        /// The type.
+        kind: String,
+    },
+    /// A blob's hash is not that of its text, or its text is not canonical.
+    #[error("the blob {0} is not what its hash says")]
+    WrongBlob(Hash),
+    /// The index row is about another stream.
+    #[error("an index row of {0} beside frames of another stream")]
+    IndexOfAnother(StreamId),
+}
+
+impl Entry {
+    /// From frames that were just sealed, one after another. Gives the read frames back, for
+    /// whoever tells others about them.
+    ///
+    /// # Errors
+    /// [`EntryError`], which would be a defect of the caller.
+    pub fn from_sealed(sealed: Vec<Sealed>) -> Result<(Self, Vec<Frame>), EntryError> {
+        let mut building = Building::of(sealed.first().map(|first| &first.frame))?;
+        let mut frames = Vec::with_capacity(sealed.len());
+        for Sealed {
+            record,
+            blobs,
+            frame,
+        } in sealed
+        {
+            if !frame.event.is_known() {
+                return Err(EntryError::UnknownType {
+                    stream: frame.stream,
+                    seq: frame.seq,
+                    kind: frame.event.kind().to_owned(),
+                });
+            }
+            building.add_blobs(blobs)?;
+            building.add(record, &frame)?;
+            frames.push(frame);
+        }
+        Ok((building.finish(), frames))
+    }
+
+    /// From stored bytes, as an import has them. Every body is read, strictly; types this version
+    /// does not know are taken as they are.
+    ///
+    /// # Errors
+    /// [`EntryError`].
+    pub fn from_records(
+        stream: &StreamId,
+        records: Vec<Record>,
+        blobs: Vec<Blob>,
+    ) -> Result<Self, EntryError> {
+        let mut frames = Vec::with_capacity(records.len());
+        for record in &records {
+            let unreadable = |source| EntryError::Unreadable {
+                stream: stream.clone(),
+                seq: record.seq,
+                source,
+            };
+            if record.body.len() > MAX_BODY {
+                return Err(unreadable(FrameError::TooLarge(record.body.len())));
+            }
+            strict::check_body(&record.body)
+                .map_err(|unfit| unreadable(FrameError::Malformed(unfit.to_string())))?;
+            frames.push(record.decode_bare().map_err(unreadable)?);
+        }
+        let mut building = Building::of(frames.first())?;
+        building.stream = stream.clone();
+        building.add_blobs(blobs)?;
+        for (record, frame) in records.into_iter().zip(&frames) {
+            building.add(record, frame)?;
+        }
+        Ok(building.finish())
+    }
+
+    /// Sets the index row that is true once the frames are appended.
+    ///
+    /// # Errors
+    /// [`EntryError::IndexOfAnother`].
+    pub fn with_index(mut self, row: IndexRow) -> Result<Self, EntryError> {
+        if row.stream != self.stream {
+            return Err(EntryError::IndexOfAnother(row.stream));
+        }
+        self.bytes += row.row.as_str().len() + 200;
+        self.index = Some(row);
+        Ok(self)
+    }
+
+    /// The stream.
+    pub fn stream(&self) -> &StreamId {
+        &self.stream
+    }
+
+    /// The frame the stream must end with; `None`: the stream must not exist.
+    pub fn expected(&self) -> Option<u64> {
+        self.first().checked_sub(1)
+    }
+
+    /// The number of the first frame.
+    pub fn first(&self) -> u64 {
+        self.records.first().map_or(0, |record| record.seq)
+    }
+
+    /// What the stream ends with once this is appended.
+    pub fn tail(&self) -> super::Tail {
+        self.records.last().map_or_else(
+            || super::Tail {
+                seq: 0,
+                hash: self.prev,
+            },
+            |record| super::Tail {
+                seq: record.seq,
+                hash: record.hash,
+            },
+        )
+    }
+
+    /// The frames.
+    pub fn records(&self) -> &[Record] {
+        &self.records
+    }
+
+    /// The blobs that come with it.
+    pub fn blobs(&self) -> &[Blob] {
+        &self.blobs
+    }
+
+    /// The index row, if it changes.
+    pub fn index(&self) -> Option<&IndexRow> {
+        self.index.as_ref()
+    }
+
+    /// Roughly what it weighs: what queues and transactions are bounded by.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// `prev` of the first frame.
+    pub(crate) fn prev(&self) -> Hash {
+        self.prev
+    }
+
+    /// Blobs the frames name that do not come with it.
+    pub(crate) fn wanted_blobs(&self) -> &[Hash] {
+        &self.wanted_blobs
+    }
+
+    /// Causes in other streams.
+    pub(crate) fn foreign_causes(&self) -> &[(StreamId, u64)] {
+        &self.foreign_causes
+    }
+}
+
+/// An entry under construction.
+struct Building {
+    stream: StreamId,
+    first_prev: Hash,
+    last: Option<(u64, Hash)>,
+    first_seq: u64,
+    records: Vec<Record>,
+    blobs: Vec<Blob>,
+    own_blobs: HashSet<Hash>,
+    wanted_blobs: Vec<Hash>,
+    foreign_causes: Vec<(StreamId, u64)>,
+    bytes: usize,
+}
+
+impl Building {
+    fn of(first: Option<&Frame>) -> Result<Self, EntryError> {
+        let first = first.ok_or(EntryError::Empty)?;
+        Ok(Self {
+            stream: first.stream.clone(),
+            first_prev: first.prev,
+            last: None,
+            first_seq: first.seq,
+            records: Vec::new(),
+            blobs: Vec::new(),
+            own_blobs: HashSet::new(),
+            wanted_blobs: Vec::new(),
+            foreign_causes: Vec::new(),
+            bytes: 0,
+        })
+    }
+
+    fn add_blobs(&mut self, blobs: Vec<Blob>) -> Result<(), EntryError> {
+        for blob in blobs {
+            if Hash::of(blob.text.as_str().as_bytes()) != blob.hash {
+                return Err(EntryError::WrongBlob(blob.hash));
+            }
+            if self.own_blobs.insert(blob.hash) {
+                self.bytes += blob.text.as_str().len() + 64;
+                self.blobs.push(blob);
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, record: Record, frame: &Frame) -> Result<(), EntryError> {
+        if let Some(why) = self.misplaced(&record, frame) {
+            return Err(EntryError::Misplaced {
+                stream: self.stream.clone(),
+                seq: record.seq,
+                why,
+            });
+        }
+        for cause in &frame.cause {
+            if let Cause::There(stream, seq) = cause {
+                self.foreign_causes.push((stream.clone(), *seq));
+            }
+        }
+        for external in &frame.ext {
+            if !self.own_blobs.contains(&external.hash) {
+                self.wanted_blobs.push(external.hash);
+            }
+        }
+        self.last = Some((record.seq, record.hash));
+        self.bytes += record.body.len() + 64;
+        self.records.push(record);
+        Ok(())
+    }
+
+    /// What is wrong with a frame at this place.
+    fn misplaced(&self, record: &Record, frame: &Frame) -> Option<&'static str> {
+        let (seq, prev) = match self.last {
+            Some((seq, hash)) => (seq.checked_add(1)?, hash),
+            None => (self.first_seq, self.first_prev),
+        };
+        let earlier = |cause: &Cause| match cause {
+            Cause::Here(cause) => *cause < frame.seq,
+            Cause::There(stream, cause) => *stream != self.stream || *cause < frame.seq,
+        };
+        if frame.stream != self.stream {
+            Some("it is of another stream")
+        } else if record.seq != frame.seq || frame.seq != seq {
+            Some("its number is not the next")
+        } else if frame.seq == 0 && frame.prev != Hash::ZERO {
+            Some("the first frame of a stream follows from nothing")
+        } else if frame.prev != prev {
+            Some("it does not follow from the frame before it")
+        } else if Hash::of(record.body.as_bytes()) != record.hash || frame.hash != record.hash {
+            Some("its hash is not that of its bytes")
+        } else if !frame.cause.iter().all(earlier) {
+            Some("it names a cause that is not an earlier frame")
+        } else {
+            None
+        }
+    }
+
+    fn finish(self) -> Entry {
+        Entry {
+            stream: self.stream,
+            prev: self.first_prev,
+            records: self.records,
+            blobs: self.blobs,
+            wanted_blobs: self.wanted_blobs,
+            foreign_causes: self.foreign_causes,
+            index: None,
+            bytes: self.bytes,
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! What can go wrong between a caller and a store.
+
+use std::path::PathBuf;
+
+use crate::hash::Hash;
+use crate::id::{Cause, StreamId};
+
+/// A store could not do what was asked. While appending, the first of these is final: what is on
+/// the disk is then only known by reading it again.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// There is nothing at the path.
+    #[error("there is no ledger at {}", .0.display())]
+    Missing(PathBuf),
+    /// There is something else at the path.
+    #[error("{} is not a ledger: {why}", path.display())]
+    NotALedger {
+        /// The path.
+        path: PathBuf,
+        /// What speaks against it.
+        why: String,
+    },
+    /// The ledger was written by a later version of ktsu.
+    #[error("the ledger is in format {found}, while this version of ktsu knows {known}")]
+    NewerFormat {
+        /// What it says.
+        found: u64,
+        /// The newest this version knows.
+        known: u64,
+    },
+    /// Another owner has taken the ledger since.
+    #[error("the ledger has a newer owner: it is in epoch {stored}, this owner's is {ours}")]
+    Fenced {
+        /// The epoch the caller acquired.
+        ours: u64,
+        /// The epoch the ledger is in.
+        stored: u64,
+    },
+    /// What is stored contradicts itself.
+    #[error("the ledger is damaged: {0}")]
+    Damaged(String),
+    /// An index row has the idempotency key of another stream.
+    #[error("the idempotency key of {0} belongs to another stream")]
+    KeyTwice(StreamId),
+    /// The system refused something.
+    #[error("cannot {doing}: {why}")]
+    Failed {
+        /// What was being done.
+        doing: &'static str,
+        /// What the system said.
+        why: String,
+    },
+}
+
+impl StoreError {
+    /// A failure of the system while doing something.
+    pub(crate) fn failed(doing: &'static str, why: impl ToString) -> Self {
+        Self::Failed {
+            doing,
+            why: why.to_string(),
+        }
+    }
+}
+
+/// Why one entry was not appended. Nothing of it is stored; its neighbours are not affected.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// The stream does not end where the entry expects.
+    #[error("{stream} ends at {}, not at {}", shown(*actual), shown(*expected))]
+    Conflict {
+        /// The stream.
+        stream: StreamId,
+        /// Where the entry expects it to end; `None`: not to exist.
+        expected: Option<u64>,
+        /// Where it ends.
+        actual: Option<u64>,
+    },
+    /// The first frame's `prev` is not the hash of the stream's last frame.
+    #[error("{stream}#{seq} does not follow from the frame before it")]
+    Unchained {
+        /// The stream.
+        stream: StreamId,
+        /// The first frame of the entry.
+        seq: u64,
+    },
+    /// A cause names a frame of another stream that is not durable.
+    #[error("{stream} names the cause {cause}, which does not exist")]
+    NoSuchCause {
+        /// The stream of the entry.
+        stream: StreamId,
+        /// The cause.
+        cause: Cause,
+    },
+    /// A frame names a blob that is neither in the entry nor in the store.
+    #[error("{stream} names the blob {hash}, which does not exist")]
+    NoSuchBlob {
+        /// The stream of the entry.
+        stream: StreamId,
+        /// The blob.
+        hash: Hash,
+    },
+    /// Another stream has the idempotency key.
+    #[error("the idempotency key belongs to {owner}")]
+    KeyTaken {
+        /// That stream.
+        owner: StreamId,
+    },
+}
+
+fn shown(seq: Option<u64>) -> String {
+    seq.map_or_else(|| "nothing".to_owned(), |seq| seq.to_string())
+}

@@ -1,0 +1,128 @@
+//! Index rows: what lists are made of.
+//!
+//! A row is derived from the frames of one stream by whoever appends them; a store keeps it beside
+//! them and knows nothing of what it says. All rows can be deleted and made again.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::canonical::Json;
+use crate::hash::Hash;
+use crate::id::StreamId;
+
+/// What is known of a stream without reading it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IndexRow {
+    /// The stream it is about; one row each.
+    pub stream: StreamId,
+    /// The workflow's name.
+    pub workflow: String,
+    /// The status, as the projection calls it.
+    pub status: String,
+    /// Whether something may still happen to it.
+    pub open: bool,
+    /// When it began, in microseconds since 1970.
+    pub created_us: u64,
+    /// The idempotency key; no two streams have the same.
+    pub key: Option<String>,
+    /// Whatever else the projection wants to show.
+    pub row: Json,
+}
+
+impl IndexRow {
+    /// A digest over all members, kept beside the row so that a damaged one is never served.
+    pub(crate) fn digest(&self) -> Hash {
+        let mut bytes = Vec::with_capacity(self.row.as_str().len() + 160);
+        let mut put = |text: &[u8]| {
+            bytes.extend_from_slice(&(text.len() as u64).to_le_bytes());
+            bytes.extend_from_slice(text);
+        };
+        put(self.stream.as_str().as_bytes());
+        put(self.workflow.as_bytes());
+        put(self.status.as_bytes());
+        put(&[u8::from(self.open), u8::from(self.key.is_some())]);
+        put(&self.created_us.to_le_bytes());
+        put(self.key.as_deref().unwrap_or_default().as_bytes());
+        put(self.row.as_str().as_bytes());
+        Hash::of(&bytes)
+    }
+
+    /// Where a list stands after this row.
+    pub fn cursor(&self) -> Cursor {
+        Cursor {
+            created_us: self.created_us,
+            stream: self.stream.clone(),
+        }
+    }
+}
+
+/// Which rows to list; an absent member admits all.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// This workflow only.
+    pub workflow: Option<String>,
+    /// This status only.
+    pub status: Option<String>,
+    /// Only what may, or may not, still move.
+    pub open: Option<bool>,
+}
+
+impl Filter {
+    /// Whether a row is wanted.
+    pub fn admits(&self, row: &IndexRow) -> bool {
+        self.workflow.as_ref().is_none_or(|it| *it == row.workflow)
+            && self.status.as_ref().is_none_or(|it| *it == row.status)
+            && self.open.is_none_or(|it| it == row.open)
+    }
+}
+
+/// A place in a list, which runs from the newest row to the oldest; written `MICROS~STREAM`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cursor {
+    /// See [`IndexRow::created_us`].
+    pub created_us: u64,
+    /// Tells rows of the same moment apart.
+    pub stream: StreamId,
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}~{}", self.created_us, self.stream)
+    }
+}
+
+/// The text is not a place in a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not a place in a list")]
+pub struct NotACursor;
+
+impl FromStr for Cursor {
+    type Err = NotACursor;
+
+    fn from_str(text: &str) -> Result<Self, NotACursor> {
+        let (micros, stream) = text.split_once('~').ok_or(NotACursor)?;
+        Ok(Self {
+            created_us: micros.parse().map_err(|_| NotACursor)?,
+            stream: stream.parse().map_err(|_| NotACursor)?,
+        })
+    }
+}
+
+/// One page of a list.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Page {
+    /// Newest first.
+    pub rows: Vec<IndexRow>,
+    /// Where the next page begins; `None` on the last.
+    pub next: Option<Cursor>,
+}
+
+impl Page {
+    /// Makes a page of `limit` rows out of up to `limit + 1` that were found.
+    pub(crate) fn of(mut rows: Vec<IndexRow>, limit: usize) -> Self {
+        let more = rows.len() > limit;
+        rows.truncate(limit);
+        let next = rows.last().filter(|_| more).map(IndexRow::cursor);
+        Self { rows, next }
+    }
+}

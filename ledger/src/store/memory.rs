@@ -1,0 +1,289 @@
+//! A ledger that lives as long as the process: for tests and `--ephemeral`.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::door::{Facts, judge};
+use super::{
+    Backlog, Checkpoint, Cursor, Entry, Epoch, Filter, IndexRow, Inspection, MAX_PAGE, PAGE_BYTES,
+    Page, RawBlob, RawFrame, Reader, Refused, Store, StoreError, Tail,
+};
+use crate::canonical::Json;
+use crate::frame::Record;
+use crate::hash::Hash;
+use crate::id::StreamId;
+
+/// The store. A clone of it is another view of the same ledger.
+#[derive(Debug, Clone, Default)]
+pub struct MemoryStore(Arc<Mutex<Shelves>>);
+
+#[derive(Debug, Default)]
+struct Shelves {
+    epoch: u64,
+    streams: BTreeMap<StreamId, Vec<Record>>,
+    order: Vec<(StreamId, u64)>,
+    blobs: HashMap<Hash, Json>,
+    blob_order: Vec<Hash>,
+    rows: BTreeMap<StreamId, IndexRow>,
+    keys: HashMap<String, StreamId>,
+}
+
+impl MemoryStore {
+    /// An empty ledger.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The lock is held for one call; what a panicking holder left is whole, since every call
+    /// checks before it changes.
+    fn shelves(&self) -> MutexGuard<'_, Shelves> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shelves {
+    fn tail(&self, stream: &StreamId) -> Option<Tail> {
+        let last = self.streams.get(stream)?.last()?;
+        Some(Tail {
+            seq: last.seq,
+            hash: last.hash,
+        })
+    }
+
+    fn by_key(&self, key: &str) -> Option<&IndexRow> {
+        self.rows.get(self.keys.get(key)?)
+    }
+
+    fn put_row(&mut self, row: &IndexRow) {
+        let before = self.rows.insert(row.stream.clone(), row.clone());
+        if let Some(key) = before.and_then(|before| before.key) {
+            self.keys.remove(&key);
+        }
+        if let Some(key) = &row.key {
+            self.keys.insert(key.clone(), row.stream.clone());
+        }
+    }
+
+    fn fence(&self, ours: Epoch) -> Result<(), StoreError> {
+        if self.epoch == ours.0 {
+            return Ok(());
+        }
+        Err(StoreError::Fenced {
+            ours: ours.0,
+            stored: self.epoch,
+        })
+    }
+
+    fn put(&mut self, entry: &Entry) {
+        for blob in entry.blobs() {
+            if self.blobs.insert(blob.hash, blob.text.clone()).is_none() {
+                self.blob_order.push(blob.hash);
+            }
+        }
+        let stream = self.streams.entry(entry.stream().clone()).or_default();
+        for record in entry.records() {
+            stream.push(record.clone());
+            self.order.push((entry.stream().clone(), record.seq));
+        }
+        if let Some(row) = entry.index() {
+            self.put_row(row);
+        }
+    }
+}
+
+/// What the door asks, with the tails that were durable before the call.
+struct Asked<'a> {
+    shelves: &'a Shelves,
+    before: &'a HashMap<StreamId, Option<Tail>>,
+}
+
+impl Facts for Asked<'_> {
+    fn tail(&mut self, stream: &StreamId) -> Result<Option<Tail>, StoreError> {
+        Ok(self.shelves.tail(stream))
+    }
+
+    fn durable_tail(&mut self, stream: &StreamId) -> Result<Option<Tail>, StoreError> {
+        let before = self.before.get(stream).copied();
+        Ok(before.unwrap_or_else(|| self.shelves.tail(stream)))
+    }
+
+    fn has_blob(&mut self, hash: &Hash) -> Result<bool, StoreError> {
+        Ok(self.shelves.blobs.contains_key(hash))
+    }
+
+    fn owner_of(&mut self, key: &str) -> Result<Option<StreamId>, StoreError> {
+        Ok(self.shelves.by_key(key).map(|row| row.stream.clone()))
+    }
+}
+
+impl Reader for MemoryStore {
+    fn read(&self, stream: &StreamId, from: u64, limit: usize) -> Result<Vec<Record>, StoreError> {
+        let shelves = self.shelves();
+        let records = shelves.streams.get(stream).map_or(&[][..], Vec::as_slice);
+        let start = records.partition_point(|record| record.seq < from);
+        let mut bytes = 0;
+        let page = records.iter().skip(start).take(limit.min(MAX_PAGE));
+        Ok(page
+            .take_while(|record| {
+                let fits = bytes < PAGE_BYTES;
+                bytes += record.body.len();
+                fits
+            })
+            .cloned()
+            .collect())
+    }
+
+    fn tail(&self, stream: &StreamId) -> Result<Option<Tail>, StoreError> {
+        Ok(self.shelves().tail(stream))
+    }
+
+    fn streams(&self, after: Option<&StreamId>, limit: usize) -> Result<Vec<StreamId>, StoreError> {
+        let shelves = self.shelves();
+        let names = shelves.streams.keys();
+        let names = names.filter(|name| after.is_none_or(|after| *name > after));
+        Ok(names.take(limit.min(MAX_PAGE)).cloned().collect())
+    }
+
+    fn blob_get(&self, hash: &Hash) -> Result<Option<Json>, StoreError> {
+        Ok(self.shelves().blobs.get(hash).cloned())
+    }
+
+    fn list(
+        &self,
+        filter: &Filter,
+        cursor: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page, StoreError> {
+        let limit = limit.min(MAX_PAGE);
+        let shelves = self.shelves();
+        let wanted = |row: &&IndexRow| {
+            filter.admits(row) && cursor.is_none_or(|cursor| row.cursor() < *cursor)
+        };
+        let mut rows: Vec<&IndexRow> = shelves.rows.values().filter(wanted).collect();
+        rows.sort_by(|left, right| {
+            (right.created_us, &right.stream).cmp(&(left.created_us, &left.stream))
+        });
+        let found = rows.into_iter().take(limit.saturating_add(1)).cloned();
+        Ok(Page::of(found.collect(), limit))
+    }
+
+    fn row(&self, stream: &StreamId) -> Result<Option<IndexRow>, StoreError> {
+        Ok(self.shelves().rows.get(stream).cloned())
+    }
+
+    fn by_key(&self, key: &str) -> Result<Option<IndexRow>, StoreError> {
+        Ok(self.shelves().by_key(key).cloned())
+    }
+
+    fn scan_frames(&self, after: u64, limit: usize) -> Result<Vec<RawFrame>, StoreError> {
+        let shelves = self.shelves();
+        let start = usize::try_from(after).unwrap_or(usize::MAX);
+        let page = shelves.order.iter().enumerate().skip(start);
+        Ok(page
+            .take(limit.min(MAX_PAGE))
+            .filter_map(|(place, (stream, seq))| {
+                let records = shelves.streams.get(stream)?;
+                let record = records.get(usize::try_from(*seq).ok()?)?;
+                let position = place as u64 + 1;
+                Some(RawFrame {
+                    position,
+                    stream: Some(stream.to_string()),
+                    seq: i64::try_from(record.seq).ok()?,
+                    hash: record.hash.as_bytes().to_vec(),
+                    body: record.body.clone().into_bytes(),
+                    found_at: Some(position),
+                })
+            })
+            .collect())
+    }
+
+    fn scan_blobs(&self, after: u64, limit: usize) -> Result<Vec<RawBlob>, StoreError> {
+        let shelves = self.shelves();
+        let start = usize::try_from(after).unwrap_or(usize::MAX);
+        let page = shelves.blob_order.iter().enumerate().skip(start);
+        Ok(page
+            .take(limit.min(MAX_PAGE))
+            .filter_map(|(place, hash)| {
+                Some(RawBlob {
+                    position: place as u64 + 1,
+                    hash: hash.as_bytes().to_vec(),
+                    body: shelves.blobs.get(hash)?.as_str().as_bytes().to_vec(),
+                })
+            })
+            .collect())
+    }
+
+    fn inspect(&self) -> Inspection {
+        Inspection {
+            epoch: Some(self.shelves().epoch),
+            ..Inspection::default()
+        }
+    }
+}
+
+impl Store for MemoryStore {
+    fn acquire(&mut self) -> Result<Epoch, StoreError> {
+        let mut shelves = self.shelves();
+        shelves.epoch += 1;
+        Ok(Epoch(shelves.epoch))
+    }
+
+    fn append(
+        &mut self,
+        epoch: Epoch,
+        entries: &[Entry],
+    ) -> Result<Vec<Result<u64, Refused>>, StoreError> {
+        let mut shelves = self.shelves();
+        shelves.fence(epoch)?;
+        let mut before = HashMap::new();
+        let mut results = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let mut facts = Asked {
+                shelves: &shelves,
+                before: &before,
+            };
+            if let Some(refused) = judge(entry, &mut facts)? {
+                results.push(Err(refused));
+                continue;
+            }
+            let tail = shelves.tail(entry.stream());
+            before.entry(entry.stream().clone()).or_insert(tail);
+            shelves.put(entry);
+            results.push(Ok(entry.tail().seq));
+        }
+        Ok(results)
+    }
+
+    fn reader(&self) -> Result<Box<dyn Reader>, StoreError> {
+        Ok(Box::new(self.clone()))
+    }
+
+    fn clear_index(&mut self, epoch: Epoch) -> Result<(), StoreError> {
+        let mut shelves = self.shelves();
+        shelves.fence(epoch)?;
+        shelves.rows.clear();
+        shelves.keys.clear();
+        Ok(())
+    }
+
+    fn put_rows(&mut self, epoch: Epoch, rows: &[IndexRow]) -> Result<(), StoreError> {
+        let mut shelves = self.shelves();
+        shelves.fence(epoch)?;
+        for row in rows {
+            let owner = row.key.as_ref().and_then(|key| shelves.keys.get(key));
+            if owner.is_some_and(|owner| *owner != row.stream) {
+                return Err(StoreError::KeyTwice(row.stream.clone()));
+            }
+            shelves.put_row(row);
+        }
+        Ok(())
+    }
+
+    fn backlog(&self) -> u64 {
+        0
+    }
+
+    fn checkpoint(&mut self, _kind: Checkpoint) -> Result<Backlog, StoreError> {
+        Ok(Backlog::default())
+    }
+}

@@ -1,0 +1,169 @@
+//! What an SQLite ledger finds wrong with itself, apart from its frames.
+
+use rusqlite::Connection;
+
+use super::schema::{APPLICATION_ID, FORMAT, OBJECTS};
+use crate::store::Inspection;
+
+/// Looks at everything around the frames. Whatever fails is a finding.
+pub(super) fn inspect(connection: &Connection) -> Inspection {
+    let mut inspection = Inspection::default();
+    let checks: [(&str, Check); 6] = [
+        ("the pages", pages),
+        ("the schema", schema),
+        ("meta", meta),
+        ("the streams", streams),
+        ("the removals", removals),
+        ("the positions", positions),
+    ];
+    for (what, check) in checks {
+        if let Err(error) = check(connection, &mut inspection) {
+            inspection
+                .problems
+                .push(format!("{what} cannot be read: {error}"));
+        }
+    }
+    inspection
+}
+
+type Check = fn(&Connection, &mut Inspection) -> rusqlite::Result<()>;
+
+fn pages(connection: &Connection, found: &mut Inspection) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare("PRAGMA integrity_check")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let said: String = row.get(0)?;
+        if said != "ok" {
+            found.problems.push(said);
+        }
+    }
+    Ok(())
+}
+
+fn schema(connection: &Connection, found: &mut Inspection) -> rusqlite::Result<()> {
+    let mut statement =
+        connection.prepare("SELECT type, name, sql FROM sqlite_schema ORDER BY rowid")?;
+    let rows = statement.query_map([], |row| {
+        Ok((
+            row.get::<_, String>(0)?,
+            row.get::<_, String>(1)?,
+            row.get::<_, Option<String>>(2)?,
+        ))
+    })?;
+    let mut wanted = OBJECTS.iter();
+    for row in rows {
+        let (kind, name, Some(text)) = row? else {
+            // The indexes that SQLite makes for UNIQUE have no text; the pages were checked.
+            continue;
+        };
+        if wanted.next() != Some(&(kind.as_str(), name.as_str(), text.as_str())) {
+            found
+                .problems
+                .push(format!("the {kind} {name} is not what this format has"));
+            return Ok(());
+        }
+    }
+    if let Some((kind, name, _)) = wanted.next() {
+        found.problems.push(format!("the {kind} {name} is missing"));
+    }
+    Ok(())
+}
+
+fn meta(connection: &Connection, found: &mut Inspection) -> rusqlite::Result<()> {
+    let id: i64 = connection.query_row("PRAGMA application_id", [], |row| row.get(0))?;
+    if id != APPLICATION_ID {
+        found
+            .problems
+            .push("the application id is another program's".to_owned());
+    }
+    let (rows, format, epoch): (i64, i64, i64) = connection.query_row(
+        "SELECT count(*), max(format), max(epoch) FROM meta",
+        [],
+        |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+    )?;
+    if rows != 1 || u64::try_from(format) != Ok(FORMAT) {
+        found
+            .problems
+            .push(format!("meta has {rows} rows and says format {format}"));
+    }
+    match u64::try_from(epoch) {
+        Ok(epoch) => found.epoch = Some(epoch),
+        Err(_) => found.problems.push(format!("meta says epoch {epoch}")),
+    }
+    Ok(())
+}
+
+/// Every stream has frames, or was removed; its names are found by name; its numbers have no gap.
+fn streams(connection: &Connection, found: &mut Inspection) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare(
+        "SELECT id, name, \
+           (SELECT other.id FROM streams AS other WHERE other.name = streams.name), \
+           EXISTS (SELECT 1 FROM frames WHERE frames.stream = streams.id), \
+           EXISTS (SELECT 1 FROM removals WHERE removals.stream = streams.id) \
+         FROM streams ORDER BY id",
+    )?;
+    let mut rows = statement.query([])?;
+    let mut last = 0;
+    while let Some(row) = rows.next()? {
+        let (id, name): (i64, String) = (row.get(0)?, row.get(1)?);
+        let looked_up: Option<i64> = row.get(2)?;
+        let (has_frames, removed): (bool, bool) = (row.get(3)?, row.get(4)?);
+        if id != last + 1 || looked_up != Some(id) {
+            found
+                .problems
+                .push(format!("the stream {name:?} has the number {id}"));
+        }
+        if has_frames == removed {
+            let what = if removed {
+                "was removed and has"
+            } else {
+                "has no"
+            };
+            found
+                .problems
+                .push(format!("the stream {name:?} {what} frames"));
+        }
+        last = id;
+    }
+    Ok(())
+}
+
+fn removals(connection: &Connection, found: &mut Inspection) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare(
+        "SELECT (SELECT name FROM streams WHERE id = stream), frames, open FROM removals",
+    )?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let name: Option<String> = row.get(0)?;
+        let (frames, open): (i64, i64) = (row.get(1)?, row.get(2)?);
+        let name = name.unwrap_or_default();
+        if open != 0 {
+            found
+                .problems
+                .push(format!("the removal of {name:?} was left open"));
+        }
+        let frames = u64::try_from(frames).unwrap_or_default();
+        found.removed.push((name, frames));
+    }
+    Ok(())
+}
+
+/// Positions are given without gaps; frames that are gone leave one, unless they were removed.
+fn positions(connection: &Connection, found: &mut Inspection) -> rusqlite::Result<()> {
+    let (count, last): (i64, i64) = connection.query_row(
+        "SELECT count(*), coalesce(max(pos), 0) FROM frames",
+        [],
+        |row| Ok((row.get(0)?, row.get(1)?)),
+    )?;
+    let removed: i64 =
+        connection.query_row("SELECT coalesce(sum(frames), 0) FROM removals", [], |row| {
+            row.get(0)
+        })?;
+    let gone = last.saturating_sub(count);
+    if gone != 0 && gone > removed {
+        found.problems.push(format!(
+            "{gone} frames are gone, of which {removed} were removed"
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,240 @@
+//! The files of a ledger on the disk, and opening them.
+//!
+//! Beside `ledger.db` stand `ledger.db-wal` and `ledger.db-shm` while somebody has it open, and
+//! `ledger.db.lock`, which says who owns it. All are made readable by their owner alone.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use super::schema::{APPLICATION_ID, FORMAT, creation};
+use crate::store::StoreError;
+
+/// Where the parts of a ledger are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Paths {
+    /// The database, links resolved: one ledger has one lock, whatever it is called.
+    pub(crate) db: PathBuf,
+    /// The write-ahead log.
+    pub(crate) wal: PathBuf,
+    /// The lock file.
+    pub(crate) lock: PathBuf,
+}
+
+impl Paths {
+    /// Resolves a path, whether or not there is something at it.
+    pub(crate) fn of(path: &Path) -> Self {
+        let db = fs::canonicalize(path).unwrap_or_else(|_| {
+            let parent = path
+                .parent()
+                .filter(|parent| !parent.as_os_str().is_empty());
+            let parent = fs::canonicalize(parent.unwrap_or_else(|| Path::new(".")));
+            match (parent, path.file_name()) {
+                (Ok(parent), Some(name)) => parent.join(name),
+                _ => path.to_owned(),
+            }
+        });
+        let beside = |ending: &str| {
+            let mut name = db.clone().into_os_string();
+            name.push(ending);
+            PathBuf::from(name)
+        };
+        Self {
+            wal: beside("-wal"),
+            lock: beside(".lock"),
+            db,
+        }
+    }
+
+    /// Whether there is a file to read.
+    pub(super) fn must_be_file(&self) -> Result<(), StoreError> {
+        match fs::metadata(&self.db) {
+            Ok(found) if found.is_file() => Ok(()),
+            Ok(_) => Err(self.not_a_ledger("it is not a file")),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                Err(StoreError::Missing(self.db.clone()))
+            }
+            Err(error) => Err(StoreError::failed("look at the ledger", error)),
+        }
+    }
+
+    pub(super) fn not_a_ledger(&self, why: impl Into<String>) -> StoreError {
+        StoreError::NotALedger {
+            path: self.db.clone(),
+            why: why.into(),
+        }
+    }
+
+    /// The state of the files, to notice that somebody wrote.
+    pub(super) fn stamp(&self) -> Stamp {
+        let database = fs::metadata(&self.db).ok();
+        let log = fs::metadata(&self.wal).map_or(0, |log| log.len());
+        Stamp {
+            database: database.map(|it| (it.ino(), it.len(), it.mtime(), it.mtime_nsec())),
+            log,
+        }
+    }
+}
+
+/// See [`Paths::stamp`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stamp {
+    database: Option<(u64, u64, i64, i64)>,
+    /// Bytes of the write-ahead log.
+    pub(super) log: u64,
+}
+
+/// Creates a file that must not exist yet, in a folder that is made if it must be.
+pub(crate) fn fresh_file(path: &Path) -> Result<File, StoreError> {
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or_else(|| Path::new("."));
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true).mode(0o700);
+    builder
+        .create(folder)
+        .map_err(|error| StoreError::failed("make the folder of the ledger", error))?;
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(|error| StoreError::failed("create the file", error))?;
+    // The name of a file is durable when its folder is.
+    File::open(folder)
+        .and_then(|folder| folder.sync_all())
+        .map_err(|error| StoreError::failed("make the folder of the ledger durable", error))?;
+    Ok(file)
+}
+
+/// Opens a ledger for its owner, making it if there is none.
+pub(super) fn open_owner(paths: &Paths) -> Result<Connection, StoreError> {
+    match paths.must_be_file() {
+        Ok(()) => {}
+        Err(StoreError::Missing(_)) => drop(fresh_file(&paths.db)?),
+        Err(error) => return Err(error),
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(&paths.db, flags).map_err(failed)?;
+    // While opening, another process may be replaying the log.
+    patience(&connection, Duration::from_secs(5))?;
+    if is_blank(paths, &connection)? {
+        connection.execute_batch(&creation()).map_err(failed)?;
+    }
+    must_be_ours(paths, &connection)?;
+    set_up(
+        &connection,
+        "PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0;",
+    )?;
+    let mode: String = connection
+        .query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))
+        .map_err(failed)?;
+    if mode != "wal" {
+        return Err(StoreError::failed(
+            "use a write-ahead log",
+            format!("the file system allows {mode} only"),
+        ));
+    }
+    patience(&connection, Duration::ZERO)?;
+    Ok(connection)
+}
+
+/// Opens a ledger to look at it, without any lock. `frozen`: nobody writes, so nothing is left
+/// beside the file either.
+pub(super) fn open_reader(paths: &Paths, frozen: bool) -> Result<Connection, StoreError> {
+    paths.must_be_file()?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_URI;
+    let connection =
+        Connection::open_with_flags(uri(&paths.db, frozen), flags).map_err(|e| named(paths, e))?;
+    patience(&connection, Duration::from_secs(1))?;
+    must_be_ours(paths, &connection)?;
+    set_up(&connection, "PRAGMA query_only = ON;")?;
+    Ok(connection)
+}
+
+fn uri(path: &Path, frozen: bool) -> String {
+    use std::fmt::Write as _;
+    use std::os::unix::ffi::OsStrExt as _;
+    let mut uri = String::from("file:");
+    for byte in path.as_os_str().as_bytes() {
+        if byte.is_ascii_alphanumeric() || b"/._-".contains(byte) {
+            uri.push(char::from(*byte));
+        } else {
+            let written = write!(uri, "%{byte:02X}");
+            debug_assert!(written.is_ok(), "writing to a string cannot fail");
+        }
+    }
+    uri.push_str(if frozen { "?immutable=1" } else { "?mode=ro" });
+    uri
+}
+
+fn patience(connection: &Connection, wait: Duration) -> Result<(), StoreError> {
+    connection.busy_timeout(wait).map_err(failed)
+}
+
+fn set_up(connection: &Connection, more: &str) -> Result<(), StoreError> {
+    connection.set_prepared_statement_cache_capacity(64);
+    connection
+        .execute_batch(
+            "PRAGMA trusted_schema = OFF; PRAGMA mmap_size = 0; PRAGMA cell_size_check = ON;",
+        )
+        .and_then(|()| connection.execute_batch(more))
+        .map_err(failed)
+}
+
+/// Whether this is a database in which nothing was ever made: an owner died before it could.
+fn is_blank(paths: &Paths, connection: &Connection) -> Result<bool, StoreError> {
+    let objects: i64 = connection
+        .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+        .map_err(|error| named(paths, error))?;
+    Ok(objects == 0 && application_id(paths, connection)? == 0)
+}
+
+fn application_id(paths: &Paths, connection: &Connection) -> Result<i64, StoreError> {
+    connection
+        .query_row("PRAGMA application_id", [], |row| row.get(0))
+        .map_err(|error| named(paths, error))
+}
+
+fn must_be_ours(paths: &Paths, connection: &Connection) -> Result<(), StoreError> {
+    if application_id(paths, connection)? != APPLICATION_ID {
+        return Err(paths.not_a_ledger("it was made by another program"));
+    }
+    let found: i64 = connection
+        .query_row("SELECT format FROM meta WHERE id = 1", [], |row| row.get(0))
+        .map_err(|error| named(paths, error))?;
+    match u64::try_from(found) {
+        Ok(FORMAT) => Ok(()),
+        Ok(found) if found > FORMAT => Err(StoreError::NewerFormat {
+            found,
+            known: FORMAT,
+        }),
+        Ok(_) | Err(_) => Err(StoreError::Damaged(format!("format {found} never existed"))),
+    }
+}
+
+/// An error of SQLite at a path that may not hold a database at all.
+fn named(paths: &Paths, error: rusqlite::Error) -> StoreError {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase) => paths.not_a_ledger("it is not an SQLite database"),
+        Some(_) | None => failed(error),
+    }
+}
+
+/// An error of SQLite.
+pub(super) fn failed(error: rusqlite::Error) -> StoreError {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+            StoreError::Damaged(error.to_string())
+        }
+        Some(_) => StoreError::failed("use the ledger", error),
+        // Not from SQLite itself: a column that does not hold what it must.
+        None => StoreError::Damaged(error.to_string()),
+    }
+}

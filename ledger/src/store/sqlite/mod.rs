@@ -1,0 +1,243 @@
+//! The ledger as one SQLite file: the default.
+//!
+//! The owner's connection writes; whoever else wants to look opens the file read-only. WAL with
+//! `synchronous = FULL` makes a commit durable before it returns. Checkpoints are the appender's
+//! business, so that no reader can hold a commit up.
+//!
+//! ```text
+//! files    paths, opening, who may read what      schema   the tables
+//! queries  reading, on any connection             write    one transaction
+//! reader   the view from outside                  check    what the container finds
+//! ```
+
+mod check;
+mod files;
+mod queries;
+mod reader;
+mod schema;
+mod write;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rusqlite::config::DbConfig;
+use rusqlite::wal::CheckpointMode;
+use rusqlite::{Connection, ErrorCode, MAIN_DB};
+
+pub use reader::SqliteReader;
+pub use schema::FORMAT;
+
+pub(crate) use files::Paths;
+
+use files::failed;
+use queries::Queries;
+use write::Tails;
+
+use super::{
+    Backlog, Checkpoint, Cursor, Entry, Epoch, Filter, IndexRow, Inspection, Page, RawBlob,
+    RawFrame, Reader, Refused, Store, StoreError, Tail,
+};
+use crate::canonical::Json;
+use crate::frame::Record;
+use crate::hash::Hash;
+use crate::id::StreamId;
+
+/// What one page costs in the log: its bytes and a header.
+const LOGGED_PAGE: u64 = 4096 + 24;
+
+/// The owner's end of a ledger file.
+#[derive(Debug)]
+pub struct SqliteStore {
+    connection: Connection,
+    paths: Paths,
+    tails: Tails,
+    log: Arc<Log>,
+}
+
+/// The write-ahead log, in pages.
+#[derive(Debug, Default)]
+struct Log {
+    /// What is in it, told by SQLite after each commit.
+    written: AtomicU64,
+    /// What of that was already moved to its place.
+    moved: AtomicU64,
+}
+
+impl Log {
+    fn commit(&self, pages: i32) {
+        let pages = u64::try_from(pages).unwrap_or_default();
+        if pages < self.written.swap(pages, Ordering::Relaxed) {
+            // All was moved, so the log began again from its start.
+            self.moved.store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn left(&self) -> u64 {
+        let moved = self.moved.load(Ordering::Relaxed);
+        let pages = self.written.load(Ordering::Relaxed).saturating_sub(moved);
+        pages.saturating_mul(LOGGED_PAGE)
+    }
+}
+
+impl SqliteStore {
+    /// Opens a ledger for its owner, making it if there is none. A log that a dead owner left is
+    /// replayed. Whoever calls this holds the [`crate::lock::OwnerLock`].
+    ///
+    /// # Errors
+    /// [`StoreError::NotALedger`], [`StoreError::NewerFormat`], and whatever damage or the system
+    /// lead to.
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let paths = Paths::of(path);
+        let mut connection = files::open_owner(&paths)?;
+        // The folder may have been made just now, so the path resolves better than before.
+        let paths = Paths::of(path);
+        let log = Arc::new(Log::default());
+        let told = Arc::clone(&log);
+        connection
+            .wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages| {
+                told.commit(pages);
+                Ok(())
+            }))
+            .map_err(failed)?;
+        Ok(Self {
+            connection,
+            paths,
+            tails: Tails::default(),
+            log,
+        })
+    }
+
+    /// After a failure, closing must not move the log to its place either: that would be one more
+    /// thing to rest on a sync that may have lied. The next owner replays the log.
+    fn unless_failed<T>(&self, done: Result<T, StoreError>) -> Result<T, StoreError> {
+        if done.is_err() {
+            let config = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+            let set = self.connection.set_db_config(config, true);
+            drop(set);
+        }
+        done
+    }
+}
+
+impl Store for SqliteStore {
+    fn acquire(&mut self) -> Result<Epoch, StoreError> {
+        self.tails.forget();
+        write::acquire(&self.connection)
+    }
+
+    fn append(
+        &mut self,
+        epoch: Epoch,
+        entries: &[Entry],
+    ) -> Result<Vec<Result<u64, Refused>>, StoreError> {
+        let appended = write::append(&self.connection, &mut self.tails, epoch, entries);
+        self.unless_failed(appended)
+    }
+
+    fn reader(&self) -> Result<Box<dyn Reader>, StoreError> {
+        SqliteReader::live(&self.paths).map(|reader| Box::new(reader) as Box<dyn Reader>)
+    }
+
+    fn clear_index(&mut self, epoch: Epoch) -> Result<(), StoreError> {
+        write::clear_index(&self.connection, epoch)
+    }
+
+    fn put_rows(&mut self, epoch: Epoch, rows: &[IndexRow]) -> Result<(), StoreError> {
+        write::put_rows(&self.connection, epoch, rows)
+    }
+
+    fn backlog(&self) -> u64 {
+        self.log.left()
+    }
+
+    fn checkpoint(&mut self, kind: Checkpoint) -> Result<Backlog, StoreError> {
+        let mode = match kind {
+            Checkpoint::Passive => CheckpointMode::PASSIVE,
+            Checkpoint::Truncate => CheckpointMode::TRUNCATE,
+        };
+        match self.connection.wal_checkpoint_v2(Some(MAIN_DB), mode) {
+            Ok((written, moved)) => {
+                let pages = |number: i32| u64::try_from(number).unwrap_or_default();
+                self.log.written.store(pages(written), Ordering::Relaxed);
+                self.log.moved.store(pages(moved), Ordering::Relaxed);
+            }
+            // Somebody reads, or moves pages for us: the next checkpoint will find less to do.
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {}
+            Err(error) => return self.unless_failed(Err(failed(error))),
+        }
+        Ok(Backlog {
+            left: self.backlog(),
+            log: self.paths.stamp().log,
+        })
+    }
+}
+
+/// Whoever has a connection to ask.
+trait Source {
+    /// Asks a question, perhaps twice.
+    fn ask<T>(
+        &self,
+        question: impl Fn(&Queries<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError>;
+}
+
+impl Source for SqliteStore {
+    fn ask<T>(
+        &self,
+        question: impl Fn(&Queries<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        question(&Queries(&self.connection))
+    }
+}
+
+impl<S: Source + Send> Reader for S {
+    fn read(&self, stream: &StreamId, from: u64, limit: usize) -> Result<Vec<Record>, StoreError> {
+        self.ask(|ledger| ledger.read(stream, from, limit))
+    }
+
+    fn tail(&self, stream: &StreamId) -> Result<Option<Tail>, StoreError> {
+        self.ask(|ledger| ledger.tail(stream))
+    }
+
+    fn streams(&self, after: Option<&StreamId>, limit: usize) -> Result<Vec<StreamId>, StoreError> {
+        self.ask(|ledger| ledger.streams(after, limit))
+    }
+
+    fn blob_get(&self, hash: &Hash) -> Result<Option<Json>, StoreError> {
+        self.ask(|ledger| ledger.blob_get(hash))
+    }
+
+    fn list(
+        &self,
+        filter: &Filter,
+        cursor: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page, StoreError> {
+        self.ask(|ledger| ledger.list(filter, cursor, limit))
+    }
+
+    fn row(&self, stream: &StreamId) -> Result<Option<IndexRow>, StoreError> {
+        self.ask(|ledger| ledger.row(stream))
+    }
+
+    fn by_key(&self, key: &str) -> Result<Option<IndexRow>, StoreError> {
+        self.ask(|ledger| ledger.by_key(key))
+    }
+
+    fn scan_frames(&self, after: u64, limit: usize) -> Result<Vec<RawFrame>, StoreError> {
+        self.ask(|ledger| ledger.scan_frames(after, limit))
+    }
+
+    fn scan_blobs(&self, after: u64, limit: usize) -> Result<Vec<RawBlob>, StoreError> {
+        self.ask(|ledger| ledger.scan_blobs(after, limit))
+    }
+
+    fn inspect(&self) -> Inspection {
+        self.ask(|ledger| Ok(check::inspect(ledger.0)))
+            .unwrap_or_else(|error| Inspection {
+                problems: vec![error.to_string()],
+                ..Inspection::default()
+            })
+    }
+}

@@ -1,0 +1,319 @@
+//! Writing: one transaction, fenced by the epoch.
+//!
+//! The tails of streams in use are remembered, so that judging an entry costs no look-up; the
+//! unique index on (stream, seq) stands behind it. Nothing is remembered past a failure.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use rusqlite::{CachedStatement, Connection, ErrorCode, params};
+
+use super::files::failed;
+use super::queries::{Known, Queries, int};
+use crate::hash::Hash;
+use crate::id::StreamId;
+use crate::store::door::{Facts, judge};
+use crate::store::{Entry, Epoch, IndexRow, Refused, StoreError, Tail};
+
+/// How many streams are remembered: some 8 MB.
+const MAX_KNOWN: usize = 65_536;
+/// How long the write lock is waited for. Only a stale owner finding itself fenced, or somebody's
+/// tool, can hold it, and nothing was written yet.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What the writer remembers of streams; all of it durable.
+#[derive(Debug, Default)]
+pub(super) struct Tails(HashMap<StreamId, Known>);
+
+impl Tails {
+    /// Forgets everything: the disk may say something else.
+    pub(super) fn forget(&mut self) {
+        self.0.clear();
+    }
+
+    fn get(
+        &mut self,
+        ledger: &Queries<'_>,
+        stream: &StreamId,
+    ) -> Result<Option<Known>, StoreError> {
+        if let Some(known) = self.0.get(stream) {
+            return Ok(Some(*known));
+        }
+        let found = ledger.known(stream)?;
+        if let Some(known) = found {
+            self.put(stream.clone(), known);
+        }
+        Ok(found)
+    }
+
+    fn put(&mut self, stream: StreamId, known: Known) {
+        if self.0.len() >= MAX_KNOWN {
+            self.0.clear();
+        }
+        self.0.insert(stream, known);
+    }
+}
+
+/// Raises the epoch.
+pub(super) fn acquire(connection: &Connection) -> Result<Epoch, StoreError> {
+    transaction(connection, None, || {
+        let epoch: i64 = connection
+            .query_row(
+                "UPDATE meta SET epoch = epoch + 1 WHERE id = 1 RETURNING epoch",
+                [],
+                |row| row.get(0),
+            )
+            .map_err(failed)?;
+        let epoch = u64::try_from(epoch);
+        epoch
+            .map(Epoch)
+            .map_err(|_| StoreError::Damaged("a negative epoch".to_owned()))
+    })
+}
+
+/// Appends entries: see [`crate::store::Store::append`].
+pub(super) fn append(
+    connection: &Connection,
+    tails: &mut Tails,
+    epoch: Epoch,
+    entries: &[Entry],
+) -> Result<Vec<Result<u64, Refused>>, StoreError> {
+    let mut pending = HashMap::new();
+    let appended = transaction(connection, Some(epoch), || {
+        let mut insert = Insert::prepare(connection)?;
+        let mut results = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let mut facts = Asked {
+                ledger: Queries(connection),
+                tails,
+                pending: &pending,
+            };
+            if let Some(refused) = judge(entry, &mut facts)? {
+                results.push(Err(refused));
+                continue;
+            }
+            let known = facts.known(entry.stream())?.map(|known| known.id);
+            let id = insert.entry(connection, known, entry)?;
+            let tail = entry.tail();
+            let known = Known {
+                id,
+                tail: Some(tail),
+            };
+            pending.insert(entry.stream().clone(), known);
+            results.push(Ok(tail.seq));
+        }
+        Ok(results)
+    });
+    match &appended {
+        Ok(_) => {
+            for (stream, known) in pending {
+                tails.put(stream, known);
+            }
+        }
+        Err(_) => tails.forget(),
+    }
+    appended
+}
+
+/// Deletes every index row.
+pub(super) fn clear_index(connection: &Connection, epoch: Epoch) -> Result<(), StoreError> {
+    transaction(connection, Some(epoch), || {
+        let cleared = connection.execute("DELETE FROM index_rows", []);
+        cleared.map(|_| ()).map_err(failed)
+    })
+}
+
+/// Puts index rows.
+pub(super) fn put_rows(
+    connection: &Connection,
+    epoch: Epoch,
+    rows: &[IndexRow],
+) -> Result<(), StoreError> {
+    transaction(connection, Some(epoch), || {
+        for row in rows {
+            let owner = row
+                .key
+                .as_deref()
+                .map(|key| Queries(connection).by_key(key));
+            let owner = owner.transpose()?.flatten();
+            if owner.is_some_and(|owner| owner.stream != row.stream) {
+                return Err(StoreError::KeyTwice(row.stream.clone()));
+            }
+            put_row(connection, row)?;
+        }
+        Ok(())
+    })
+}
+
+/// Runs some work between BEGIN and COMMIT, in an epoch.
+fn transaction<T>(
+    connection: &Connection,
+    epoch: Option<Epoch>,
+    work: impl FnOnce() -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    begin(connection)?;
+    let done = fence(connection, epoch)
+        .and_then(|()| work())
+        .and_then(|done| run(connection, "COMMIT").map(|()| done));
+    if done.is_err() && !connection.is_autocommit() {
+        // Whether this succeeds changes nothing: the caller stops, and the disk is read again.
+        let rolled_back = run(connection, "ROLLBACK");
+        drop(rolled_back);
+    }
+    done
+}
+
+fn run(connection: &Connection, text: &str) -> Result<(), StoreError> {
+    let mut statement = connection.prepare_cached(text).map_err(failed)?;
+    statement.execute([]).map(|_| ()).map_err(failed)
+}
+
+fn begin(connection: &Connection) -> Result<(), StoreError> {
+    let mut statement = connection
+        .prepare_cached("BEGIN IMMEDIATE")
+        .map_err(failed)?;
+    let started = Instant::now();
+    loop {
+        match statement.execute([]) {
+            Ok(_) => return Ok(()),
+            Err(error)
+                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+                    && started.elapsed() < LOCK_PATIENCE =>
+            {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            Err(error) => return Err(failed(error)),
+        }
+    }
+}
+
+fn fence(connection: &Connection, epoch: Option<Epoch>) -> Result<(), StoreError> {
+    let Some(Epoch(ours)) = epoch else {
+        return Ok(());
+    };
+    let mut statement = connection
+        .prepare_cached("SELECT epoch FROM meta WHERE id = 1")
+        .map_err(failed)?;
+    let stored: i64 = statement.query_row([], |row| row.get(0)).map_err(failed)?;
+    let stored = u64::try_from(stored).unwrap_or_default();
+    if stored == ours {
+        Ok(())
+    } else {
+        Err(StoreError::Fenced { ours, stored })
+    }
+}
+
+/// The statements of an append.
+struct Insert<'a> {
+    frame: CachedStatement<'a>,
+    blob: CachedStatement<'a>,
+}
+
+impl<'a> Insert<'a> {
+    fn prepare(connection: &'a Connection) -> Result<Self, StoreError> {
+        let prepare = |text| connection.prepare_cached(text).map_err(failed);
+        Ok(Self {
+            frame: prepare("INSERT INTO frames (stream, seq, hash, body) VALUES (?1, ?2, ?3, ?4)")?,
+            blob: prepare(
+                "INSERT INTO blobs (hash, body) SELECT ?1, ?2 \
+                 WHERE NOT EXISTS (SELECT 1 FROM blobs WHERE hash = ?1)",
+            )?,
+        })
+    }
+
+    /// Inserts an entry that was judged; gives the number of its stream.
+    fn entry(
+        &mut self,
+        connection: &Connection,
+        stream: Option<i64>,
+        entry: &Entry,
+    ) -> Result<i64, StoreError> {
+        for blob in entry.blobs() {
+            let parameters = params![&blob.hash.as_bytes()[..], blob.text.as_str()];
+            self.blob.execute(parameters).map_err(failed)?;
+        }
+        let stream = match stream {
+            Some(stream) => stream,
+            None => new_stream(connection, entry.stream())?,
+        };
+        for record in entry.records() {
+            let hash = &record.hash.as_bytes()[..];
+            self.frame
+                .execute(params![stream, int(record.seq), hash, record.body])
+                .map_err(failed)?;
+        }
+        if let Some(row) = entry.index() {
+            put_row(connection, row)?;
+        }
+        Ok(stream)
+    }
+}
+
+fn new_stream(connection: &Connection, stream: &StreamId) -> Result<i64, StoreError> {
+    let mut statement = connection
+        .prepare_cached("INSERT INTO streams (name) VALUES (?1)")
+        .map_err(failed)?;
+    statement.insert([stream.as_str()]).map_err(failed)
+}
+
+fn put_row(connection: &Connection, row: &IndexRow) -> Result<(), StoreError> {
+    let mut statement = connection
+        .prepare_cached(
+            "INSERT INTO index_rows (stream, workflow, status, open, created_us, key, row, digest) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (stream) DO UPDATE SET \
+             workflow = ?2, status = ?3, open = ?4, created_us = ?5, key = ?6, row = ?7, digest = ?8",
+        )
+        .map_err(failed)?;
+    statement
+        .execute(params![
+            row.stream.as_str(),
+            row.workflow,
+            row.status,
+            row.open,
+            int(row.created_us),
+            row.key,
+            row.row.as_str(),
+            &row.digest().as_bytes()[..],
+        ])
+        .map(|_| ())
+        .map_err(failed)
+}
+
+/// What the door asks.
+struct Asked<'a> {
+    ledger: Queries<'a>,
+    tails: &'a mut Tails,
+    pending: &'a HashMap<StreamId, Known>,
+}
+
+impl Asked<'_> {
+    fn known(&mut self, stream: &StreamId) -> Result<Option<Known>, StoreError> {
+        match self.pending.get(stream) {
+            Some(known) => Ok(Some(*known)),
+            None => self.tails.get(&self.ledger, stream),
+        }
+    }
+}
+
+impl Facts for Asked<'_> {
+    fn tail(&mut self, stream: &StreamId) -> Result<Option<Tail>, StoreError> {
+        Ok(self.known(stream)?.and_then(|known| known.tail))
+    }
+
+    fn durable_tail(&mut self, stream: &StreamId) -> Result<Option<Tail>, StoreError> {
+        // Inside the transaction SQLite would also tell what this call appended.
+        if self.pending.contains_key(stream) && !self.tails.0.contains_key(stream) {
+            return Ok(None);
+        }
+        let known = self.tails.get(&self.ledger, stream)?;
+        Ok(known.and_then(|known| known.tail))
+    }
+
+    fn has_blob(&mut self, hash: &Hash) -> Result<bool, StoreError> {
+        self.ledger.has_blob(hash)
+    }
+
+    fn owner_of(&mut self, key: &str) -> Result<Option<StreamId>, StoreError> {
+        Ok(self.ledger.by_key(key)?.map(|row| row.stream))
+    }
+}

@@ -1,0 +1,423 @@
+//! Every store under one history, held against a plain model.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use ktsu_ledger::store::{
+    Checkpoint, Cursor, Entry, Filter, IndexRow, MemoryStore, Refused, SqliteReader, SqliteStore,
+    read_all,
+};
+use ktsu_ledger::{Blob, Cause, Epoch, Hash, Reader, Record, Store, StoreError, StreamId};
+use proptest::prelude::*;
+use support::{caused, completed, ended, entry, payload, row, run};
+
+const STREAMS: [&str; 4] = ["a", "b", "c", "d"];
+const WORKFLOWS: [&str; 2] = ["triage", "report"];
+const STATUSES: [&str; 3] = ["running", "waiting", "complete"];
+
+/// One thing that happens to a ledger.
+#[derive(Debug, Clone)]
+enum Deed {
+    Append(Vec<Wish>),
+    ClearIndex,
+    PutRows(Vec<(usize, usize, u64)>),
+    Checkpoint(bool),
+    Reopen,
+}
+
+/// One entry somebody wants to append.
+#[derive(Debug, Clone)]
+struct Wish {
+    stream: usize,
+    frames: usize,
+    bytes: usize,
+    /// Added to the expected number: 0 is right.
+    off: i64,
+    wrong_prev: bool,
+    cause: Option<(usize, u64)>,
+    index: Option<(usize, usize, u64, Option<u8>)>,
+}
+
+fn wishes() -> impl Strategy<Value = Wish> {
+    let index = (0..2usize, 0..3usize, 0..6u64, proptest::option::of(0..3u8));
+    (
+        0..STREAMS.len(),
+        1..4usize,
+        prop_oneof![4 => Just(20usize), 1 => Just(70_000)],
+        prop_oneof![6 => Just(0i64), 1 => -2..3i64],
+        prop::bool::weighted(0.05),
+        proptest::option::weighted(0.3, (0..STREAMS.len(), 0..6u64)),
+        proptest::option::weighted(0.5, index),
+    )
+        .prop_map(
+            |(stream, frames, bytes, off, wrong_prev, cause, index)| Wish {
+                stream,
+                frames,
+                bytes,
+                off,
+                wrong_prev,
+                cause,
+                index,
+            },
+        )
+}
+
+fn deeds() -> impl Strategy<Value = Deed> {
+    prop_oneof![
+        8 => prop::collection::vec(wishes(), 1..5).prop_map(Deed::Append),
+        1 => Just(Deed::ClearIndex),
+        1 => prop::collection::vec((0..4usize, 0..3usize, 0..6u64), 1..4).prop_map(Deed::PutRows),
+        1 => any::<bool>().prop_map(Deed::Checkpoint),
+        1 => Just(Deed::Reopen),
+    ]
+}
+
+/// What a ledger is, with nothing clever about it.
+#[derive(Default)]
+struct Model {
+    streams: BTreeMap<StreamId, Vec<Record>>,
+    blobs: HashMap<Hash, Blob>,
+    rows: BTreeMap<StreamId, IndexRow>,
+}
+
+impl Model {
+    fn tail(&self, stream: &StreamId) -> Option<(u64, Hash)> {
+        let last = self.streams.get(stream)?.last()?;
+        Some((last.seq, last.hash))
+    }
+
+    /// Makes the entry of a wish, as somebody would who believes the ledger ends `off` further.
+    fn entry(&self, wish: &Wish, salt: u64, believed: Option<(u64, Hash)>) -> Entry {
+        let stream = run(STREAMS[wish.stream]);
+        let drafts = (0..wish.frames)
+            .map(|place| {
+                let draft = match place {
+                    0 => completed("a", payload(wish.bytes, salt)),
+                    _ => ended(),
+                };
+                match wish.cause {
+                    Some((other, seq)) if place == 0 && other != wish.stream => {
+                        caused(draft, vec![Cause::There(run(STREAMS[other]), seq)])
+                    }
+                    _ => draft,
+                }
+            })
+            .collect();
+        let after = match believed {
+            None if wish.off > 0 => Some((wish.off as u64, Hash::of(b"nothing"))),
+            None => None,
+            Some((seq, hash)) => {
+                let seq = seq as i64 + wish.off;
+                let hash = if wish.wrong_prev {
+                    Hash::of(b"x")
+                } else {
+                    hash
+                };
+                (seq >= 0).then_some((seq as u64, hash))
+            }
+        };
+        let made = entry(&stream, after, drafts);
+        match wish.index {
+            Some((workflow, status, created, key)) => {
+                let mut row = row(&stream, WORKFLOWS[workflow], STATUSES[status], created);
+                row.key = key.map(|key| format!("key-{key}"));
+                made.with_index(row).unwrap()
+            }
+            None => made,
+        }
+    }
+
+    fn append(&mut self, entries: &[Entry]) -> Vec<Result<u64, Refused>> {
+        let durable: BTreeMap<StreamId, u64> = self
+            .streams
+            .iter()
+            .map(|(name, records)| (name.clone(), records.last().unwrap().seq))
+            .collect();
+        entries
+            .iter()
+            .map(|entry| self.append_one(entry, &durable))
+            .collect()
+    }
+
+    fn append_one(
+        &mut self,
+        entry: &Entry,
+        durable: &BTreeMap<StreamId, u64>,
+    ) -> Result<u64, Refused> {
+        let stream = entry.stream().clone();
+        let tail = self.tail(&stream);
+        let actual = tail.map(|tail| tail.0);
+        if actual != entry.expected() {
+            let expected = entry.expected();
+            return Err(Refused::Conflict {
+                stream,
+                expected,
+                actual,
+            });
+        }
+        let first = entry.records()[0].decode_bare().unwrap();
+        if first.prev != tail.map_or(Hash::ZERO, |tail| tail.1) {
+            let seq = first.seq;
+            return Err(Refused::Unchained { stream, seq });
+        }
+        for cause in &first.cause {
+            if let Cause::There(other, seq) = cause
+                && durable.get(other).is_none_or(|last| last < seq)
+            {
+                let cause = cause.clone();
+                return Err(Refused::NoSuchCause { stream, cause });
+            }
+        }
+        if let Some(row) = entry.index() {
+            let owner = self.rows.values().find(|other| {
+                row.key.is_some() && other.key == row.key && other.stream != row.stream
+            });
+            if let Some(owner) = owner {
+                let owner = owner.stream.clone();
+                return Err(Refused::KeyTaken { owner });
+            }
+            self.rows.insert(stream.clone(), row.clone());
+        }
+        for blob in entry.blobs() {
+            self.blobs.insert(blob.hash, blob.clone());
+        }
+        let records = self.streams.entry(stream).or_default();
+        records.extend(entry.records().iter().cloned());
+        Ok(entry.tail().seq)
+    }
+
+    fn list(&self, filter: &Filter) -> Vec<IndexRow> {
+        let mut rows: Vec<IndexRow> = self
+            .rows
+            .values()
+            .filter(|row| filter.admits(row))
+            .cloned()
+            .collect();
+        rows.sort_by_key(|row| std::cmp::Reverse(row.cursor()));
+        rows
+    }
+
+    /// Asks a reader everything there is to ask.
+    fn agrees_with(&self, reader: &dyn Reader) {
+        for name in STREAMS.map(run) {
+            let records = self.streams.get(&name).cloned().unwrap_or_default();
+            assert_eq!(read_all(reader, &name, 0).unwrap(), records);
+            let from_one: Vec<Record> = records.iter().skip(1).take(2).cloned().collect();
+            assert_eq!(reader.read(&name, 1, 2).unwrap(), from_one);
+            let tail = reader
+                .tail(&name)
+                .unwrap()
+                .map(|tail| (tail.seq, tail.hash));
+            assert_eq!(tail, self.tail(&name));
+            assert_eq!(reader.row(&name).unwrap(), self.rows.get(&name).cloned());
+        }
+        let names: Vec<StreamId> = self.streams.keys().cloned().collect();
+        assert_eq!(reader.streams(None, 100).unwrap(), names);
+        if let Some(first) = names.first() {
+            let rest = reader.streams(Some(first), 1).unwrap();
+            assert_eq!(
+                rest,
+                names.iter().skip(1).take(1).cloned().collect::<Vec<_>>()
+            );
+        }
+        for (hash, blob) in &self.blobs {
+            assert_eq!(reader.blob_get(hash).unwrap().as_ref(), Some(&blob.text));
+        }
+        assert_eq!(reader.blob_get(&Hash::ZERO).unwrap(), None);
+        for key in 0..3 {
+            let key = format!("key-{key}");
+            let wanted = self
+                .rows
+                .values()
+                .find(|row| row.key.as_ref() == Some(&key));
+            assert_eq!(reader.by_key(&key).unwrap().as_ref(), wanted);
+        }
+        for filter in filters() {
+            let (mut rows, mut cursor) = (Vec::new(), None::<Cursor>);
+            loop {
+                let page = reader.list(&filter, cursor.as_ref(), 2).unwrap();
+                assert!(page.rows.len() <= 2);
+                rows.extend(page.rows);
+                cursor = page.next.map(|next| next.to_string().parse().unwrap());
+                if cursor.is_none() {
+                    break;
+                }
+            }
+            assert_eq!(rows, self.list(&filter), "{filter:?}");
+        }
+    }
+}
+
+fn filters() -> Vec<Filter> {
+    let mut filters = Vec::new();
+    for workflow in [None, Some("triage")] {
+        for status in [None, Some("waiting")] {
+            for open in [None, Some(true), Some(false)] {
+                filters.push(Filter {
+                    workflow: workflow.map(str::to_owned),
+                    status: status.map(str::to_owned),
+                    open,
+                });
+            }
+        }
+    }
+    filters
+}
+
+/// A store with what is known of it.
+struct Tried {
+    store: Box<dyn Store>,
+    epoch: Epoch,
+    /// Where to open it again; `None` for the one in memory.
+    path: Option<std::path::PathBuf>,
+}
+
+impl Tried {
+    fn new(mut store: Box<dyn Store>, path: Option<&Path>) -> Self {
+        let epoch = store.acquire().unwrap();
+        let path = path.map(Path::to_owned);
+        Self { store, epoch, path }
+    }
+
+    fn reopen(&mut self) {
+        if let Some(path) = &self.path {
+            self.store = Box::new(MemoryStore::new());
+            self.store = Box::new(SqliteStore::open(path).unwrap());
+        }
+        let epoch = self.store.acquire().unwrap();
+        assert!(epoch > self.epoch);
+        let stale = self.store.append(self.epoch, &[]).unwrap_err();
+        assert!(matches!(stale, StoreError::Fenced { .. }), "{stale}");
+        self.epoch = epoch;
+    }
+
+    fn check(&self, model: &Model) {
+        model.agrees_with(self.store.as_ref());
+        model.agrees_with(self.store.reader().unwrap().as_ref());
+        if let Some(path) = &self.path {
+            model.agrees_with(&SqliteReader::open(path).unwrap());
+        }
+    }
+}
+
+fn play(history: Vec<Deed>) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    let sqlite = SqliteStore::open(&path).unwrap();
+    let mut stores = [
+        Tried::new(Box::new(MemoryStore::new()), None),
+        Tried::new(Box::new(sqlite), Some(&path)),
+    ];
+    let mut model = Model::default();
+    for (salt, deed) in history.into_iter().enumerate() {
+        match deed {
+            Deed::Append(wishes) => {
+                // Wishes for the same stream follow each other, as one owner's would.
+                let mut believed: HashMap<usize, Option<(u64, Hash)>> = HashMap::new();
+                let mut entries = Vec::new();
+                for wish in &wishes {
+                    let name = run(STREAMS[wish.stream]);
+                    let tail = believed.entry(wish.stream).or_insert(model.tail(&name));
+                    let entry = model.entry(wish, salt as u64, *tail);
+                    *tail = Some((entry.tail().seq, entry.tail().hash));
+                    entries.push(entry);
+                }
+                let expected = model.append(&entries);
+                for tried in &mut stores {
+                    let answered = tried.store.append(tried.epoch, &entries).unwrap();
+                    assert_eq!(answered, expected);
+                }
+            }
+            Deed::ClearIndex => {
+                model.rows.clear();
+                for tried in &mut stores {
+                    tried.store.clear_index(tried.epoch).unwrap();
+                }
+            }
+            Deed::PutRows(wanted) => {
+                let rows: Vec<IndexRow> = wanted
+                    .iter()
+                    .map(|(name, status, at)| {
+                        row(&run(STREAMS[*name]), "triage", STATUSES[*status], *at)
+                    })
+                    .collect();
+                for row in &rows {
+                    model.rows.insert(row.stream.clone(), row.clone());
+                }
+                for tried in &mut stores {
+                    tried.store.put_rows(tried.epoch, &rows).unwrap();
+                }
+            }
+            Deed::Checkpoint(all) => {
+                let kind = if all {
+                    Checkpoint::Truncate
+                } else {
+                    Checkpoint::Passive
+                };
+                for tried in &mut stores {
+                    tried.store.checkpoint(kind).unwrap();
+                    assert_eq!(tried.store.backlog(), 0);
+                }
+            }
+            Deed::Reopen => stores.iter_mut().for_each(Tried::reopen),
+        }
+    }
+    for tried in &stores {
+        tried.check(&model);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_store_answers_as_the_model_does(history in prop::collection::vec(deeds(), 1..14)) {
+        play(history);
+    }
+}
+
+#[test]
+fn a_frame_without_its_blob_is_refused() {
+    let stream = run("a");
+    let sealed = support::seal(&stream, None, vec![completed("a", payload(70_000, 1))]);
+    let blob = sealed[0].blobs[0].clone();
+    let records = vec![sealed[0].record.clone()];
+    let bare = Entry::from_records(&stream, records.clone(), Vec::new()).unwrap();
+    let whole = Entry::from_records(&stream, records, vec![blob.clone()]).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let sqlite = SqliteStore::open(&folder.path().join("ledger.db")).unwrap();
+    let stores: [Box<dyn Store>; 2] = [Box::new(MemoryStore::new()), Box::new(sqlite)];
+    for mut store in stores {
+        let epoch = store.acquire().unwrap();
+        let answers = store.append(epoch, &[bare.clone(), whole.clone()]).unwrap();
+        let refused = Refused::NoSuchBlob {
+            stream: stream.clone(),
+            hash: blob.hash,
+        };
+        assert_eq!(answers, vec![Err(refused), Ok(0)]);
+    }
+}
+
+#[test]
+fn long_streams_are_read_in_pages() {
+    let stream = run("a");
+    let folder = tempfile::tempdir().unwrap();
+    let sqlite = SqliteStore::open(&folder.path().join("ledger.db")).unwrap();
+    let stores: [Box<dyn Store>; 2] = [Box::new(MemoryStore::new()), Box::new(sqlite)];
+    let drafts = (0..300)
+        .map(|place| completed("a", payload(60_000, place)))
+        .collect();
+    let entry = entry(&stream, None, drafts);
+    for mut store in stores {
+        let epoch = store.acquire().unwrap();
+        store.append(epoch, std::slice::from_ref(&entry)).unwrap();
+        let page = store.read(&stream, 0, 1000).unwrap();
+        assert!(page.len() < 200, "a page of {} frames", page.len());
+        let all = read_all(store.as_ref(), &stream, 0).unwrap();
+        assert_eq!(all, entry.records());
+    }
+}
