@@ -1,1 +1,350 @@
-//! Environment files.
+//! Environment files: what differs between one machine and the next, and nothing else (seed 000,
+//! invariant 13; decisions C3 and K3).
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use ktsu_ledger::event::plan::Variable;
+use serde_json::Value;
+
+use crate::kit::fault::{Fault, FaultCode, Faults};
+use crate::kit::read::{Fields, Reader};
+use crate::kit::yaml::{self, Data, Place};
+use crate::secret::{MIN_LENGTH, Secret};
+
+/// One `environments/NAME.env.yaml`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Environment {
+    /// The file.
+    pub path: PathBuf,
+    /// Its own name, or that of the file.
+    pub name: String,
+    /// Values of variables; the process environment goes before them.
+    pub variables: BTreeMap<String, String>,
+    /// Providers of the gateway, as they stand; they replace those of `gateway.yaml` by name.
+    pub providers: Value,
+    /// Principals, as they stand (decision H5).
+    pub principals: Value,
+    /// Where the ledger is.
+    pub ledger: Option<String>,
+    /// The variable that gets the URL of a local webhook receiver, if `ktsu run` starts one.
+    pub receiver: Option<String>,
+    /// Hosts that outgoing requests may reach although they are private (decision K6).
+    pub egress_allow: Vec<String>,
+}
+
+/// Values of all declared variables.
+#[derive(Debug, Clone, Default)]
+pub struct Resolved {
+    /// Those that may be shown.
+    pub values: BTreeMap<String, String>,
+    /// Those that may not.
+    pub secrets: BTreeMap<String, Secret>,
+}
+
+/// Why variables have no usable values: a boot error that names all of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResolveError {
+    /// Declared, with neither value nor default.
+    pub missing: Vec<String>,
+    /// Secrets shorter than [`MIN_LENGTH`].
+    pub short: Vec<String>,
+}
+
+impl fmt::Display for ResolveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let missing = self.missing.join(", ");
+        let short = self.short.join(", ");
+        if !missing.is_empty() {
+            write!(f, "no value for {missing}")?;
+        }
+        if !missing.is_empty() && !short.is_empty() {
+            f.write_str("; ")?;
+        }
+        if !short.is_empty() {
+            write!(f, "secrets need at least {MIN_LENGTH} characters: {short}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ResolveError {}
+
+const KEYS: [&str; 7] = [
+    "egress",
+    "ledger",
+    "name",
+    "principals",
+    "providers",
+    "receiver",
+    "variables",
+];
+
+impl Environment {
+    /// Reads a file, or says everything that is wrong with it.
+    pub fn load(path: &Path) -> Result<Self, Faults> {
+        let mut faults = Faults::default();
+        match Self::read(path, &mut faults) {
+            Some(environment) if !faults.has_errors() => Ok(environment),
+            Some(_) | None => {
+                faults.sort();
+                Err(faults)
+            }
+        }
+    }
+
+    /// The nearest `environments/local.env.yaml`, from a kit's folder upward.
+    pub fn find(kit: &Path) -> Option<PathBuf> {
+        let start = kit.canonicalize().ok()?;
+        let mut candidates = start
+            .ancestors()
+            .map(|folder| folder.join("environments").join("local.env.yaml"));
+        candidates.find(|path| path.is_file())
+    }
+
+    fn read(path: &Path, faults: &mut Faults) -> Option<Self> {
+        let mut refuse = |code, words: &str| {
+            let fault = Fault::new(code, Place::default(), words);
+            faults.add(fault.in_file(path));
+            None
+        };
+        let text = match std::fs::metadata(path) {
+            Ok(about) if about.len() > yaml::MAX_FILE => {
+                return refuse(FaultCode::FileTooLarge, "the file is larger than 1 MiB");
+            }
+            Ok(_) => std::fs::read_to_string(path),
+            Err(error) => Err(error),
+        };
+        let Ok(text) = text else {
+            return refuse(FaultCode::FileUnreadable, "the file cannot be read");
+        };
+        faults.sources.insert(path.to_owned(), text.clone());
+        let node = match yaml::parse(&text) {
+            Ok(node) => node,
+            Err(fault) => {
+                faults.add(fault.in_file(path));
+                return None;
+            }
+        };
+        let mut reader = Reader::new(path, &text);
+        let environment = from_node(&mut reader, path, &node);
+        faults.faults.append(&mut reader.faults);
+        environment
+    }
+}
+
+fn from_node(reader: &mut Reader<'_>, path: &Path, node: &yaml::Node) -> Option<Environment> {
+    let file = path
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned());
+    let file = file.unwrap_or_default();
+    let stem = file.strip_suffix(".env.yaml").unwrap_or(&file);
+    let mut environment = Environment {
+        path: path.to_owned(),
+        name: stem.to_owned(),
+        variables: BTreeMap::new(),
+        providers: Value::Null,
+        principals: Value::Null,
+        ledger: None,
+        receiver: None,
+        egress_allow: Vec::new(),
+    };
+    if matches!(node.data, Data::Null) {
+        return Some(environment);
+    }
+    let fields = reader.map(node, "the environment", &KEYS)?;
+    if let Some(name) = fields
+        .get("name")
+        .and_then(|node| reader.string(node, "name"))
+    {
+        name.clone_into(&mut environment.name);
+    }
+    environment.variables = variables(reader, &fields);
+    let raw = |key: &str| fields.get(key).map_or(Value::Null, yaml::Node::to_value);
+    environment.providers = raw("providers");
+    environment.principals = raw("principals");
+    for key in ["providers", "principals"] {
+        if let Some(node) = fields.get(key) {
+            reader.list(node, key);
+        }
+    }
+    let ledger = fields
+        .get("ledger")
+        .and_then(|node| reader.string(node, "ledger"));
+    environment.ledger = ledger.map(str::to_owned);
+    environment.receiver = fields.get("receiver").and_then(|node| {
+        let fields = reader.map(node, "receiver", &["variable"])?;
+        let variable = reader.required(&fields, "variable", "receiver")?;
+        reader
+            .string(variable, "receiver.variable")
+            .map(str::to_owned)
+    });
+    environment.egress_allow = allowed(reader, &fields);
+    Some(environment)
+}
+
+fn variables(reader: &mut Reader<'_>, fields: &Fields<'_>) -> BTreeMap<String, String> {
+    let mut variables = BTreeMap::new();
+    if let Some(node) = fields.get("variables")
+        && reader.open_map(node, "variables").is_some()
+        && let Data::Map(members) = &node.data
+    {
+        for (key, node) in members {
+            let value = reader.string(node, &key.text);
+            variables.extend(value.map(|value| (key.text.clone(), value.to_owned())));
+        }
+    }
+    variables
+}
+
+fn allowed(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<String> {
+    let mut hosts = Vec::new();
+    let allow = fields.get("egress").and_then(|node| {
+        let fields = reader.map(node, "egress", &["allow"])?;
+        reader.required(&fields, "allow", "egress")
+    });
+    let list = allow.and_then(|node| reader.list(node, "egress.allow"));
+    for node in list.unwrap_or_default() {
+        let host = reader.string(node, "an entry of egress.allow");
+        hosts.extend(host.map(str::to_owned));
+    }
+    hosts
+}
+
+/// The values of declared variables: the process environment goes before the file, the file
+/// before the default. Set and empty counts as set.
+pub fn resolve(
+    environment: Option<&Environment>,
+    declared: &[Variable],
+    process: &BTreeMap<String, String>,
+) -> Result<Resolved, ResolveError> {
+    let mut resolved = Resolved::default();
+    let mut error = ResolveError {
+        missing: Vec::new(),
+        short: Vec::new(),
+    };
+    for variable in declared {
+        let name = &variable.name;
+        let file = || environment.and_then(|environment| environment.variables.get(name));
+        let value = process
+            .get(name)
+            .or_else(file)
+            .or(variable.default.as_ref());
+        match value {
+            None => error.missing.push(name.clone()),
+            Some(value) if variable.secret && value.chars().count() < MIN_LENGTH => {
+                error.short.push(name.clone());
+            }
+            Some(value) if variable.secret => {
+                resolved
+                    .secrets
+                    .insert(name.clone(), Secret::new(value.clone()));
+            }
+            Some(value) => drop(resolved.values.insert(name.clone(), value.clone())),
+        }
+    }
+    if error.missing.is_empty() && error.short.is_empty() {
+        Ok(resolved)
+    } else {
+        Err(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("environments");
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("local.env.yaml");
+        std::fs::write(&path, text).unwrap();
+        (dir, path)
+    }
+
+    fn variable(name: &str, secret: bool, default: Option<&str>) -> Variable {
+        Variable {
+            name: name.into(),
+            secret,
+            default: default.map(str::to_owned),
+        }
+    }
+
+    const FULL: &str = "name: here
+variables: {A: file, B: '2', K: s3cret!}
+providers: [{name: fake, type: openai}]
+ledger: .ktsu/x.db
+receiver: {variable: HOOK}
+egress: {allow: [10.0.0.1]}
+";
+
+    #[test]
+    fn every_key_is_read() {
+        let (_dir, path) = file(FULL);
+        let environment = Environment::load(&path).unwrap();
+        assert_eq!(environment.name, "here");
+        assert_eq!(environment.variables["B"], "2");
+        assert_eq!(environment.providers[0]["name"], "fake");
+        assert_eq!(environment.receiver.as_deref(), Some("HOOK"));
+        assert_eq!(environment.egress_allow, ["10.0.0.1"]);
+        assert_eq!(environment.ledger.as_deref(), Some(".ktsu/x.db"));
+    }
+
+    #[test]
+    fn unknown_keys_and_unquoted_numbers_are_refused_at_their_line() {
+        let (_dir, path) = file("nam: x\nvariables:\n  A: 5\nstate: {}\n");
+        let faults = Environment::load(&path).unwrap_err();
+        let told: Vec<_> = faults
+            .faults
+            .iter()
+            .map(|f| (f.line, f.code.text()))
+            .collect();
+        assert_eq!(
+            told,
+            [(1, "unknown-key"), (3, "wrong-type"), (4, "unknown-key")]
+        );
+    }
+
+    #[test]
+    fn the_nearest_local_file_is_found_from_the_kit_upward() {
+        let (dir, path) = file("name: x\n");
+        let kit = dir.path().join("kits/demo");
+        std::fs::create_dir_all(&kit).unwrap();
+        assert_eq!(Environment::find(&kit), Some(path.canonicalize().unwrap()));
+    }
+
+    #[test]
+    fn the_process_goes_before_the_file_and_the_file_before_the_default() {
+        // K3, C3
+        let (_dir, path) = file(FULL);
+        let environment = Environment::load(&path).unwrap();
+        let declared = [
+            variable("A", false, Some("default")),
+            variable("B", false, Some("default")),
+            variable("C", false, Some("default")),
+            variable("K", true, None),
+        ];
+        let process = BTreeMap::from([("A".to_owned(), String::new())]);
+        let resolved = resolve(Some(&environment), &declared, &process).unwrap();
+        let values: Vec<_> = resolved.values.values().map(String::as_str).collect();
+        assert_eq!(values, ["", "2", "default"]);
+        assert_eq!(resolved.secrets["K"].expose(), "s3cret!");
+        assert!(!format!("{resolved:?}").contains("s3cret"));
+    }
+
+    #[test]
+    fn everything_missing_or_too_short_is_named_at_once() {
+        let declared = [
+            variable("A", false, None),
+            variable("B", true, None),
+            variable("C", true, Some("short")),
+        ];
+        let error = resolve(None, &declared, &BTreeMap::new()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "no value for A, B; secrets need at least 6 characters: C"
+        );
+    }
+}

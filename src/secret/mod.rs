@@ -1,1 +1,249 @@
-//! Secrets.
+//! Secrets: values that are never shown, and the redactor that keeps them out of everything else.
+
+use std::fmt;
+
+use serde_json::Value;
+use zeroize::Zeroizing;
+
+/// What stands where a secret stood.
+pub const REDACTED: &str = "[REDACTED]";
+
+/// The least characters of a secret (decision K3): shorter ones would redact ordinary text.
+pub const MIN_LENGTH: usize = 6;
+
+/// A secret value. It does not print, does not serialise and is wiped when dropped.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Zeroizing<String>);
+
+impl Secret {
+    /// Takes the value in.
+    pub fn new(value: impl Into<String>) -> Self {
+        Self(Zeroizing::new(value.into()))
+    }
+
+    /// The value, for the one place that sends it.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(REDACTED)
+    }
+}
+
+/// Takes secrets out of text, in the forms they travel in: plain, JSON-escaped, URL-encoded,
+/// base64.
+#[derive(Clone, Default)]
+pub struct Redactor {
+    patterns: Vec<Zeroizing<String>>,
+}
+
+impl fmt::Debug for Redactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Redactor({} forms)", self.patterns.len())
+    }
+}
+
+impl Redactor {
+    /// A redactor of these secrets. An empty secret is ignored.
+    pub fn new<'a>(secrets: impl IntoIterator<Item = &'a Secret>) -> Self {
+        let mut patterns = Vec::new();
+        for secret in secrets {
+            patterns.extend(forms(secret.expose()));
+        }
+        patterns.sort_by(|a: &Zeroizing<String>, b| a.as_str().cmp(b.as_str()));
+        patterns.dedup();
+        Self { patterns }
+    }
+
+    /// Whether it has anything to look for.
+    pub fn is_empty(&self) -> bool {
+        self.patterns.is_empty()
+    }
+
+    /// The text with every occurrence replaced; none if there is nothing to replace.
+    pub fn redact(&self, text: &str) -> Option<String> {
+        let mut found: Vec<(usize, usize)> = Vec::new();
+        for pattern in &self.patterns {
+            let mut from = 0;
+            while let Some(at) = text
+                .get(from..)
+                .and_then(|rest| rest.find(pattern.as_str()))
+            {
+                let start = from + at;
+                found.push((start, start + pattern.len()));
+                // Occurrences may overlap: go on one character later.
+                from = start + text[start..].chars().next().map_or(1, char::len_utf8);
+            }
+        }
+        if found.is_empty() {
+            return None;
+        }
+        found.sort_unstable();
+        let mut out = String::with_capacity(text.len());
+        let mut done = 0;
+        for (start, end) in found {
+            if start >= done {
+                out.push_str(&text[done..start]);
+                out.push_str(REDACTED);
+            }
+            done = done.max(end);
+        }
+        out.push_str(&text[done..]);
+        Some(out)
+    }
+
+    /// As [`Redactor::redact`], always giving text.
+    pub fn redact_text(&self, text: &str) -> String {
+        self.redact(text).unwrap_or_else(|| text.to_owned())
+    }
+
+    /// Redacts the string values of a tree, in place; keys stay.
+    pub fn redact_value(&self, value: &mut Value) {
+        if self.is_empty() {
+            return;
+        }
+        match value {
+            Value::String(text) => {
+                if let Some(redacted) = self.redact(text) {
+                    *text = redacted;
+                }
+            }
+            Value::Array(items) => items.iter_mut().for_each(|item| self.redact_value(item)),
+            Value::Object(members) => {
+                members
+                    .values_mut()
+                    .for_each(|member| self.redact_value(member));
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+}
+
+fn forms(secret: &str) -> Vec<Zeroizing<String>> {
+    if secret.is_empty() {
+        return Vec::new();
+    }
+    let json = Value::String(secret.to_owned()).to_string();
+    let mut forms = vec![
+        secret.to_owned(),
+        json[1..json.len() - 1].to_owned(),
+        percent(secret, "%20", false),
+        percent(secret, "+", false),
+        percent(secret, "%20", true),
+    ];
+    for alphabet in [STANDARD, URL_SAFE] {
+        for lead in 0..3 {
+            forms.extend(base64_core(secret, alphabet, lead));
+        }
+    }
+    forms.into_iter().map(Zeroizing::new).collect()
+}
+
+fn percent(secret: &str, space: &str, lower: bool) -> String {
+    let mut out = String::new();
+    for byte in secret.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                out.push(char::from(byte));
+            }
+            b' ' => out.push_str(space),
+            _ if lower => out.push_str(&format!("%{byte:02x}")),
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+
+const STANDARD: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+const URL_SAFE: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/// The letters of base64 that depend on the secret alone when `lead` bytes (modulo 3) stand
+/// before it; the letters it shares with its neighbours are left out.
+fn base64_core(secret: &str, alphabet: &[u8; 64], lead: usize) -> Option<String> {
+    let mut bits = Vec::new();
+    let bytes = std::iter::repeat_n(0, lead).chain(secret.bytes());
+    for byte in bytes {
+        bits.extend((0..8).rev().map(|bit| byte >> bit & 1));
+    }
+    let skipped = (lead * 8).div_ceil(6);
+    let letters: String = bits
+        .chunks_exact(6)
+        .skip(skipped)
+        .map(|six| {
+            six.iter()
+                .fold(0usize, |sum, bit| sum * 2 + usize::from(*bit))
+        })
+        .map(|index| char::from(alphabet[index % 64]))
+        .collect();
+    // Fewer letters would redact ordinary text.
+    (letters.len() >= MIN_LENGTH).then_some(letters)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn every_form_of_a_secret_is_taken_out() {
+        let redactor = Redactor::new(&[Secret::new("p\"ss w/rd€x")]);
+        for text in [
+            "p\"ss w/rd€x",
+            r#"{"k":"p\"ss w/rd€x"}"#,
+            "p%22ss%20w%2Frd%E2%82%ACx",
+            "p%22ss+w%2Frd%E2%82%ACx",
+            "p%22ss%20w%2frd%e2%82%acx",
+            "cCJzcyB3L3Jk4oKseA==",
+            "dXNlcjpwInNzIHcvcmTigqx4",
+        ] {
+            let redacted = redactor.redact(&format!("<{text}>"));
+            assert!(
+                redacted.is_some_and(|text| text.contains(REDACTED)),
+                "{text}"
+            );
+        }
+        assert_eq!(redactor.redact("password"), None);
+    }
+
+    #[test]
+    fn overlapping_occurrences_leave_nothing() {
+        let secrets = [
+            Secret::new("abcdef"),
+            Secret::new("defghi"),
+            Secret::new("REDACTED"),
+        ];
+        let redactor = Redactor::new(&secrets);
+        assert_eq!(redactor.redact_text("xabcdefghiy"), "x[REDACTED]y");
+        assert_eq!(redactor.redact_text("abcdefabcdef"), "[REDACTED][REDACTED]");
+        assert_eq!(redactor.redact_text("REDACTED"), "[REDACTED]");
+    }
+
+    #[test]
+    fn values_are_redacted_and_keys_stay() {
+        let redactor = Redactor::new(&[Secret::new("s3cret!")]);
+        let mut value = json!({"s3cret!": ["a s3cret! b", 1, {"k": "s3cret!"}]});
+        redactor.redact_value(&mut value);
+        assert_eq!(
+            value,
+            json!({"s3cret!": ["a [REDACTED] b", 1, {"k": "[REDACTED]"}]})
+        );
+    }
+
+    #[test]
+    fn a_secret_does_not_print() {
+        assert_eq!(format!("{:?}", Secret::new("s3cret!")), REDACTED);
+        assert!(!format!("{:?}", Redactor::new(&[Secret::new("s3cret!")])).contains("s3c"));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn the_plain_secret_never_remains(secret in "[a-zéX/+\" ]{6,12}", a in ".{0,20}", b in ".{0,20}") {
+            let redactor = Redactor::new(&[Secret::new(secret.clone())]);
+            let redacted = redactor.redact_text(&format!("{a}{secret}{b}"));
+            proptest::prop_assert!(!redacted.contains(&secret));
+        }
+    }
+}

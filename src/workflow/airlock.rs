@@ -85,7 +85,7 @@ impl Schema {
     /// Every rule the value breaks, at most [`MAX_VIOLATIONS`], in order of their places.
     pub fn check(&self, value: &Value) -> Vec<Violation> {
         let errors = self.validator.iter_errors(value).take(MAX_VIOLATIONS);
-        let mut violations: Vec<_> = errors.map(|error| words::of_value(&error)).collect();
+        let mut violations: Vec<_> = errors.map(|error| words::of_value(&error, value)).collect();
         violations.sort();
         violations.dedup();
         violations

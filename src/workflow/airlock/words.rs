@@ -6,16 +6,19 @@ use serde_json::Value;
 
 use super::Violation;
 
-pub(super) fn of_value(error: &ValidationError<'_>) -> Violation {
-    // `additionalProperties: false` alone arrives as a `false` schema on each field.
-    let on_field = matches!(error.kind(), Kind::FalseSchema)
+pub(super) fn of_value(error: &ValidationError<'_>, whole: &Value) -> Violation {
+    // `additionalProperties: false` alone arrives as a `false` schema without a name.
+    let place = error.instance_path().as_str();
+    if matches!(error.kind(), Kind::FalseSchema)
         && error
             .schema_path()
             .as_str()
-            .ends_with("/additionalProperties");
-    if on_field && let Some((parent, field)) = error.instance_path().as_str().rsplit_once('/') {
+            .ends_with("/additionalProperties")
+        && let Some(Value::Object(members)) = whole.pointer(place)
+        && let Some(field) = members.keys().next()
+    {
         return Violation {
-            pointer: parent.to_owned(),
+            pointer: place.to_owned(),
             rule: "additionalProperties".to_owned(),
             message: short(&format!("unexpected field: {field}")),
         };

@@ -1,0 +1,236 @@
+//! What can be wrong with the files of a kit, and where.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::yaml::Place;
+
+macro_rules! fault_codes {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+        /// A kind of fault. Each has a page `docs/errors/CODE.md`.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum FaultCode {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl FaultCode {
+            /// The stable text.
+            pub fn text(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                }
+            }
+
+            /// Every code.
+            pub fn all() -> &'static [Self] {
+                &[$(Self::$name,)*]
+            }
+        }
+    };
+}
+
+fault_codes! {
+    /// An agent step names a file that is not there (a warning).
+    AgentNotFound = "agent-not-found",
+    /// An expression does not parse.
+    BadExpression = "bad-expression",
+    /// A step id breaks the rule for ids.
+    BadId = "bad-id",
+    /// A JSON Schema does not compile.
+    BadSchema = "bad-schema",
+    /// A template does not parse.
+    BadTemplate = "bad-template",
+    /// A literal URL is not http or https.
+    BadUrl = "bad-url",
+    /// A value of the right type that is not allowed.
+    BadValue = "bad-value",
+    /// A version that is not a semantic version.
+    BadVersion = "bad-version",
+    /// The file of a child workflow does not exist.
+    ChildNotFound = "child-not-found",
+    /// The file of a child workflow is outside the kit.
+    ChildOutsideKit = "child-outside-kit",
+    /// Two steps with one id.
+    DuplicateId = "duplicate-id",
+    /// A key twice in one map.
+    DuplicateKey = "duplicate-key",
+    /// A variable declared twice.
+    DuplicateVariable = "duplicate-variable",
+    /// A sub-workflow declares or uses variables.
+    EnvInSubWorkflow = "env-in-sub-workflow",
+    /// A file is larger than 1 MiB.
+    FileTooLarge = "file-too-large",
+    /// A file cannot be read.
+    FileUnreadable = "file-unreadable",
+    /// `item` or `item_index` where there is no fan-out.
+    ItemOutsideFanOut = "item-outside-fan-out",
+    /// `auth.secret` is written out.
+    LiteralSecret = "literal-secret",
+    /// A key on a step of another kind.
+    MisplacedKey = "misplaced-key",
+    /// A required key is absent.
+    MissingKey = "missing-key",
+    /// A child workflow's required param is not given.
+    MissingParam = "missing-param",
+    /// The name in a file is not the name of the file.
+    NameMismatch = "name-mismatch",
+    /// A step does nothing.
+    NoPrimitive = "no-primitive",
+    /// A folder without workflows.
+    NoWorkflows = "no-workflows",
+    /// An optional param without default (a warning).
+    OptionalWithoutDefault = "optional-without-default",
+    /// `output.from`.
+    OutputFrom = "output-from",
+    /// A step id that means something else.
+    ReservedId = "reserved-id",
+    /// A secret where it could leak.
+    SecretNotAllowed = "secret-not-allowed",
+    /// Steps wait for one another.
+    StepCycle = "step-cycle",
+    /// Arrays and maps nested deeper than 64 levels.
+    TooDeep = "too-deep",
+    /// An op with several keys.
+    TwoOps = "two-ops",
+    /// A step that does several things.
+    TwoPrimitives = "two-primitives",
+    /// A variable that is not declared.
+    UndeclaredVariable = "undeclared-variable",
+    /// `default` names no workflow.
+    UnknownDefault = "unknown-default",
+    /// A key that does not exist.
+    UnknownKey = "unknown-key",
+    /// A transform operation that does not exist.
+    UnknownOp = "unknown-op",
+    /// A param that the child workflow does not take.
+    UnknownParam = "unknown-param",
+    /// A step that does not exist.
+    UnknownStep = "unknown-step",
+    /// Parent and child do not agree on webhooks (a warning).
+    WebhooksNotAgreed = "webhooks-not-agreed",
+    /// Workflow files call one another.
+    WorkflowCycle = "workflow-cycle",
+    /// `kind` is not `workflow`.
+    WrongKind = "wrong-kind",
+    /// A value of the wrong type.
+    WrongType = "wrong-type",
+    /// YAML that would grow too large.
+    YamlLimit = "yaml-limit",
+    /// Not YAML.
+    YamlSyntax = "yaml-syntax",
+}
+
+impl Serialize for FaultCode {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.text())
+    }
+}
+
+/// Whether a kit can be used in spite of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    /// It cannot.
+    Error,
+    /// It can.
+    Warning,
+}
+
+/// One thing that is wrong, at its place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Fault {
+    /// Relative to the kit.
+    pub file: PathBuf,
+    /// Counted from 1.
+    pub line: usize,
+    /// Counted from 1, in characters.
+    pub column: usize,
+    /// In characters.
+    pub length: usize,
+    /// What kind.
+    pub code: FaultCode,
+    /// A lower-case fragment.
+    pub message: String,
+    /// Something to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// Error or warning.
+    pub severity: Severity,
+}
+
+impl Fault {
+    /// An error without a file yet.
+    pub fn new(code: FaultCode, place: Place, message: impl Into<String>) -> Self {
+        Self {
+            file: PathBuf::new(),
+            line: place.line.max(1),
+            column: place.column.max(1),
+            length: place.length.max(1),
+            code,
+            message: message.into(),
+            hint: None,
+            severity: Severity::Error,
+        }
+    }
+
+    /// With something to do about it.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// As a warning.
+    #[must_use]
+    pub fn warning(mut self) -> Self {
+        self.severity = Severity::Warning;
+        self
+    }
+
+    /// In a file.
+    #[must_use]
+    pub fn in_file(mut self, file: &Path) -> Self {
+        self.file = file.to_owned();
+        self
+    }
+}
+
+/// Everything that is wrong with a kit, with the texts it stands in.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// By file, line and column.
+    pub faults: Vec<Fault>,
+    /// The files as read.
+    pub sources: BTreeMap<PathBuf, String>,
+}
+
+impl Faults {
+    /// Whether any is an error.
+    pub fn has_errors(&self) -> bool {
+        self.faults
+            .iter()
+            .any(|fault| fault.severity == Severity::Error)
+    }
+
+    pub(crate) fn add(&mut self, fault: Fault) {
+        self.faults.push(fault);
+    }
+
+    pub(crate) fn sort(&mut self) {
+        self.faults.sort_by(|a, b| {
+            let key = |fault: &Fault| (fault.file.clone(), fault.line, fault.column, fault.code);
+            key(a).cmp(&key(b))
+        });
+        self.faults.dedup();
+    }
+}
+
+impl std::fmt::Display for Faults {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&super::render::text(self, false))
+    }
+}
+
+impl std::error::Error for Faults {}

@@ -1,0 +1,210 @@
+//! What holds between files: children, their params, and who may call whom.
+
+use std::path::{Component, Path, PathBuf};
+
+use ktsu_ledger::event::plan::{Webhooks, Work, WorkflowPlan};
+
+use super::Loader;
+use super::fault::{Fault, FaultCode};
+use super::step::{ChildDraft, StepDraft};
+use super::workflow::{Draft, SUFFIX};
+use super::yaml::Place;
+use crate::workflow::params::ParamsSchema;
+use crate::workflow::{graph, nearest};
+
+/// The path of a child, relative to the kit: from the folder of its parent, else from the kit's.
+pub(super) fn resolve(
+    root: &Path,
+    parent: &str,
+    name: &str,
+    place: Place,
+) -> Result<String, Fault> {
+    let outside = || {
+        let words = format!("{name:?} is outside the kit");
+        Fault::new(FaultCode::ChildOutsideKit, place, words)
+    };
+    let folder = Path::new(parent).parent().unwrap_or(Path::new(""));
+    let candidates = [inside(&folder.join(name)), inside(Path::new(name))];
+    if candidates.iter().all(Option::is_none) {
+        return Err(outside());
+    }
+    let found = candidates
+        .into_iter()
+        .flatten()
+        .find(|path| root.join(path).is_file());
+    let Some(path) = found else {
+        let words = format!("there is no workflow {name:?}");
+        let hint = "paths start at this file's folder, then at the kit's";
+        return Err(Fault::new(FaultCode::ChildNotFound, place, words).hint(hint));
+    };
+    // A symbolic link must not lead out either.
+    let real = root.join(&path).canonicalize();
+    if !real.is_ok_and(|real| real.starts_with(root)) {
+        return Err(outside());
+    }
+    let parts = path
+        .components()
+        .map(|part| part.as_os_str().to_string_lossy());
+    let path = parts.collect::<Vec<_>>().join("/");
+    if !path.ends_with(SUFFIX) {
+        let words = format!("{name:?} is not a workflow file");
+        let hint = format!("its name ends with {SUFFIX}");
+        return Err(Fault::new(FaultCode::ChildNotFound, place, words).hint(hint));
+    }
+    Ok(path)
+}
+
+/// The path without `.` and `..`, or nothing if it leaves its start.
+fn inside(path: &Path) -> Option<PathBuf> {
+    let mut out = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::Normal(name) => out.push(name),
+            Component::ParentDir if out.pop() => {}
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => return None,
+        }
+    }
+    Some(out)
+}
+
+/// Judges every link of the kit.
+pub(super) fn check(loader: &mut Loader) {
+    let mut found = Vec::new();
+    for (path, draft) in &loader.drafts {
+        let Some(draft) = draft else { continue };
+        for (position, step) in draft.steps.iter().enumerate() {
+            let mut faults = Vec::new();
+            agent(loader, path, step, &mut faults);
+            let child = loader.children.get(&(path.clone(), position));
+            let child = child.and_then(|child| loader.drafts.get(child)?.as_ref());
+            if let (Some(said), Some(child)) = (&step.child, child) {
+                params(said, child, &mut faults);
+                webhooks(step, said, child, &mut faults);
+            }
+            found.extend(
+                faults
+                    .into_iter()
+                    .map(|fault| fault.in_file(Path::new(path))),
+            );
+        }
+    }
+    found.extend(cycle(loader));
+    found.into_iter().for_each(|fault| loader.faults.add(fault));
+}
+
+/// The file of an agent; agents themselves are judged elsewhere.
+fn agent(loader: &Loader, path: &str, step: &StepDraft, faults: &mut Vec<Fault>) {
+    let Some((name, place)) = &step.agent else {
+        return;
+    };
+    let file = name
+        .rsplit_once('@')
+        .map_or(name.as_str(), |(file, _)| file);
+    if !file.ends_with(".yaml") {
+        return;
+    }
+    let folder = Path::new(path).parent().unwrap_or(Path::new(""));
+    let places = [inside(Path::new(file)), inside(&folder.join(file))];
+    if !places
+        .into_iter()
+        .flatten()
+        .any(|path| loader.root.join(path).is_file())
+    {
+        let words = format!("there is no agent file {file:?}");
+        faults.push(Fault::new(FaultCode::AgentNotFound, *place, words).warning());
+    }
+}
+
+/// What the child requires is given, and nothing it refuses.
+fn params(said: &ChildDraft, child: &Draft, faults: &mut Vec<Fault>) {
+    let Some(schema) = &child.plan.params else {
+        return;
+    };
+    let Ok(schema) = ParamsSchema::compile(schema) else {
+        return;
+    };
+    for name in schema.required() {
+        if !said.params.iter().any(|(given, _)| given == name) {
+            let words = format!("{:?} requires the param {name:?}", said.path);
+            let fault = Fault::new(FaultCode::MissingParam, said.params_place, words);
+            faults.push(fault.hint(format!("add to params: {name}: …")));
+        }
+    }
+    let known: Vec<&str> = schema.properties().collect();
+    if !schema.is_closed() {
+        return;
+    }
+    for (given, place) in &said.params {
+        if !known.contains(&given.as_str()) {
+            let words = format!("{:?} takes no param {given:?}", said.path);
+            let fault = Fault::new(FaultCode::UnknownParam, *place, words);
+            let near = nearest(given, known.iter().copied());
+            faults.push(match near {
+                Some(near) => fault.hint(format!("did you mean {near}?")),
+                None => fault,
+            });
+        }
+    }
+}
+
+/// Both sides must say `execute`; otherwise nothing is sent (decision S7).
+fn webhooks(step: &StepDraft, said: &ChildDraft, child: &Draft, faults: &mut Vec<Fault>) {
+    let Work::Workflow(plan) = &step.plan.work else {
+        return;
+    };
+    if plan.webhooks == Webhooks::Execute && child.plan.webhooks == Webhooks::Suppress {
+        let words = format!(
+            "{:?} suppresses its webhooks, so none will be sent",
+            said.path
+        );
+        let fault = Fault::new(FaultCode::WebhooksNotAgreed, said.webhooks, words).warning();
+        faults.push(fault.hint("add webhooks: execute at the top of that file"));
+    }
+}
+
+/// Files that call one another.
+fn cycle(loader: &Loader) -> Option<Fault> {
+    let paths: Vec<&String> = loader.drafts.keys().collect();
+    let mut needs = vec![Vec::new(); paths.len()];
+    for ((parent, _), child) in &loader.children {
+        let parent = paths.binary_search(&parent).ok()?;
+        let child = paths.binary_search(&child).ok()?;
+        needs[parent].push(child);
+    }
+    let cycle = graph::order(&needs).err()?;
+    let names: Vec<&str> = cycle.iter().map(|place| paths[*place].as_str()).collect();
+    let words = format!("workflows call one another: {}", names.join(" -> "));
+    let (first, second) = (names.first()?, names.get(1)?);
+    let mut children = loader.children.iter();
+    let call = children.find(|((parent, _), child)| parent == first && child == second);
+    let ((parent, position), _) = call?;
+    let draft = loader.drafts.get(parent)?.as_ref()?;
+    let place = draft.steps.get(*position)?.child.as_ref()?.place;
+    let fault = Fault::new(FaultCode::WorkflowCycle, place, words);
+    Some(fault.in_file(Path::new(parent)))
+}
+
+/// The plan of a workflow with the paths of its children filled in.
+pub(super) fn plan(loader: &Loader, path: &str) -> Option<WorkflowPlan> {
+    let draft = loader.drafts.get(path)?.as_ref()?;
+    let mut plan = draft.plan.clone();
+    for (position, step) in plan.steps.iter_mut().enumerate() {
+        match &mut step.work {
+            Work::Workflow(child) => {
+                let found = loader.children.get(&(path.to_owned(), position))?;
+                child.workflow.clone_from(found);
+            }
+            Work::Agent(_) | Work::Transform(_) | Work::Webhook(_) => {}
+        }
+    }
+    Some(plan)
+}
+
+/// The workflows a plan calls.
+pub(super) fn children(plan: &WorkflowPlan) -> impl Iterator<Item = String> + '_ {
+    plan.steps.iter().filter_map(|step| match &step.work {
+        Work::Workflow(child) => Some(child.workflow.clone()),
+        Work::Agent(_) | Work::Transform(_) | Work::Webhook(_) => None,
+    })
+}

@@ -1,0 +1,482 @@
+//! From located YAML to checked values: one small reader for every kind of key.
+
+use std::path::Path;
+
+use ktsu_ledger::Json;
+
+use super::fault::{Fault, FaultCode};
+use super::yaml::{Data, Key, Node, Place};
+use crate::workflow::airlock::Schema;
+use crate::workflow::expression::{Expression, ExpressionError, Root};
+use crate::workflow::nearest;
+use crate::workflow::params::ParamsSchema;
+use crate::workflow::template::Template;
+
+/// Reads one file and gathers its faults.
+pub(crate) struct Reader<'a> {
+    pub(crate) file: &'a Path,
+    pub(crate) text: &'a str,
+    pub(crate) faults: Vec<Fault>,
+    /// Names that expressions of the part being read mention.
+    pub(super) mentions: Vec<Mention>,
+}
+
+/// A name in an expression or template.
+#[derive(Debug, Clone)]
+pub(super) struct Mention {
+    pub(super) root: Root,
+    pub(super) place: Place,
+    pub(super) usage: Usage,
+}
+
+/// What a name is used for; decides whether it may be a secret or an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Usage {
+    Condition,
+    ForEach,
+    Output,
+    Transform,
+    Value,
+    Secret,
+}
+
+impl Usage {
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::Condition => "a condition",
+            Self::ForEach => "for_each",
+            Self::Output => "the output",
+            Self::Transform => "a transform",
+            Self::Value => "a value",
+            Self::Secret => "auth.secret",
+        }
+    }
+}
+
+/// The members of a map whose keys are known.
+pub(crate) struct Fields<'n> {
+    pub(crate) place: Place,
+    members: Vec<(&'n Key, &'n Node)>,
+}
+
+impl<'n> Fields<'n> {
+    /// The value of a key that is there and not null.
+    pub(crate) fn get(&self, name: &str) -> Option<&'n Node> {
+        let found = self.members.iter().find(|(key, _)| key.text == name);
+        found
+            .map(|(_, node)| *node)
+            .filter(|node| !matches!(node.data, Data::Null))
+    }
+
+    /// The place of a key that is there, null or not.
+    pub(crate) fn key(&self, name: &str) -> Option<Place> {
+        let found = self.members.iter().find(|(key, _)| key.text == name);
+        found.map(|(key, _)| key.place)
+    }
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(file: &'a Path, text: &'a str) -> Self {
+        Self {
+            file,
+            text,
+            faults: Vec::new(),
+            mentions: Vec::new(),
+        }
+    }
+
+    /// Adds a fault; its hint can still be given.
+    pub(crate) fn fault(&mut self, fault: Fault) {
+        self.faults.push(fault.in_file(self.file));
+    }
+
+    fn wrong_type<T>(&mut self, node: &Node, what: &str, wanted: &str) -> Option<T> {
+        let words = format!("{what} must be {wanted}, got {}", node.kind());
+        self.fault(Fault::new(FaultCode::WrongType, node.place, words));
+        None
+    }
+
+    pub(crate) fn bad_value<T>(&mut self, node: &Node, words: impl Into<String>) -> Option<T> {
+        self.fault(Fault::new(FaultCode::BadValue, node.place, words));
+        None
+    }
+
+    /// A map with these keys and no others; none of them twice.
+    pub(crate) fn map<'n>(
+        &mut self,
+        node: &'n Node,
+        what: &str,
+        known: &[&str],
+    ) -> Option<Fields<'n>> {
+        let fields = self.open_map(node, what)?;
+        for (key, _) in &fields.members {
+            if !known.contains(&key.text.as_str()) {
+                self.unknown_key(key, what, known);
+            }
+        }
+        Some(fields)
+    }
+
+    pub(crate) fn unknown_key(&mut self, key: &Key, what: &str, known: &[&str]) {
+        let words = format!("unknown key {:?} in {what}", key.text);
+        let fault = Fault::new(FaultCode::UnknownKey, key.place, words);
+        let fault = match (key.text.as_str(), nearest(&key.text, known.iter().copied())) {
+            ("consolidation", _) => fault
+                .hint("results always arrive as the list `results`; reshape them in a transform"),
+            ("continue_on_error" | "optional" | "allow_failed", _) => {
+                fault.hint("a failed step always fails the run; use a condition or max_failures")
+            }
+            (_, Some(near)) => fault.hint(format!("did you mean {near}?")),
+            (_, None) => fault.hint(format!("known keys: {}", known.join(", "))),
+        };
+        self.fault(fault);
+    }
+
+    /// A map with any keys, none of them twice.
+    pub(crate) fn open_map<'n>(&mut self, node: &'n Node, what: &str) -> Option<Fields<'n>> {
+        let Data::Map(members) = &node.data else {
+            return self.wrong_type(node, what, "a map");
+        };
+        self.twice(members);
+        Some(Fields {
+            place: node.place,
+            members: members.iter().map(|(key, node)| (key, node)).collect(),
+        })
+    }
+
+    fn twice(&mut self, members: &[(Key, Node)]) {
+        for (position, (key, _)) in members.iter().enumerate() {
+            let earlier = members[..position]
+                .iter()
+                .find(|(other, _)| other.text == key.text);
+            if let Some((first, _)) = earlier {
+                let words = format!("the key {:?} stands twice", key.text);
+                let hint = format!("the first one is on line {}", first.place.line);
+                self.fault(Fault::new(FaultCode::DuplicateKey, key.place, words).hint(hint));
+            }
+        }
+    }
+
+    /// Keys twice anywhere in a free tree (schemas, bodies).
+    fn twice_within(&mut self, node: &Node) {
+        match &node.data {
+            Data::Map(members) => {
+                self.twice(members);
+                members
+                    .iter()
+                    .for_each(|(_, member)| self.twice_within(member));
+            }
+            Data::List(items) => items.iter().for_each(|item| self.twice_within(item)),
+            Data::Null | Data::Bool(_) | Data::Number(_) | Data::Text(_) => {}
+        }
+    }
+
+    /// A key that must be there.
+    pub(crate) fn required<'n>(
+        &mut self,
+        fields: &Fields<'n>,
+        name: &str,
+        what: &str,
+    ) -> Option<&'n Node> {
+        let found = fields.get(name);
+        if found.is_none() {
+            let place = fields.key(name).unwrap_or(fields.place);
+            let words = format!("{what} needs {name:?}");
+            self.fault(Fault::new(FaultCode::MissingKey, place, words));
+        }
+        found
+    }
+
+    pub(crate) fn list<'n>(&mut self, node: &'n Node, what: &str) -> Option<&'n [Node]> {
+        match &node.data {
+            Data::List(items) => Some(items),
+            Data::Null | Data::Bool(_) | Data::Number(_) | Data::Text(_) | Data::Map(_) => {
+                self.wrong_type(node, what, "a list")
+            }
+        }
+    }
+
+    pub(crate) fn string<'n>(&mut self, node: &'n Node, what: &str) -> Option<&'n str> {
+        match &node.data {
+            Data::Text(text) => Some(text),
+            Data::Number(_) | Data::Bool(_) => {
+                let words = format!("{what} must be text, got {}", node.kind());
+                let fault = Fault::new(FaultCode::WrongType, node.place, words);
+                self.fault(fault.hint("put it in quotes"));
+                None
+            }
+            Data::Null | Data::List(_) | Data::Map(_) => self.wrong_type(node, what, "text"),
+        }
+    }
+
+    pub(crate) fn flag(&mut self, node: &Node, what: &str) -> Option<bool> {
+        match &node.data {
+            Data::Bool(flag) => Some(*flag),
+            Data::Null | Data::Number(_) | Data::Text(_) | Data::List(_) | Data::Map(_) => {
+                self.wrong_type(node, what, "true or false")
+            }
+        }
+    }
+
+    pub(crate) fn number(&mut self, node: &Node, what: &str, least: f64, most: f64) -> Option<f64> {
+        let Data::Number(number) = &node.data else {
+            return self.wrong_type(node, what, "a number");
+        };
+        let float = number.as_f64().unwrap_or(f64::INFINITY);
+        if float < least || float > most {
+            return self.bad_value(node, format!("{what} must be between {least} and {most}"));
+        }
+        Some(float)
+    }
+
+    pub(crate) fn whole(&mut self, node: &Node, what: &str, least: i64, most: i64) -> Option<i64> {
+        let Data::Number(number) = &node.data else {
+            return self.wrong_type(node, what, "a whole number");
+        };
+        match number
+            .as_i64()
+            .filter(|whole| (least..=most).contains(whole))
+        {
+            Some(whole) => Some(whole),
+            None => self.bad_value(
+                node,
+                format!("{what} must be a whole number between {least} and {most}"),
+            ),
+        }
+    }
+
+    /// Seconds, more than none, as milliseconds.
+    pub(crate) fn seconds(&mut self, node: &Node, what: &str) -> Option<u64> {
+        const LONGEST: f64 = 31_536_000.0;
+        let seconds = self.number(node, what, 0.001, LONGEST)?;
+        Some(rounded(seconds * 1_000.0))
+    }
+
+    /// A duration such as `1m30s` or `500ms`, as milliseconds.
+    pub(crate) fn duration(&mut self, node: &Node, what: &str) -> Option<u64> {
+        let text = self.string(node, what)?;
+        match duration_ms(text) {
+            Some(duration) => Some(duration),
+            None => self.bad_value(
+                node,
+                format!("{what} must be a duration such as 500ms, 2s or 1m30s"),
+            ),
+        }
+    }
+
+    /// One of a few words.
+    pub(crate) fn word<T: Copy>(
+        &mut self,
+        node: &Node,
+        what: &str,
+        words: &[(&str, T)],
+    ) -> Option<T> {
+        let text = self.string(node, what)?;
+        let found = words.iter().find(|(word, _)| *word == text);
+        if let Some((_, meaning)) = found {
+            return Some(*meaning);
+        }
+        let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+        self.bad_value(
+            node,
+            format!("{what} must be {}, got {text:?}", known.join(" or ")),
+        )
+    }
+
+    /// A tree as canonical JSON.
+    pub(super) fn tree(&mut self, node: &Node) -> Option<Json> {
+        self.twice_within(node);
+        match Json::from_value(&node.to_value()) {
+            Ok(json) => Some(json),
+            Err(_) => {
+                let words = "nested deeper than 64 levels";
+                self.fault(Fault::new(FaultCode::TooDeep, node.place, words));
+                None
+            }
+        }
+    }
+
+    /// A JSON Schema that compiles.
+    pub(super) fn schema(&mut self, node: &Node) -> Option<Json> {
+        self.schema_with(node, |json| Schema::compile_output(json).map(drop))
+    }
+
+    pub(super) fn params_schema(&mut self, node: &Node) -> Option<Json> {
+        self.schema_with(node, |json| ParamsSchema::compile(json).map(drop))
+    }
+
+    fn schema_with(
+        &mut self,
+        node: &Node,
+        compile: impl FnOnce(&Json) -> Result<(), crate::workflow::airlock::SchemaError>,
+    ) -> Option<Json> {
+        let json = self.tree(node)?;
+        match compile(&json) {
+            Ok(()) => Some(json),
+            Err(error) => {
+                let words = format!("not a JSON Schema we can use: {}", error.message);
+                let place = node.at(&error.pointer).place;
+                self.fault(Fault::new(FaultCode::BadSchema, place, words));
+                None
+            }
+        }
+    }
+
+    /// A tree of templates.
+    pub(super) fn template(&mut self, node: &Node, usage: Usage) -> Option<Json> {
+        let json = self.tree(node)?;
+        match Template::parse(&json) {
+            Ok(_) => {
+                self.mention(node, usage);
+                Some(json)
+            }
+            Err(error) => {
+                let leaf = node.at(&error.pointer);
+                let place = self.inside(leaf, error.offset, 1);
+                let words = format!("bad template: {}", error.message);
+                let fault = Fault::new(FaultCode::BadTemplate, place, words);
+                self.fault(with_hint(fault, error.hint));
+                None
+            }
+        }
+    }
+
+    /// Notes the names of every string of a tree at that string.
+    fn mention(&mut self, node: &Node, usage: Usage) {
+        match &node.data {
+            Data::Text(text) => {
+                let roots = Template::text(text).map(|one| one.roots().clone());
+                self.note(roots.unwrap_or_default(), node.place, usage);
+            }
+            Data::List(items) => items.iter().for_each(|item| self.mention(item, usage)),
+            Data::Map(members) => members
+                .iter()
+                .for_each(|(_, node)| self.mention(node, usage)),
+            Data::Null | Data::Bool(_) | Data::Number(_) => {}
+        }
+    }
+
+    fn note(&mut self, roots: impl IntoIterator<Item = Root>, place: Place, usage: Usage) {
+        let new = roots.into_iter().map(|root| Mention { root, place, usage });
+        self.mentions.extend(new);
+    }
+
+    /// An expression over names; a surrounding `{{ }}` is tolerated. Gives the bare text.
+    pub(super) fn expression(&mut self, node: &Node, what: &str, usage: Usage) -> Option<String> {
+        let (source, start) = bare(self.string(node, what)?);
+        match Expression::parse(source) {
+            Ok(expression) => {
+                self.note(expression.roots().clone(), node.place, usage);
+                Some(source.to_owned())
+            }
+            Err(error) => self.bad_expression(node, start, error),
+        }
+    }
+
+    /// An expression on elements.
+    pub(super) fn element(&mut self, node: &Node, what: &str) -> Option<String> {
+        let (source, start) = bare(self.string(node, what)?);
+        match Expression::parse_element(source) {
+            Ok(_) => Some(source.to_owned()),
+            Err(error) => self.bad_expression(node, start, error),
+        }
+    }
+
+    fn bad_expression<T>(
+        &mut self,
+        node: &Node,
+        start: usize,
+        error: ExpressionError,
+    ) -> Option<T> {
+        let place = self.inside(node, start + error.offset, 1);
+        let words = format!("bad expression: {}", error.message);
+        let fault = Fault::new(FaultCode::BadExpression, place, words);
+        self.fault(with_hint(fault, error.hint));
+        None
+    }
+
+    /// The place of a byte of a string, where the string stands in the file as it is; otherwise
+    /// the place of the whole string.
+    fn inside(&self, node: &Node, offset: usize, length: usize) -> Place {
+        let whole = node.place;
+        let Data::Text(value) = &node.data else {
+            return whole;
+        };
+        let Some(rest) = self.text.get(whole.offset..) else {
+            return whole;
+        };
+        let quote = usize::from(rest.starts_with(['"', '\'']));
+        let shown = rest
+            .get(quote..)
+            .is_some_and(|rest| rest.starts_with(value.as_str()));
+        let Some(before) = value
+            .get(..offset)
+            .filter(|_| shown && !value.contains('\n'))
+        else {
+            return whole;
+        };
+        Place {
+            column: whole.column + quote + before.chars().count(),
+            length,
+            offset: whole.offset + quote + offset,
+            ..whole
+        }
+    }
+}
+
+fn with_hint(fault: Fault, hint: Option<String>) -> Fault {
+    match hint {
+        Some(hint) => fault.hint(hint),
+        None => fault,
+    }
+}
+
+/// An expression without the `{{ }}` around it, and where it begins.
+fn bare(source: &str) -> (&str, usize) {
+    let trimmed = source.trim();
+    let inner = trimmed
+        .strip_prefix("{{")
+        .and_then(|rest| rest.strip_suffix("}}"));
+    let inner = inner.map_or(trimmed, str::trim);
+    let start = inner.as_ptr() as usize - source.as_ptr() as usize;
+    (inner, start)
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "callers pass what was checked to be positive and far below 2^63"
+)]
+pub(crate) fn rounded(float: f64) -> u64 {
+    float.round() as u64
+}
+
+/// The milliseconds of a duration text such as `1h30m`, `1.5s` or `500ms`; at least one, at most
+/// a year.
+pub(crate) fn duration_ms(text: &str) -> Option<u64> {
+    let mut rest = text.trim();
+    let mut total = 0.0;
+    if rest.is_empty() {
+        return None;
+    }
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !(c.is_ascii_digit() || c == '.'))?;
+        let amount: f64 = rest[..digits].parse().ok()?;
+        rest = &rest[digits..];
+        let end = rest
+            .find(|c: char| !c.is_ascii_alphabetic())
+            .unwrap_or(rest.len());
+        let unit = match &rest[..end] {
+            "ms" => 1.0,
+            "s" => 1_000.0,
+            "m" => 60_000.0,
+            "h" => 3_600_000.0,
+            _ => return None,
+        };
+        total += amount * unit;
+        rest = &rest[end..];
+    }
+    (1.0..=31_536_000_000.0)
+        .contains(&total)
+        .then(|| rounded(total))
+}

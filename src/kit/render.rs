@@ -1,0 +1,113 @@
+//! Faults for people (the place, a caret, a hint) and for programs (JSON).
+
+use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+use serde_json::{Value, json};
+
+use super::fault::{Fault, Faults, Severity};
+
+/// Every fault as a report with the line it stands in; colours only if asked.
+pub fn text(faults: &Faults, colour: bool) -> String {
+    let renderer = if colour {
+        Renderer::styled()
+    } else {
+        Renderer::plain()
+    };
+    let mut out = String::new();
+    for fault in &faults.faults {
+        out.push_str(&renderer.render(&report(fault, faults)));
+        out.push_str("\n\n");
+    }
+    out
+}
+
+/// Every fault as an array of objects.
+pub fn json(faults: &Faults) -> Value {
+    json!(faults.faults)
+}
+
+fn report<'a>(fault: &'a Fault, faults: &'a Faults) -> Vec<Group<'a>> {
+    let level = match fault.severity {
+        Severity::Error => Level::ERROR,
+        Severity::Warning => Level::WARNING,
+    };
+    let title = level
+        .primary_title(fault.message.as_str())
+        .id(fault.code.text());
+    let path = fault.file.to_string_lossy().into_owned();
+    let first = match faults
+        .sources
+        .get(&fault.file)
+        .and_then(|text| line(text, fault.line))
+    {
+        Some(line) => {
+            let start = offset(line, fault.column - 1);
+            let end = offset(line, fault.column - 1 + fault.length).max(start);
+            let snippet = Snippet::source(line)
+                .line_start(fault.line)
+                .path(path)
+                .annotation(AnnotationKind::Primary.span(start..end));
+            title.element(snippet)
+        }
+        None => title.element(annotate_snippets::Origin::path(path)),
+    };
+    let hint = fault.hint.as_deref();
+    let hint = hint.map(|hint| Group::with_title(Level::HELP.secondary_title(hint)));
+    std::iter::once(first).chain(hint).collect()
+}
+
+fn line(text: &str, number: usize) -> Option<&str> {
+    text.lines().nth(number.checked_sub(1)?)
+}
+
+/// The byte at which a character of a line stands, or the end of the line.
+fn offset(line: &str, characters: usize) -> usize {
+    line.char_indices()
+        .nth(characters)
+        .map_or(line.len(), |(at, _)| at)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use super::super::fault::FaultCode;
+    use super::super::yaml::Place;
+    use super::*;
+
+    fn faults() -> Faults {
+        let place = Place {
+            line: 2,
+            column: 5,
+            length: 3,
+            offset: 9,
+        };
+        let fault = Fault::new(FaultCode::UnknownKey, place, "unknown key \"nam\"")
+            .hint("did you mean name?")
+            .in_file(Path::new("workflows/w.workflow.yaml"));
+        let sources = [(
+            PathBuf::from("workflows/w.workflow.yaml"),
+            "a: 1\né:  nam: x\n".to_owned(),
+        )];
+        Faults {
+            faults: vec![fault],
+            sources: sources.into(),
+        }
+    }
+
+    #[test]
+    fn a_caret_stands_under_the_place_and_a_hint_below() {
+        let text = text(&faults(), false);
+        assert_eq!(
+            text,
+            "error[unknown-key]: unknown key \"nam\"\n --> workflows/w.workflow.yaml:2:5\n  |\n2 | é:  nam: x\n  |     ^^^\n  |\nhelp: did you mean name?\n\n"
+        );
+        assert!(!text.contains('\u{1b}'));
+        assert!(super::text(&faults(), true).contains('\u{1b}'));
+    }
+
+    #[test]
+    fn programs_get_every_field() {
+        assert_eq!(json(&faults())[0]["code"], "unknown-key");
+        assert_eq!(json(&faults())[0]["line"], 2);
+    }
+}

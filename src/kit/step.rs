@@ -1,0 +1,414 @@
+//! One step of a pipeline: exactly one of the four primitives, and the keys that go with it.
+
+use ktsu_ledger::Json;
+use ktsu_ledger::event::plan::{
+    AgentPlan, ChildPlan, FanOut, RetryOn, RetryPlan, StepPlan, WebhookPlan, Webhooks, Work,
+};
+
+use super::fault::{Fault, FaultCode};
+use super::read::{Fields, Mention, Reader, Usage, rounded};
+use super::transform;
+use super::yaml::{Data, Node, Place};
+
+/// A step as read: its edges, and the plans of its children, are not resolved yet.
+pub(super) struct StepDraft {
+    pub(super) plan: StepPlan,
+    /// Of the id.
+    pub(super) place: Place,
+    pub(super) depends_on: Vec<(String, Place)>,
+    pub(super) mentions: Vec<Mention>,
+    pub(super) child: Option<ChildDraft>,
+    pub(super) agent: Option<(String, Place)>,
+}
+
+/// What a workflow step says about its child.
+pub(super) struct ChildDraft {
+    pub(super) path: String,
+    pub(super) place: Place,
+    /// Where the given params stand, or the path if none are given.
+    pub(super) params_place: Place,
+    pub(super) params: Vec<(String, Place)>,
+    pub(super) webhooks: Place,
+}
+
+const PRIMITIVES: [&str; 4] = ["agent", "transform", "webhook", "workflow"];
+
+/// Every key of a step, with the primitives it goes with (none: all).
+const KEYS: [(&str, &[&str]); 16] = [
+    ("agent", &[]),
+    ("condition", &[]),
+    ("confidence_threshold", &["agent"]),
+    ("depends_on", &[]),
+    ("description", &[]),
+    ("for_each", &["agent"]),
+    ("id", &[]),
+    ("input", &["workflow"]),
+    ("model", &["agent"]),
+    ("on", &["webhook"]),
+    ("output", &[]),
+    ("params", &["agent", "workflow"]),
+    ("retry", &["webhook"]),
+    ("transform", &[]),
+    ("webhook", &[]),
+    ("workflow", &[]),
+];
+
+/// Ids that mean something else in expressions or in paths of the HTTP interface (decision S1).
+pub(super) const RESERVED: [&str; 21] = [
+    "approval",
+    "cancel",
+    "complete",
+    "diff",
+    "env",
+    "envelope",
+    "fork",
+    "frames",
+    "item",
+    "item_index",
+    "overlay",
+    "params",
+    "pause",
+    "replay",
+    "report",
+    "resume",
+    "retry",
+    "run",
+    "step",
+    "steps",
+    "trace",
+];
+
+/// Reads a step; nothing if it is too broken to go on with.
+pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<StepDraft> {
+    let mut known: Vec<&str> = KEYS.iter().map(|(key, _)| *key).collect();
+    known.push("webhooks");
+    let fields = reader.map(node, "the step", &known)?;
+    let id_node = reader.required(&fields, "id", "a step");
+    let id = id_node.and_then(|node| id(reader, node));
+    let name = id.clone().unwrap_or_else(|| "(no id)".to_owned());
+    let place = id_node.map_or(fields.place, |node| node.place);
+    let depends_on = depends_on(reader, &fields);
+    let condition = fields
+        .get("condition")
+        .and_then(|node| reader.expression(node, "condition", Usage::Condition));
+    let schema = fields.get("output").and_then(|node| {
+        let output = reader.map(node, "the step's output", &["schema"])?;
+        let schema = reader.required(&output, "schema", "the step's output")?;
+        reader.schema(schema)
+    });
+    let primitive = primitive(reader, &fields, &name, place)?;
+    misplaced(reader, &fields, primitive);
+    let mut child = None;
+    let mut agent = None;
+    let body = fields.get(primitive)?;
+    let work = match primitive {
+        "agent" => read_agent(reader, &fields, body, &mut agent).map(Work::Agent),
+        "transform" => transform::read(reader, body).map(Work::Transform),
+        "webhook" => read_webhook(reader, &fields, body).map(Work::Webhook),
+        _ => read_child(reader, &fields, body, &mut child).map(Work::Workflow),
+    };
+    let mentions = std::mem::take(&mut reader.mentions);
+    Some(StepDraft {
+        plan: StepPlan {
+            condition,
+            id: id?,
+            needs: Vec::new(),
+            schema,
+            work: work?,
+        },
+        place,
+        depends_on,
+        mentions,
+        child,
+        agent,
+    })
+}
+
+fn id(reader: &mut Reader<'_>, node: &Node) -> Option<String> {
+    let id = reader.string(node, "id")?;
+    let first = id.chars().next();
+    let fits = first.is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
+        && id.len() <= 64
+        && id
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+    if !fits {
+        let words = format!("{id:?} is not a step id");
+        let hint = "a letter or _, then up to 63 letters, digits, _ and -";
+        reader.fault(Fault::new(FaultCode::BadId, node.place, words).hint(hint));
+        return None;
+    }
+    if RESERVED.contains(&id) || id == "world" {
+        let words = format!("{id:?} is a reserved name");
+        let hint = format!("call it {id}_step, for instance");
+        reader.fault(Fault::new(FaultCode::ReservedId, node.place, words).hint(hint));
+        return None;
+    }
+    Some(id.to_owned())
+}
+
+fn depends_on(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<(String, Place)> {
+    let mut ids = Vec::new();
+    let list = fields
+        .get("depends_on")
+        .and_then(|node| reader.list(node, "depends_on"));
+    for node in list.unwrap_or_default() {
+        let id = reader.string(node, "an entry of depends_on");
+        ids.extend(id.map(|id| (id.to_owned(), node.place)));
+    }
+    ids
+}
+
+/// The one primitive of a step.
+fn primitive(
+    reader: &mut Reader<'_>,
+    fields: &Fields<'_>,
+    name: &str,
+    place: Place,
+) -> Option<&'static str> {
+    let found: Vec<&str> = PRIMITIVES
+        .iter()
+        .copied()
+        .filter(|key| fields.key(key).is_some())
+        .collect();
+    match found.as_slice() {
+        [] => {
+            let words = format!("step {name:?} does nothing");
+            let hint = "give it exactly one of agent, transform, webhook, workflow";
+            reader.fault(Fault::new(FaultCode::NoPrimitive, place, words).hint(hint));
+            None
+        }
+        [one] => {
+            reader.required(fields, one, &format!("step {name:?}"))?;
+            PRIMITIVES.iter().copied().find(|key| key == one)
+        }
+        [first, second, ..] => {
+            let words = format!("step {name:?} has both {first} and {second}");
+            let at = fields.key(second).unwrap_or(place);
+            let hint = "make two steps of it";
+            reader.fault(Fault::new(FaultCode::TwoPrimitives, at, words).hint(hint));
+            None
+        }
+    }
+}
+
+fn misplaced(reader: &mut Reader<'_>, fields: &Fields<'_>, primitive: &str) {
+    let owned = KEYS.iter().chain(&[("webhooks", &["workflow"] as &[&str])]);
+    for (key, owners) in owned {
+        if let Some(place) = fields.key(key)
+            && !owners.is_empty()
+            && !owners.contains(&primitive)
+        {
+            let words = format!("{key} does not go with {primitive}");
+            let hint = format!("it belongs to {} steps", owners.join(" and "));
+            reader.fault(Fault::new(FaultCode::MisplacedKey, place, words).hint(hint));
+        }
+    }
+}
+
+fn read_agent(
+    reader: &mut Reader<'_>,
+    fields: &Fields<'_>,
+    body: &Node,
+    agent: &mut Option<(String, Place)>,
+) -> Option<AgentPlan> {
+    let name = reader.string(body, "agent")?;
+    *agent = Some((name.to_owned(), body.place));
+    let model = fields
+        .get("model")
+        .and_then(|node| reader.map(node, "model", &["group", "max_tokens"]));
+    let (mut group, mut max_tokens) = (None, 1024);
+    if let Some(model) = model {
+        let node = model.get("group");
+        group = node
+            .and_then(|node| reader.string(node, "model.group"))
+            .map(str::to_owned);
+        let node = model.get("max_tokens");
+        let given = node.and_then(|node| reader.whole(node, "model.max_tokens", 1, 10_000_000));
+        max_tokens = given
+            .and_then(|given| u32::try_from(given).ok())
+            .unwrap_or(max_tokens);
+    }
+    let threshold = fields
+        .get("confidence_threshold")
+        .and_then(|node| reader.number(node, "confidence_threshold", 0.0, 1.0))
+        .and_then(|given| u32::try_from(rounded(given * 1_000_000.0)).ok())
+        .filter(|given| *given > 0);
+    let for_each = fields
+        .get("for_each")
+        .and_then(|node| read_fan_out(reader, node));
+    let params = fields
+        .get("params")
+        .and_then(|node| params(reader, node, "params"));
+    Some(AgentPlan {
+        agent: name.to_owned(),
+        confidence_threshold_millionths: threshold,
+        for_each,
+        group,
+        max_tokens,
+        params,
+    })
+}
+
+fn read_fan_out(reader: &mut Reader<'_>, node: &Node) -> Option<FanOut> {
+    let keys = ["from", "concurrency", "max_items", "max_failures"];
+    let fields = reader.map(node, "for_each", &keys)?;
+    let from = reader.required(&fields, "from", "for_each");
+    let from = from.and_then(|node| reader.expression(node, "for_each.from", Usage::ForEach));
+    let mut whole = |key: &str, least: i64| {
+        let node = fields.get(key)?;
+        reader.whole(node, &format!("for_each.{key}"), least, 1_000_000)
+    };
+    let concurrency = whole("concurrency", 0).unwrap_or(0);
+    let max_items = whole("max_items", 0);
+    let max_failures = whole("max_failures", -1).unwrap_or(0);
+    Some(FanOut {
+        concurrency: u32::try_from(concurrency).unwrap_or(0),
+        from: from?,
+        max_failures,
+        max_items: max_items.and_then(|most| u32::try_from(most).ok()),
+    })
+}
+
+/// A map of templates.
+fn params(reader: &mut Reader<'_>, node: &Node, what: &str) -> Option<Json> {
+    reader.open_map(node, what)?;
+    reader.template(node, Usage::Value)
+}
+
+fn read_webhook(reader: &mut Reader<'_>, step: &Fields<'_>, body: &Node) -> Option<WebhookPlan> {
+    let keys = ["body", "method", "retry", "timeout_s", "url"];
+    let fields = reader.map(body, "the webhook", &keys)?;
+    let url = reader.required(&fields, "url", "the webhook");
+    let url = url.and_then(|node| url_template(reader, node));
+    let method = fields.get("method").and_then(|node| {
+        let methods = ["GET", "POST", "PUT", "PATCH", "DELETE"].map(|word| (word, word));
+        let lower = ["get", "post", "put", "patch", "delete"];
+        let upper = lower
+            .iter()
+            .zip(methods)
+            .map(|(lower, (word, _))| (*lower, word));
+        let known: Vec<_> = methods.into_iter().chain(upper).collect();
+        reader.word(node, "method", &known)
+    });
+    let on_approval = step
+        .get("on")
+        .is_some_and(|node| reader.word(node, "on", &[("approval", ())]).is_some());
+    if let (Some(_), Some(place)) = (fields.key("retry"), step.key("retry")) {
+        let words = "retry stands both on the step and in the webhook";
+        reader.fault(Fault::new(FaultCode::MisplacedKey, place, words));
+    }
+    let retry = fields.get("retry").or_else(|| step.get("retry"));
+    let retry = retry.and_then(|node| read_retry(reader, node));
+    let timeout = fields
+        .get("timeout_s")
+        .and_then(|node| reader.seconds(node, "timeout_s"));
+    let tree = fields
+        .get("body")
+        .and_then(|node| reader.template(node, Usage::Value));
+    Some(WebhookPlan {
+        body: tree,
+        method: method.unwrap_or("POST").to_owned(),
+        on_approval,
+        retry,
+        timeout_ms: timeout.unwrap_or(30_000),
+        url: url?,
+    })
+}
+
+fn url_template(reader: &mut Reader<'_>, node: &Node) -> Option<String> {
+    let url = reader.string(node, "url")?;
+    reader.template(node, Usage::Value)?;
+    // What stands before the first expression decides; a URL that begins with one is checked
+    // when it is known.
+    let literal = url.split("{{").next().unwrap_or_default();
+    let lower = literal.to_ascii_lowercase();
+    let begins = |scheme: &str| {
+        lower.starts_with(scheme) || (url.contains("{{") && scheme.starts_with(&lower))
+    };
+    if !begins("http://") && !begins("https://") {
+        let words = format!("{url:?} is not an http or https URL");
+        let hint = "begin it with http:// or https://, or with {{ env.NAME }}";
+        reader.fault(Fault::new(FaultCode::BadUrl, node.place, words).hint(hint));
+        return None;
+    }
+    Some(url.to_owned())
+}
+
+fn read_retry(reader: &mut Reader<'_>, node: &Node) -> Option<RetryPlan> {
+    let fields = reader.map(node, "retry", &["attempts", "backoff", "on"])?;
+    let attempts = reader.required(&fields, "attempts", "retry");
+    let attempts = attempts.and_then(|node| reader.whole(node, "retry.attempts", 2, 10));
+    let backoff = fields
+        .get("backoff")
+        .and_then(|node| reader.duration(node, "retry.backoff"));
+    let mut on = Vec::new();
+    let kinds = [
+        ("rate_limited", RetryOn::RateLimited),
+        ("server_error", RetryOn::ServerError),
+        ("timeout", RetryOn::Timeout),
+        ("unreachable", RetryOn::Unreachable),
+    ];
+    match fields.get("on") {
+        Some(node) => {
+            for entry in reader.list(node, "retry.on").unwrap_or_default() {
+                let kind = reader.word(entry, "retry.on", &kinds);
+                on.extend(kind.filter(|kind| !on.contains(kind)));
+            }
+        }
+        None => on = vec![RetryOn::ServerError, RetryOn::Timeout, RetryOn::Unreachable],
+    }
+    on.sort_by_key(|kind| kinds.iter().position(|(_, known)| known == kind));
+    Some(RetryPlan {
+        attempts: u32::try_from(attempts?).ok()?,
+        backoff_ms: backoff.unwrap_or(1_000),
+        on,
+    })
+}
+
+fn read_child(
+    reader: &mut Reader<'_>,
+    fields: &Fields<'_>,
+    body: &Node,
+    child: &mut Option<ChildDraft>,
+) -> Option<ChildPlan> {
+    let path = reader.string(body, "workflow")?;
+    if let (Some(_), Some(place)) = (fields.key("params"), fields.key("input")) {
+        let fault = Fault::new(
+            FaultCode::MisplacedKey,
+            place,
+            "both params and input are given",
+        );
+        reader.fault(fault.hint("input is another name of params: keep one"));
+    }
+    let given = fields.get("params").or_else(|| fields.get("input"));
+    let tree = given.and_then(|node| params(reader, node, "params"));
+    let known = [
+        ("execute", Webhooks::Execute),
+        ("suppress", Webhooks::Suppress),
+    ];
+    let node = fields.get("webhooks");
+    let webhooks = node.and_then(|node| reader.word(node, "webhooks", &known));
+    *child = Some(ChildDraft {
+        path: path.to_owned(),
+        place: body.place,
+        params_place: given.map_or(body.place, |node| node.place),
+        params: given.map(names).unwrap_or_default(),
+        webhooks: node.map_or(body.place, |node| node.place),
+    });
+    Some(ChildPlan {
+        params: tree,
+        webhooks: webhooks.unwrap_or(Webhooks::Suppress),
+        workflow: path.to_owned(),
+    })
+}
+
+fn names(node: &Node) -> Vec<(String, Place)> {
+    match &node.data {
+        Data::Map(members) => members
+            .iter()
+            .map(|(key, _)| (key.text.clone(), key.place))
+            .collect(),
+        Data::Null | Data::Bool(_) | Data::Number(_) | Data::Text(_) | Data::List(_) => Vec::new(),
+    }
+}

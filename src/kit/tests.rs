@@ -1,0 +1,328 @@
+use std::fs;
+
+use super::*;
+use ktsu_ledger::event::plan::Work;
+
+/// A kit in a temporary folder.
+pub(crate) fn kit(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for (path, text) in files {
+        let path = dir.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    dir
+}
+
+const PARENT: &str = "kind: workflow
+name: parent
+version: 1.2.3
+env: [{name: URL, default: 'http://x'}, {name: KEY, secret: true}]
+params: {schema: {type: object, required: [msg], properties: {msg: {type: string}}}}
+pipeline:
+  - id: fetch-news
+    agent: agents/a.agent.yaml@1.0.0
+    for_each: {from: params.items, max_failures: 1}
+    params: {n: '{{ item }}', k: '{{ env.KEY }}'}
+  - id: shape
+    condition: '{{ params.msg }}'
+    transform:
+      inputs: [{from: fetch-news}, 'step.fetch-news.results', '{{ params.x }}']
+      ops: [{sort: {field: a-b, order: desc}}, {flatten: null}, {merge: [fetch-news]}]
+    output: {schema: {type: object}}
+  - id: call
+    workflow: ./sub/child.workflow.yaml
+    params: {x: '{{ shape.result }}'}
+  - id: hook
+    depends_on: [call]
+    webhook:
+      url: '{{ env.URL }}/a'
+      body: {k: 1, v: '{{ step.shape.result }}'}
+      retry: {attempts: 3, backoff: 1m30s}
+output: {map: {r: '{{ hook.status_code }}'}}
+";
+const CHILD: &str = "kind: workflow
+name: child
+version: 0.1.0
+visibility: sub-workflow
+params: {schema: {required: [x], properties: {x: {}}}}
+pipeline: []
+";
+
+fn sound() -> tempfile::TempDir {
+    kit(&[
+        ("kit.yaml", "name: demo\ndefault: parent\n"),
+        ("workflows/parent.workflow.yaml", PARENT),
+        ("workflows/sub/child.workflow.yaml", CHILD),
+        ("agents/a.agent.yaml", ""),
+        ("examples/default.json", "{}"),
+    ])
+}
+
+#[test]
+fn a_sound_kit_becomes_a_definition_with_every_edge() {
+    let dir = sound();
+    let kit = load(dir.path()).unwrap_or_else(|faults| panic!("{faults}"));
+    assert_eq!(
+        (kit.name.as_str(), kit.default_root()),
+        ("demo", Some("parent"))
+    );
+    assert_eq!(kit.warnings.faults, []);
+    assert!(kit.examples.contains_key("default"));
+    let definition = &kit.workflows["parent"].definition;
+    let root = definition.root().unwrap();
+    let needs: Vec<_> = root.steps.iter().map(|step| step.needs.clone()).collect();
+    assert_eq!(needs, [vec![], vec![0], vec![1], vec![1, 2]]);
+    assert_eq!(root.steps[1].dependants, [2, 3]);
+    assert!(
+        definition
+            .workflow("workflows/sub/child.workflow.yaml")
+            .is_some()
+    );
+    let Work::Transform(transform) = &root.plan.steps[1].work else {
+        panic!()
+    };
+    assert_eq!(
+        transform.inputs,
+        ["step.fetch-news", "step.fetch-news.results", "params.x"]
+    );
+    let Work::Webhook(hook) = &root.plan.steps[3].work else {
+        panic!()
+    };
+    let retry = hook.retry.as_ref().unwrap();
+    assert_eq!(
+        (retry.attempts, retry.backoff_ms, retry.on.len()),
+        (3, 90_000, 3)
+    );
+    assert!(root.is_secret("KEY") && !root.is_secret("URL"));
+}
+
+#[test]
+fn a_plan_read_back_compiles_to_the_same_digest() {
+    let dir = sound();
+    let kit = load(dir.path()).unwrap();
+    let first = &kit.workflows["parent"].definition;
+    let plan: Plan = serde_json::from_str(first.json.as_str()).unwrap();
+    let again = Definition::compile(plan).unwrap();
+    assert_eq!((&again.digest, &again.json), (&first.digest, &first.json));
+}
+
+#[test]
+fn a_plan_that_was_tampered_with_does_not_compile() {
+    let dir = sound();
+    let plan = load(dir.path()).unwrap().workflows["parent"]
+        .definition
+        .plan
+        .clone();
+    let root = plan.root.clone();
+    let broken = |change: &dyn Fn(&mut ktsu_ledger::event::plan::WorkflowPlan)| {
+        let mut plan = plan.clone();
+        change(plan.workflows.get_mut(&root).unwrap());
+        Definition::compile(plan).unwrap_err()[0].1.clone()
+    };
+    assert!(broken(&|w| w.steps[0].needs = vec![3]).contains("wait for one another"));
+    assert!(broken(&|w| w.steps[1].needs.clear()).contains("not needed"));
+    assert!(broken(&|w| w.steps[1].needs = vec![9, 0]).contains("no step 9"));
+    assert!(broken(&|w| w.steps[1].id = "fetch-news".into()).contains("twice"));
+    assert!(broken(&|w| w.steps[1].condition = Some("(".into())).contains("too early"));
+    let mut cyclic = plan.clone();
+    if let Work::Workflow(child) = &mut cyclic.workflows.get_mut(&root).unwrap().steps[2].work {
+        child.workflow = root.clone();
+    }
+    assert!(
+        Definition::compile(cyclic).unwrap_err()[0]
+            .1
+            .contains("call one another")
+    );
+}
+
+#[test]
+fn the_tree_shows_agents_and_children() {
+    let dir = sound();
+    let kit = load(dir.path()).unwrap();
+    let branch = tree::branch(&kit.workflows["parent"].definition.plan);
+    assert_eq!(
+        branch.text(),
+        "workflows/parent.workflow.yaml (workflow)\n├── agents/a.agent.yaml@1.0.0 (agent)\n└── workflows/sub/child.workflow.yaml (workflow)\n"
+    );
+}
+
+#[test]
+fn an_absent_folder_and_an_empty_one_are_faults() {
+    assert_eq!(
+        load(Path::new("/nonexistent/x")).unwrap_err().faults[0].code,
+        FaultCode::FileUnreadable
+    );
+    let empty = kit(&[("README.md", "")]);
+    assert_eq!(
+        load(empty.path()).unwrap_err().faults[0].code,
+        FaultCode::NoWorkflows
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_out_of_the_kit_is_not_followed() {
+    let outside = kit(&[("child.workflow.yaml", CHILD)]);
+    let parent = PARENT.replace("./sub/child", "child");
+    let dir = kit(&[
+        ("workflows/parent.workflow.yaml", parent.as_str()),
+        ("agents/a.agent.yaml", ""),
+    ]);
+    std::os::unix::fs::symlink(
+        outside.path().join("child.workflow.yaml"),
+        dir.path().join("workflows/child.workflow.yaml"),
+    )
+    .unwrap();
+    let faults = load(dir.path()).unwrap_err();
+    assert!(
+        faults
+            .faults
+            .iter()
+            .any(|fault| fault.code == FaultCode::ChildOutsideKit),
+        "{faults}"
+    );
+}
+
+#[test]
+fn a_file_over_one_mebibyte_is_refused() {
+    let large = format!("# {}\n{CHILD}", "x".repeat(1 << 20));
+    let dir = kit(&[("workflows/child.workflow.yaml", large.as_str())]);
+    assert_eq!(
+        load(dir.path()).unwrap_err().faults[0].code,
+        FaultCode::FileTooLarge
+    );
+}
+
+#[test]
+fn every_fault_of_every_file_is_told_in_order() {
+    let dir = kit(&[
+        (
+            "workflows/b.workflow.yaml",
+            "kind: x\nname: b\nversion: 1.0.0\npipeline: []\nbogus: 1\n",
+        ),
+        (
+            "workflows/a.workflow.yaml",
+            "kind: workflow\nname: z\nversion: one\npipeline: {}\n",
+        ),
+    ]);
+    let faults = load(dir.path()).unwrap_err();
+    let told: Vec<_> = faults
+        .faults
+        .iter()
+        .map(|f| (f.file.to_str().unwrap(), f.line, f.code.text()))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("workflows/a.workflow.yaml", 2, "name-mismatch"),
+            ("workflows/a.workflow.yaml", 3, "bad-version"),
+            ("workflows/a.workflow.yaml", 4, "wrong-type"),
+            ("workflows/b.workflow.yaml", 1, "wrong-kind"),
+            ("workflows/b.workflow.yaml", 5, "unknown-key"),
+        ]
+    );
+}
+
+#[test]
+fn every_code_has_a_page_and_every_page_a_code() {
+    let pages = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/errors");
+    let codes: BTreeSet<String> = FaultCode::all()
+        .iter()
+        .map(|code| format!("{}.md", code.text()))
+        .collect();
+    let found: BTreeSet<String> = file_names(&pages).into_iter().collect();
+    let missing: Vec<_> = codes.difference(&found).collect();
+    assert!(missing.is_empty(), "no page: {missing:?}");
+    // Pages of other parts' codes say so in their first line.
+    for page in found.difference(&codes) {
+        let text = fs::read_to_string(pages.join(page)).unwrap();
+        assert!(
+            !text.contains("(kit fault)"),
+            "a page without a code: {page}"
+        );
+    }
+}
+
+/// Files under `tests/broken`: `# ^ CODE` below a line says what that line gets; `--- PATH`
+/// begins another file of the same kit.
+#[test]
+fn broken_kits_are_told_where_they_are_broken() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/broken");
+    let cases = file_names(&folder);
+    assert!(cases.len() >= 40, "{}", cases.len());
+    for case in cases {
+        let text = fs::read_to_string(folder.join(&case)).unwrap();
+        let (files, mut expected) = fixture(&text);
+        let borrowed: Vec<_> = files
+            .iter()
+            .map(|(path, text)| (path.as_str(), text.as_str()))
+            .collect();
+        let dir = kit(&borrowed);
+        let faults = match load(dir.path()) {
+            Ok(kit) => kit.warnings,
+            Err(faults) => faults,
+        };
+        let told = faults.faults.iter();
+        let mut told: Vec<_> = told
+            .map(|f| {
+                (
+                    f.file.display().to_string(),
+                    f.line,
+                    f.code.text().to_owned(),
+                )
+            })
+            .collect();
+        told.sort();
+        expected.sort();
+        assert_eq!(told, expected, "{case}\n{faults}");
+        assert_eq!(
+            render::json(&faults).as_array().map(Vec::len),
+            Some(told.len())
+        );
+    }
+}
+
+type Expected = Vec<(String, usize, String)>;
+
+fn fixture(text: &str) -> (Vec<(String, String)>, Expected) {
+    let mut files: Vec<(String, String)> =
+        vec![("workflows/w.workflow.yaml".into(), String::new())];
+    let mut expected = Vec::new();
+    let mut line = 0;
+    for row in text.lines() {
+        let (path, file) = files.last_mut().unwrap();
+        if let Some(next) = row.strip_prefix("--- ") {
+            files.push((next.to_owned(), String::new()));
+            line = 0;
+        } else if let Some(codes) = row.trim_start().strip_prefix("# ^ ") {
+            expected.extend(
+                codes
+                    .split_whitespace()
+                    .map(|code| (path.clone(), line.max(1), code.to_owned())),
+            );
+        } else {
+            line += 1;
+            file.push_str(row);
+            file.push('\n');
+        }
+    }
+    files.retain(|(_, text)| !text.is_empty());
+    (files, expected)
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+    #[test]
+    fn no_file_makes_loading_panic(cuts in proptest::collection::vec((0usize..900, "[a-z:{}\\[\\]'\"& \n-]{0,6}"), 0..4)) {
+        let mut text = PARENT.to_owned();
+        for (at, with) in cuts {
+            let at = at.min(text.len());
+            text.insert_str(at, &with);
+        }
+        let dir = kit(&[("workflows/parent.workflow.yaml", text.as_str())]);
+        if let Err(faults) = load(dir.path()) {
+            let _ = faults.to_string();
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The `transform:` of a step.
+
+use ktsu_ledger::event::plan::{Op, TransformPlan};
+
+use super::fault::{Fault, FaultCode};
+use super::read::{Reader, Usage};
+use super::step::RESERVED;
+use super::yaml::{Data, Node};
+use crate::workflow::nearest;
+use crate::workflow::transform::OPS;
+
+pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<TransformPlan> {
+    let fields = reader.map(node, "the transform", &["inputs", "ops"])?;
+    let mut inputs = Vec::new();
+    let mut ops = Vec::new();
+    if let Some(list) = fields
+        .get("inputs")
+        .and_then(|node| reader.list(node, "inputs"))
+    {
+        for node in list {
+            inputs.extend(input(reader, node));
+        }
+    }
+    if let Some(list) = fields.get("ops").and_then(|node| reader.list(node, "ops")) {
+        for node in list {
+            ops.extend(op(reader, node));
+        }
+    }
+    Some(TransformPlan { inputs, ops })
+}
+
+/// `{from: X}` or just `X`.
+fn input(reader: &mut Reader<'_>, node: &Node) -> Option<String> {
+    match &node.data {
+        Data::Text(_) => source(reader, node, "an input"),
+        Data::Null | Data::Bool(_) | Data::Number(_) | Data::List(_) | Data::Map(_) => {
+            let fields = reader.map(node, "the input", &["from"])?;
+            let from = reader.required(&fields, "from", "an input")?;
+            source(reader, from, "from")
+        }
+    }
+}
+
+/// A step's output or a part of it: `ID`, `step.ID`, `step.ID.path`, each also inside `{{ }}`.
+fn source(reader: &mut Reader<'_>, node: &Node, what: &str) -> Option<String> {
+    let source = reader.expression(node, what, Usage::Transform)?;
+    let plain = source
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+    let id = plain && !RESERVED.contains(&source.as_str()) && source != "null";
+    Some(if id { format!("step.{source}") } else { source })
+}
+
+fn op(reader: &mut Reader<'_>, node: &Node) -> Option<Op> {
+    reader.open_map(node, "an op")?;
+    let Data::Map(members) = &node.data else {
+        return None;
+    };
+    let [(key, body)] = members.as_slice() else {
+        let names: Vec<&str> = members.iter().map(|(key, _)| key.text.as_str()).collect();
+        let words = format!(
+            "an op has one key, this has {}: {}",
+            names.len(),
+            names.join(", ")
+        );
+        let place = members.get(1).map_or(node.place, |(key, _)| key.place);
+        let fault = Fault::new(FaultCode::TwoOps, place, words);
+        reader.fault(fault.hint("give each op an entry of its own"));
+        return None;
+    };
+    match key.text.as_str() {
+        "deduplicate" => {
+            let fields = reader.map(body, "deduplicate", &["field"])?;
+            let field = reader.required(&fields, "field", "deduplicate")?;
+            let field = reader.element(field, "deduplicate.field")?;
+            Some(Op::Deduplicate { field })
+        }
+        "filter" => expr(reader, body, "filter").map(|expr| Op::Filter { expr }),
+        "flatten" => {
+            if !matches!(body.data, Data::Null) {
+                reader.map(body, "flatten", &[])?;
+            }
+            Some(Op::Flatten)
+        }
+        "map" => expr(reader, body, "map").map(|expr| Op::Map { expr }),
+        "merge" => {
+            let list = reader.list(body, "merge")?;
+            let from = list
+                .iter()
+                .filter_map(|node| source(reader, node, "an entry of merge"));
+            Some(Op::Merge {
+                from: from.collect(),
+            })
+        }
+        "sort" => sort(reader, body),
+        unknown => {
+            let words = format!("unknown op {unknown:?}");
+            let fault = Fault::new(FaultCode::UnknownOp, key.place, words);
+            let near = nearest(unknown, OPS);
+            let hint = near.map_or_else(
+                || format!("the ops are {}", OPS.join(", ")),
+                |near| format!("did you mean {near}?"),
+            );
+            reader.fault(fault.hint(hint));
+            None
+        }
+    }
+}
+
+fn expr(reader: &mut Reader<'_>, body: &Node, name: &str) -> Option<String> {
+    let fields = reader.map(body, name, &["expr"])?;
+    let expr = reader.required(&fields, "expr", name)?;
+    reader.element(expr, &format!("{name}.expr"))
+}
+
+fn sort(reader: &mut Reader<'_>, body: &Node) -> Option<Op> {
+    let fields = reader.map(body, "sort", &["field", "order"])?;
+    let order = fields.get("order");
+    let orders = [("asc", false), ("desc", true)];
+    let descending = order.and_then(|node| reader.word(node, "sort.order", &orders));
+    let field = reader.required(&fields, "field", "sort")?;
+    let field = reader.element(field, "sort.field")?;
+    Some(Op::Sort {
+        descending: descending.unwrap_or(false),
+        field,
+    })
+}

@@ -1,0 +1,476 @@
+//! One workflow file, read and judged by itself.
+
+use std::collections::BTreeMap;
+
+use ktsu_ledger::event::plan::{
+    AuthScheme, InvokeAuth, OutputPlan, Policy, Variable, Visibility, Webhooks, WorkflowPlan,
+};
+
+use super::fault::{Fault, FaultCode};
+use super::read::{Fields, Mention, Reader, Usage, rounded};
+use super::step::{self, StepDraft};
+use super::yaml::{Data, Node, Place};
+use crate::workflow::expression::Root;
+use crate::workflow::{graph, nearest};
+
+/// A workflow file as read; its children are not resolved yet.
+pub(super) struct Draft {
+    pub(super) plan: WorkflowPlan,
+    pub(super) steps: Vec<StepDraft>,
+}
+
+const KEYS: [&str; 12] = [
+    "description",
+    "env",
+    "invoke",
+    "kind",
+    "model_policy",
+    "name",
+    "output",
+    "params",
+    "pipeline",
+    "version",
+    "visibility",
+    "webhooks",
+];
+
+/// Reads a file; nothing when it is too broken to be used by others.
+pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<Draft> {
+    let fields = reader.map(root, "the workflow", &KEYS)?;
+    kind(reader, &fields);
+    let name = name(reader, &fields);
+    let version = version(reader, &fields);
+    let visibilities = [
+        ("root", Visibility::Root),
+        ("sub-workflow", Visibility::SubWorkflow),
+    ];
+    let visibility = fields.get("visibility");
+    let visibility = visibility
+        .and_then(|node| reader.word(node, "visibility", &visibilities))
+        .unwrap_or(Visibility::Root);
+    let known = [
+        ("execute", Webhooks::Execute),
+        ("suppress", Webhooks::Suppress),
+    ];
+    let webhooks = fields.get("webhooks");
+    let webhooks = webhooks.and_then(|node| reader.word(node, "webhooks", &known));
+    let env = variables(reader, &fields, visibility);
+    let invoke = fields.get("invoke").and_then(|node| invoke(reader, node));
+    let mut mentions = std::mem::take(&mut reader.mentions);
+    let params = fields.get("params").and_then(|node| {
+        let params = reader.map(node, "params", &["schema"])?;
+        let schema = reader.required(&params, "schema", "params")?;
+        optional_params(reader, schema);
+        reader.params_schema(schema)
+    });
+    let policy = fields
+        .get("model_policy")
+        .and_then(|node| policy(reader, node));
+    let output = fields.get("output").and_then(|node| output(reader, node));
+    let output_mentions = std::mem::take(&mut reader.mentions);
+    let before = reader.faults.len();
+    let mut steps = pipeline(reader, &fields);
+    let steps_are_whole = reader.faults.len() == before;
+    for step in &steps {
+        mentions.extend(step.mentions.iter().cloned());
+    }
+    mentions.extend(output_mentions.iter().cloned());
+    check_variables(reader, &mentions, &env, visibility);
+    check_ids(reader, &steps);
+    if steps_are_whole {
+        resolve_edges(reader, &mut steps);
+        check_output(reader, &output_mentions, &steps);
+    }
+    let plan = WorkflowPlan {
+        env,
+        invoke,
+        name: name?,
+        output,
+        params,
+        policy: policy.unwrap_or_default(),
+        steps: steps.iter().map(|step| step.plan.clone()).collect(),
+        version: version?,
+        visibility,
+        webhooks: webhooks.unwrap_or(Webhooks::Suppress),
+    };
+    Some(Draft { plan, steps })
+}
+
+fn kind(reader: &mut Reader<'_>, fields: &Fields<'_>) {
+    let Some(node) = reader.required(fields, "kind", "a workflow") else {
+        return;
+    };
+    if !matches!(&node.data, Data::Text(kind) if kind == "workflow") {
+        let fault = Fault::new(FaultCode::WrongKind, node.place, "kind must be workflow");
+        reader.fault(fault);
+    }
+}
+
+fn name(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<String> {
+    let node = reader.required(fields, "name", "a workflow")?;
+    let name = reader.string(node, "name")?;
+    if !is_name(name) {
+        return reader.bad_value(
+            node,
+            format!("{name:?} is not a name: letters, digits, '.', '_' and '-', at most 64"),
+        );
+    }
+    let file = reader
+        .file
+        .file_name()
+        .map(|file| file.to_string_lossy().into_owned());
+    let stem = file.as_deref().and_then(|file| file.strip_suffix(SUFFIX));
+    if stem.is_some_and(|stem| stem != name) {
+        let words = format!("the name {name:?} is not the name of the file");
+        let hint = format!("name: {}", stem.unwrap_or_default());
+        reader.fault(Fault::new(FaultCode::NameMismatch, node.place, words).hint(hint));
+    }
+    Some(name.to_owned())
+}
+
+/// How the names of workflow files end.
+pub(super) const SUFFIX: &str = ".workflow.yaml";
+
+/// Decision S1: names from outside.
+pub(crate) fn is_name(name: &str) -> bool {
+    let first = name.chars().next();
+    first.is_some_and(|c| c.is_ascii_alphanumeric())
+        && name.len() <= 64
+        && name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'))
+}
+
+fn version(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<String> {
+    let node = reader.required(fields, "version", "a workflow")?;
+    let version = reader.string(node, "version")?;
+    if semver::Version::parse(version).is_err() {
+        let words = format!("{version:?} is not a semantic version");
+        reader
+            .fault(Fault::new(FaultCode::BadVersion, node.place, words).hint("version: \"1.0.0\""));
+        return None;
+    }
+    Some(version.to_owned())
+}
+
+fn variables(
+    reader: &mut Reader<'_>,
+    fields: &Fields<'_>,
+    visibility: Visibility,
+) -> Vec<Variable> {
+    let mut variables: Vec<Variable> = Vec::new();
+    let Some(node) = fields.get("env") else {
+        return variables;
+    };
+    if visibility == Visibility::SubWorkflow {
+        let place = fields.key("env").unwrap_or(node.place);
+        let fault = Fault::new(
+            FaultCode::EnvInSubWorkflow,
+            place,
+            "a sub-workflow has no variables",
+        );
+        reader.fault(fault.hint("hand the value down as a param"));
+    }
+    for node in reader.list(node, "env").unwrap_or_default() {
+        let Some(variable) = variable(reader, node) else {
+            continue;
+        };
+        if variables.iter().any(|other| other.name == variable.name) {
+            let words = format!("the variable {:?} is declared twice", variable.name);
+            reader.fault(Fault::new(FaultCode::DuplicateVariable, node.place, words));
+        }
+        variables.push(variable);
+    }
+    variables
+}
+
+fn variable(reader: &mut Reader<'_>, node: &Node) -> Option<Variable> {
+    let fields = reader.map(
+        node,
+        "the variable",
+        &["default", "description", "name", "secret"],
+    )?;
+    let secret = fields
+        .get("secret")
+        .and_then(|node| reader.flag(node, "secret"));
+    let default = fields
+        .get("default")
+        .and_then(|node| reader.string(node, "default"));
+    let node = reader.required(&fields, "name", "a variable")?;
+    let name = reader.string(node, "name")?;
+    let first = name.chars().next();
+    let fits = first.is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
+        && name.len() <= 64
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    if !fits {
+        return reader.bad_value(
+            node,
+            format!("{name:?} is not the name of a variable: letters, digits and _"),
+        );
+    }
+    Some(Variable {
+        default: default.map(str::to_owned),
+        name: name.to_owned(),
+        secret: secret.unwrap_or(false),
+    })
+}
+
+fn invoke(reader: &mut Reader<'_>, node: &Node) -> Option<InvokeAuth> {
+    let fields = reader.map(node, "invoke", &["auth"])?;
+    let auth = reader.required(&fields, "auth", "invoke")?;
+    let fields = reader.map(auth, "invoke.auth", &["header", "scheme", "secret"])?;
+    let header = fields.get("header").and_then(|node| {
+        let header = reader.string(node, "header")?;
+        let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
+        if header.is_empty() || !header.chars().all(token) {
+            return reader.bad_value(node, format!("{header:?} is not the name of a header"));
+        }
+        Some(header.to_owned())
+    });
+    let schemes = [("bearer", AuthScheme::Bearer), ("raw", AuthScheme::Raw)];
+    let scheme = fields
+        .get("scheme")
+        .and_then(|node| reader.word(node, "scheme", &schemes));
+    let node = reader.required(&fields, "secret", "invoke.auth")?;
+    let secret = reader.string(node, "secret")?;
+    reader.template(node, Usage::Secret)?;
+    let through_env = reader
+        .mentions
+        .iter()
+        .any(|mention| mention.usage == Usage::Secret && matches!(mention.root, Root::Env(_)));
+    if !through_env {
+        let fault = Fault::new(
+            FaultCode::LiteralSecret,
+            node.place,
+            "auth.secret is written out",
+        );
+        reader.fault(fault.hint("secret: \"{{ env.NAME }}\", with NAME declared as a secret"));
+    }
+    Some(InvokeAuth {
+        header: header.unwrap_or_else(|| "Authorization".to_owned()),
+        scheme: scheme.unwrap_or(AuthScheme::Bearer),
+        secret: secret.to_owned(),
+    })
+}
+
+/// An optional param without a default is absent when it is not given (decision K4).
+fn optional_params(reader: &mut Reader<'_>, schema: &Node) {
+    let value = schema.to_value();
+    let required = value.get("required").and_then(|list| list.as_array());
+    let Data::Map(properties) = &schema.at("/properties").data else {
+        return;
+    };
+    if std::ptr::eq(schema, schema.at("/properties")) {
+        return;
+    }
+    for (key, property) in properties {
+        let is_required =
+            required.is_some_and(|list| list.iter().any(|one| one == key.text.as_str()));
+        let has_default = matches!(&property.data, Data::Map(members) if members.iter().any(|(key, _)| key.text == "default"));
+        if !is_required && !has_default {
+            let words = format!("the param {:?} is optional and has no default", key.text);
+            let fault = Fault::new(FaultCode::OptionalWithoutDefault, key.place, words).warning();
+            reader.fault(fault.hint("where it is not given it is absent, and null in expressions"));
+        }
+    }
+}
+
+fn policy(reader: &mut Reader<'_>, node: &Node) -> Option<Policy> {
+    let keys = ["cost_budget_usd", "force_group", "group_map", "timeout_s"];
+    let fields = reader.map(node, "model_policy", &keys)?;
+    let cost = fields
+        .get("cost_budget_usd")
+        .and_then(|node| reader.number(node, "cost_budget_usd", 0.0, 1_000_000.0));
+    let force = fields
+        .get("force_group")
+        .and_then(|node| reader.string(node, "force_group"));
+    let timeout = fields
+        .get("timeout_s")
+        .and_then(|node| reader.seconds(node, "timeout_s"));
+    let mut group_map = BTreeMap::new();
+    if let Some(node) = fields.get("group_map")
+        && reader.open_map(node, "group_map").is_some()
+        && let Data::Map(members) = &node.data
+    {
+        for (key, node) in members {
+            let group = reader.string(node, "a group");
+            group_map.extend(group.map(|group| (key.text.clone(), group.to_owned())));
+        }
+    }
+    Some(Policy {
+        cost_budget_micro_usd: cost.map(|usd| rounded(usd * 1_000_000.0)),
+        force_group: force.map(str::to_owned),
+        group_map,
+        timeout_ms: timeout,
+    })
+}
+
+fn output(reader: &mut Reader<'_>, node: &Node) -> Option<OutputPlan> {
+    let fields = reader.map(node, "output", &["from", "map", "schema"])?;
+    if let Some(place) = fields.key("from") {
+        let words = match fields.key("map") {
+            Some(_) => "output has both map and from",
+            None => "output.from does not exist",
+        };
+        let hint = "use map: {name: \"{{ step.ID.path }}\"}";
+        reader.fault(Fault::new(FaultCode::OutputFrom, place, words).hint(hint));
+    }
+    let map = fields.get("map").and_then(|node| {
+        reader.open_map(node, "output.map")?;
+        reader.template(node, Usage::Output)
+    });
+    let schema = fields.get("schema").and_then(|node| reader.schema(node));
+    Some(OutputPlan { map, schema })
+}
+
+fn pipeline(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<StepDraft> {
+    let mut steps = Vec::new();
+    let list = reader.required(fields, "pipeline", "a workflow");
+    for node in list
+        .and_then(|node| reader.list(node, "pipeline"))
+        .unwrap_or_default()
+    {
+        steps.extend(step::read(reader, node));
+        reader.mentions.clear();
+    }
+    steps
+}
+
+/// Variables are declared, and secrets stay where they are sent (decision K3).
+fn check_variables(
+    reader: &mut Reader<'_>,
+    mentions: &[Mention],
+    declared: &[Variable],
+    visibility: Visibility,
+) {
+    for mention in mentions {
+        let Root::Env(name) = &mention.root else {
+            continue;
+        };
+        let variable = declared.iter().find(|one| one.name == *name);
+        let fault = match (variable, mention.usage) {
+            (None, _) if visibility == Visibility::SubWorkflow => {
+                let words = format!("a sub-workflow cannot use env.{name}");
+                Fault::new(FaultCode::EnvInSubWorkflow, mention.place, words)
+                    .hint("hand the value down as a param")
+            }
+            (None, _) => {
+                let words = format!("the variable {name:?} is not declared");
+                let fault = Fault::new(FaultCode::UndeclaredVariable, mention.place, words);
+                match nearest(name, declared.iter().map(|one| one.name.as_str())) {
+                    Some(near) => fault.hint(format!("did you mean {near}?")),
+                    None => fault.hint(format!("add to env: - name: {name}")),
+                }
+            }
+            (Some(one), Usage::Secret) if !one.secret => {
+                let words = format!("auth.secret uses {name:?}, which is not a secret");
+                Fault::new(FaultCode::LiteralSecret, mention.place, words)
+                    .hint("declare it with secret: true")
+            }
+            (Some(one), usage) if one.secret && !matches!(usage, Usage::Value | Usage::Secret) => {
+                let words = format!("the secret {name:?} cannot be used in {}", usage.words());
+                Fault::new(FaultCode::SecretNotAllowed, mention.place, words)
+                    .hint("secrets go into webhooks and params of steps only")
+            }
+            (Some(_), _) => continue,
+        };
+        reader.fault(fault);
+    }
+}
+
+fn check_ids(reader: &mut Reader<'_>, steps: &[StepDraft]) {
+    for (position, step) in steps.iter().enumerate() {
+        let earlier = steps[..position]
+            .iter()
+            .find(|other| other.plan.id == step.plan.id);
+        if let Some(first) = earlier {
+            let words = format!("the id {:?} stands twice", step.plan.id);
+            let hint = format!("the first one is on line {}", first.place.line);
+            reader.fault(Fault::new(FaultCode::DuplicateId, step.place, words).hint(hint));
+        }
+    }
+}
+
+/// Declared and inferred edges become positions (decision T4).
+fn resolve_edges(reader: &mut Reader<'_>, steps: &mut [StepDraft]) {
+    let ids: Vec<String> = steps.iter().map(|step| step.plan.id.clone()).collect();
+    let find = |id: &str| ids.iter().position(|other| other == id);
+    let mut needs = Vec::with_capacity(steps.len());
+    let before = reader.faults.len();
+    for step in steps.iter() {
+        let fan_out = matches!(&step.plan.work, ktsu_ledger::event::plan::Work::Agent(agent) if agent.for_each.is_some());
+        let mut wanted = Vec::new();
+        for (id, place) in wanted_ids(reader, step, fan_out) {
+            match find(&id) {
+                Some(position) => wanted.push(position),
+                None => unknown_step(reader, &id, place, &ids),
+            }
+        }
+        wanted.sort_unstable();
+        wanted.dedup();
+        needs.push(wanted);
+    }
+    if reader.faults.len() > before {
+        return;
+    }
+    if let Err(cycle) = graph::order(&needs) {
+        let path: Vec<&str> = cycle.iter().map(|place| ids[*place].as_str()).collect();
+        let words = format!("steps wait for one another: {}", path.join(" -> "));
+        let place = steps[cycle[0]].place;
+        reader.fault(Fault::new(FaultCode::StepCycle, place, words));
+        return;
+    }
+    for (step, wanted) in steps.iter_mut().zip(needs) {
+        let narrow = wanted
+            .into_iter()
+            .filter_map(|place| u32::try_from(place).ok());
+        step.plan.needs = narrow.collect();
+    }
+}
+
+fn wanted_ids(reader: &mut Reader<'_>, step: &StepDraft, fan_out: bool) -> Vec<(String, Place)> {
+    let mut wanted = step.depends_on.clone();
+    for mention in &step.mentions {
+        match &mention.root {
+            Root::Step(id) => wanted.push((id.clone(), mention.place)),
+            Root::Item | Root::ItemIndex if !fan_out || mention.usage != Usage::Value => {
+                outside(reader, mention.place);
+            }
+            Root::Item | Root::ItemIndex | Root::Params | Root::Env(_) => {}
+        }
+    }
+    wanted
+}
+
+fn outside(reader: &mut Reader<'_>, place: Place) {
+    let words = "item exists in the params of a for_each step only";
+    reader.fault(Fault::new(FaultCode::ItemOutsideFanOut, place, words));
+}
+
+fn unknown_step(reader: &mut Reader<'_>, id: &str, place: Place, ids: &[String]) {
+    let fault = Fault::new(
+        FaultCode::UnknownStep,
+        place,
+        format!("there is no step {id:?}"),
+    );
+    let near = nearest(id, ids.iter().map(String::as_str));
+    let fault = match (id, near) {
+        ("true" | "false", _) => fault.hint(format!(
+            "in an expression it is written `{id}`, with backticks"
+        )),
+        (_, Some(near)) => fault.hint(format!("did you mean {near}?")),
+        (_, None) => fault.hint("text in an expression stands in single quotes: 'text'"),
+    };
+    reader.fault(fault);
+}
+
+fn check_output(reader: &mut Reader<'_>, mentions: &[Mention], steps: &[StepDraft]) {
+    let ids: Vec<String> = steps.iter().map(|step| step.plan.id.clone()).collect();
+    for mention in mentions {
+        match &mention.root {
+            Root::Step(id) if !ids.contains(id) => unknown_step(reader, id, mention.place, &ids),
+            Root::Item | Root::ItemIndex => outside(reader, mention.place),
+            Root::Step(_) | Root::Params | Root::Env(_) => {}
+        }
+    }
+}

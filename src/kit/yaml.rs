@@ -1,0 +1,314 @@
+//! YAML as a tree whose every key and value knows its place.
+//!
+//! Reading into a tree first, and into plans second, is what lets every fault of a file be told
+//! at once. Strict: YAML 1.2 booleans only, no numbers with leading zeros or underscores, no
+//! merge keys, no foreign tags, bounded aliases, depth and size.
+
+use std::fmt;
+
+use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+use serde_yaml::{Location, Spanned};
+
+use super::fault::{Fault, FaultCode};
+
+/// The most bytes of a file.
+pub const MAX_FILE: u64 = 1 << 20;
+
+/// Where something stands in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Place {
+    /// Counted from 1.
+    pub line: usize,
+    /// Counted from 1, in characters.
+    pub column: usize,
+    /// In characters, at least 1.
+    pub length: usize,
+    /// In bytes from the start of the file.
+    pub offset: usize,
+}
+
+/// A value and its place.
+#[derive(Debug, Clone)]
+pub struct Node {
+    /// Where it stands.
+    pub place: Place,
+    /// What it is.
+    pub data: Data,
+}
+
+/// A key and its place.
+#[derive(Debug, Clone)]
+pub struct Key {
+    /// Where it stands.
+    pub place: Place,
+    /// The text.
+    pub text: String,
+}
+
+/// What stands at a node.
+#[derive(Debug, Clone)]
+pub enum Data {
+    /// Nothing, `null` or `~`.
+    Null,
+    /// `true` or `false`.
+    Bool(bool),
+    /// Any number.
+    Number(Number),
+    /// Text.
+    Text(String),
+    /// A sequence.
+    List(Vec<Node>),
+    /// A mapping, in file order, keys possibly twice.
+    Map(Vec<(Key, Node)>),
+}
+
+impl Node {
+    /// The word for what it is.
+    pub fn kind(&self) -> &'static str {
+        match self.data {
+            Data::Null => "nothing",
+            Data::Bool(_) => "a boolean",
+            Data::Number(_) => "a number",
+            Data::Text(_) => "text",
+            Data::List(_) => "a list",
+            Data::Map(_) => "a map",
+        }
+    }
+
+    /// As plain JSON; of a key that stands twice the first counts.
+    pub fn to_value(&self) -> Value {
+        match &self.data {
+            Data::Null => Value::Null,
+            Data::Bool(flag) => Value::Bool(*flag),
+            Data::Number(number) => Value::Number(number.clone()),
+            Data::Text(text) => Value::String(text.clone()),
+            Data::List(items) => Value::Array(items.iter().map(Self::to_value).collect()),
+            Data::Map(members) => {
+                let mut map = Map::new();
+                for (key, member) in members {
+                    map.entry(key.text.clone())
+                        .or_insert_with(|| member.to_value());
+                }
+                Value::Object(map)
+            }
+        }
+    }
+
+    /// The node at a JSON pointer, or the deepest one on the way.
+    pub fn at(&self, pointer: &str) -> &Self {
+        let mut node = self;
+        for segment in pointer.split('/').skip(1) {
+            let name = segment.replace("~1", "/").replace("~0", "~");
+            let next = match &node.data {
+                Data::List(items) => name.parse::<usize>().ok().and_then(|n| items.get(n)),
+                Data::Map(members) => members
+                    .iter()
+                    .find(|(key, _)| key.text == name)
+                    .map(|(_, node)| node),
+                Data::Null | Data::Bool(_) | Data::Number(_) | Data::Text(_) => None,
+            };
+            match next {
+                Some(next) => node = next,
+                None => break,
+            }
+        }
+        node
+    }
+}
+
+/// Reads a file's text; the one fault that ends the reading is without a file name.
+pub fn parse(text: &str) -> Result<Node, Box<Fault>> {
+    let options = serde_yaml::options! {
+        strict_booleans: true,
+        leading_zero_numbers_as_strings: true,
+        underscored_numbers_as_strings: true,
+        reject_unsupported_tags: true,
+        with_snippet: false,
+        duplicate_keys: serde_yaml::options::DuplicateKeyPolicy::PassThrough,
+        merge_keys: serde_yaml::options::MergeKeyPolicy::AsOrdinary,
+        alias_limits: serde_yaml::alias_limits! {
+            max_total_replayed_events: 10_000,
+            max_replay_stack_depth: 8,
+        },
+        budget: serde_yaml::budget! {
+            max_depth: 64,
+            max_documents: 1,
+            max_nodes: 50_000,
+            max_aliases: 1_000,
+        },
+    };
+    let read: Result<Spanned<Data>, _> = serde_yaml::from_str_with_options(text, options);
+    match read {
+        Ok(read) => Ok(node(read)),
+        Err(error) => Err(Box::new(refusal(&error))),
+    }
+}
+
+fn refusal(error: &serde_yaml::Error) -> Fault {
+    let said = error.without_snippet().to_string();
+    let limit = ["budget", "limit", "alias", "recursi", "depth"];
+    let code = if limit.iter().any(|word| said.to_lowercase().contains(word)) {
+        FaultCode::YamlLimit
+    } else {
+        FaultCode::YamlSyntax
+    };
+    let said = said.split(" at line ").next().unwrap_or_default();
+    let said = said.lines().next().unwrap_or_default();
+    let mut words = said.to_owned();
+    // Messages are lower-case fragments.
+    if let Some(first) = words.get_mut(0..1) {
+        first.make_ascii_lowercase();
+    }
+    let place = error
+        .location()
+        .map(|location| place(&location))
+        .unwrap_or_default();
+    Fault::new(code, place, words)
+}
+
+fn place(location: &Location) -> Place {
+    let number = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+    let span = location.span();
+    Place {
+        line: number(location.line()).max(1),
+        column: number(location.column()).max(1),
+        length: number(span.len()).max(1),
+        offset: number(span.byte_offset().unwrap_or_default()),
+    }
+}
+
+fn node(read: Spanned<Data>) -> Node {
+    Node {
+        place: place(&read.referenced),
+        data: read.value,
+    }
+}
+
+impl<'de> Deserialize<'de> for Data {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Reader)
+    }
+}
+
+struct Reader;
+
+impl<'de> Visitor<'de> for Reader {
+    type Value = Data;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Data, E> {
+        Ok(Data::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Data, E> {
+        Ok(Data::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Data, D::Error> {
+        Data::deserialize(deserializer)
+    }
+
+    fn visit_bool<E>(self, flag: bool) -> Result<Data, E> {
+        Ok(Data::Bool(flag))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Data, E> {
+        Ok(Data::Number(number.into()))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Data, E> {
+        Ok(Data::Number(number.into()))
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<Data, E> {
+        Number::from_f64(number)
+            .map(Data::Number)
+            .ok_or_else(|| E::custom("this number cannot be kept"))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Data, E> {
+        Ok(Data::Text(text.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Data, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element()? {
+            list.push(node(item));
+        }
+        Ok(Data::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Data, A::Error> {
+        let mut map = Vec::new();
+        while let Some(key) = members.next_key::<Spanned<String>>()? {
+            let value = members.next_value()?;
+            let key = Key {
+                place: place(&key.referenced),
+                text: key.value,
+            };
+            map.push((key, node(value)));
+        }
+        Ok(Data::Map(map))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_and_values_know_their_places() {
+        let root = parse("a: x\nlist:\n  - {id: é1, n: 012}\n  - \"q\"\n").unwrap();
+        let id = root.at("/list/0/id");
+        assert_eq!(
+            (id.place.line, id.place.column, id.place.length),
+            (3, 10, 2)
+        );
+        let n = root.at("/list/0/n");
+        assert!(matches!(&n.data, Data::Text(text) if text == "012"));
+        let quoted = root.at("/list/1");
+        assert_eq!(
+            (quoted.place.line, quoted.place.column, quoted.place.length),
+            (4, 5, 3)
+        );
+        let Data::Map(members) = &root.data else {
+            panic!()
+        };
+        assert_eq!((members[1].0.place.line, members[1].0.place.column), (2, 1));
+    }
+
+    #[test]
+    fn words_that_look_like_booleans_stay_words() {
+        let root = parse("a: no\nb: on\nc: true\non: 1_000\n").unwrap();
+        let value = root.to_value();
+        assert_eq!(
+            value,
+            serde_json::json!({"a": "no", "b": "on", "c": true, "on": "1_000"})
+        );
+    }
+
+    #[test]
+    fn bombs_and_depth_are_refused_at_their_place() {
+        let bomb = "a: &a [x,x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\n\
+            c: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c]\n\
+            e: [*d,*d,*d,*d,*d,*d,*d,*d,*d,*d]\n";
+        assert_eq!(parse(bomb).unwrap_err().code, FaultCode::YamlLimit);
+        assert_eq!(
+            parse(&"[".repeat(5_000)).unwrap_err().code,
+            FaultCode::YamlLimit
+        );
+        let tab = parse("a:\n\tb: 1\n").unwrap_err();
+        assert_eq!((tab.code, tab.line), (FaultCode::YamlSyntax, 2));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in "[a-c:{}\\[\\]&*!|>'\"#,\n\t -]{0,60}") {
+            let _ = parse(&text);
+        }
+    }
+}
