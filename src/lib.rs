@@ -1,6 +1,12 @@
 //! ktsu: an event-sourced engine for AI-agent workflows.
 
+pub mod egress;
 pub mod environment;
+pub mod error;
+pub mod history;
+pub mod http;
 pub mod kit;
+pub mod orchestrator;
+pub mod receiver;
 pub mod secret;
 pub mod workflow;

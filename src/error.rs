@@ -1,0 +1,316 @@
+//! Every way a request, a step or a run can fail, by a code that never changes.
+//!
+//! One table gives each code its text, its HTTP status, the exit code of the command line and a
+//! title. Each code has a page, `docs/errors/CODE.md`: cause, how to check, way out. What goes
+//! over the wire is a [`Problem`] (RFC 9457); what goes into a frame is the code's text alone.
+
+use std::fmt;
+use std::str::FromStr;
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// The exit code of the command line for a verdict against (decision C1).
+pub const EXIT_VERDICT: u8 = 1;
+/// The exit code of the command line for what could not run (decision C1).
+pub const EXIT_COULD_NOT_RUN: u8 = 2;
+
+macro_rules! error_codes {
+    ($($(#[$doc:meta])* $name:ident = $text:literal, $status:literal, $exit:ident, $title:literal;)*) => {
+        /// A stable error code. Persisted in frames and shown to clients: never renamed.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum ErrorCode {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl ErrorCode {
+            /// All of them, in the order of the table.
+            pub const fn all() -> &'static [Self] {
+                &[$(Self::$name,)*]
+            }
+
+            /// The stable text, in snake case.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+
+            /// The HTTP status. For the codes of failed steps and runs, which stand inside an
+            /// envelope that is answered 200, it is what a service would answer if it were asked
+            /// for that effect alone.
+            pub const fn status(self) -> u16 {
+                match self { $(Self::$name => $status,)* }
+            }
+
+            /// The exit code of the command line.
+            pub const fn exit_code(self) -> u8 {
+                match self { $(Self::$name => $exit,)* }
+            }
+
+            /// One line that is the same for every occurrence.
+            pub const fn title(self) -> &'static str {
+                match self { $(Self::$name => $title,)* }
+            }
+        }
+    };
+}
+
+error_codes! {
+    /// The body does not parse, or holds a key twice.
+    InvalidJson = "invalid_json", 400, EXIT_COULD_NOT_RUN, "The body is not valid JSON";
+    /// The body is nested too deep.
+    TooDeep = "too_deep", 400, EXIT_COULD_NOT_RUN, "The value is nested too deep";
+    /// A query parameter is unknown or has a value it cannot have.
+    InvalidQuery = "invalid_query", 400, EXIT_COULD_NOT_RUN, "The query is not valid";
+    /// Credentials are missing or wrong.
+    Unauthorized = "unauthorized", 401, EXIT_COULD_NOT_RUN, "Credentials are missing or wrong";
+    /// No resource at this path.
+    NotFound = "not_found", 404, EXIT_COULD_NOT_RUN, "There is nothing at this path";
+    /// No root workflow of this name.
+    WorkflowNotFound = "workflow_not_found", 404, EXIT_COULD_NOT_RUN, "There is no such workflow";
+    /// No run of this id.
+    RunNotFound = "run_not_found", 404, EXIT_COULD_NOT_RUN, "There is no such run";
+    /// The run has no step of this id.
+    StepNotFound = "step_not_found", 404, EXIT_COULD_NOT_RUN, "The run has no such step";
+    /// The path exists, the method does not.
+    MethodNotAllowed = "method_not_allowed", 405, EXIT_COULD_NOT_RUN, "The method is not allowed here";
+    /// The request took too long to arrive.
+    Timeout = "timeout", 408, EXIT_COULD_NOT_RUN, "The request took too long to arrive";
+    /// The key was used before, for something else.
+    IdempotencyConflict = "idempotency_conflict", 409, EXIT_COULD_NOT_RUN, "The idempotency key was used for another request";
+    /// Several ids start or end like this.
+    AmbiguousId = "ambiguous_id", 409, EXIT_COULD_NOT_RUN, "Several ids match";
+    /// The body is over the limit.
+    BodyTooLarge = "body_too_large", 413, EXIT_COULD_NOT_RUN, "The body is too large";
+    /// JSON, but not an object.
+    NotAnObject = "not_an_object", 422, EXIT_COULD_NOT_RUN, "The body is not a JSON object";
+    /// The params do not fit the workflow's schema.
+    InvalidParams = "invalid_params", 422, EXIT_COULD_NOT_RUN, "The params do not fit the workflow's schema";
+    /// A defect of ktsu.
+    Internal = "internal", 500, EXIT_COULD_NOT_RUN, "Something broke inside ktsu";
+    /// Agent steps are not built into this version.
+    AgentNotSupported = "agent_not_supported", 501, EXIT_COULD_NOT_RUN, "This version does not run agent steps";
+    /// The ledger stopped after an error of the disk.
+    LedgerStopped = "ledger_stopped", 503, EXIT_COULD_NOT_RUN, "The ledger has stopped";
+    /// More is going on than the limits allow.
+    Overloaded = "overloaded", 503, EXIT_COULD_NOT_RUN, "There is too much to do right now";
+    /// No room for new runs.
+    DiskFull = "disk_full", 507, EXIT_COULD_NOT_RUN, "The disk is full";
+    /// A step's output, or the run's, does not fit its schema.
+    SchemaViolation = "schema_violation", 422, EXIT_VERDICT, "The output does not fit its schema";
+    /// A transform met a value it cannot work on.
+    TransformFailed = "transform_failed", 422, EXIT_VERDICT, "The transform failed";
+    /// An expression failed on the values it met.
+    ExpressionFailed = "expression_failed", 422, EXIT_VERDICT, "The expression failed";
+    /// The receiver answered, but not with a 2xx status.
+    WebhookStatus = "webhook_status", 502, EXIT_VERDICT, "The receiver refused the webhook";
+    /// The receiver did not answer in time.
+    WebhookTimeout = "webhook_timeout", 504, EXIT_VERDICT, "The receiver did not answer in time";
+    /// No connection, or one that broke.
+    WebhookUnreachable = "webhook_unreachable", 502, EXIT_VERDICT, "The receiver could not be reached";
+    /// The address is one ktsu does not connect to.
+    WebhookRefused = "webhook_refused", 403, EXIT_VERDICT, "The address is not allowed";
+    /// Told to stop because something else ended the run.
+    Stopped = "stopped", 409, EXIT_VERDICT, "The step was stopped";
+    /// The run took longer than its policy allows.
+    RunTimeout = "run_timeout", 504, EXIT_VERDICT, "The run took too long";
+    /// The run ended before this step began.
+    RunFailed = "run_failed", 500, EXIT_VERDICT, "The run failed";
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The text is not the code of an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not an error code")]
+pub struct NotACode;
+
+impl FromStr for ErrorCode {
+    type Err = NotACode;
+
+    fn from_str(text: &str) -> Result<Self, NotACode> {
+        let mut codes = Self::all().iter().copied();
+        codes.find(|code| code.as_str() == text).ok_or(NotACode)
+    }
+}
+
+impl Serialize for ErrorCode {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for ErrorCode {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// One place in a value that breaks a rule.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Violation {
+    /// A JSON pointer into the value; empty for the value itself.
+    pub path: String,
+    /// What is wrong, in our words.
+    pub message: String,
+    /// The rule, as the schema names it: `required`, `type`.
+    pub rule: String,
+}
+
+/// An error as clients see it (RFC 9457, decision H3).
+///
+/// `detail` must not repeat a name from the request's path: a 404 says the same whether a name is
+/// absent or hidden.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{code}: {detail}")]
+pub struct Problem {
+    /// What kind of error it is.
+    pub code: ErrorCode,
+    /// What happened this time, in one line; the title where there is nothing to add.
+    pub detail: String,
+    /// The places that break a rule, if that is what is wrong.
+    pub errors: Vec<Violation>,
+    /// Something to do or to type.
+    pub hint: Option<String>,
+}
+
+impl Problem {
+    /// A problem that says what happened this time.
+    pub fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
+        Self {
+            code,
+            detail: detail.into(),
+            errors: Vec::new(),
+            hint: None,
+        }
+    }
+
+    /// With the places that break a rule.
+    #[must_use]
+    pub fn with_errors(mut self, errors: Vec<Violation>) -> Self {
+        self.errors = errors;
+        self
+    }
+
+    /// With something to do or to type.
+    #[must_use]
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// The document, as it goes over the wire.
+    pub fn to_json(&self) -> serde_json::Value {
+        let mut document = serde_json::json!({
+            "type": format!("urn:ktsu:error:{}", self.code),
+            "title": self.code.title(),
+            "status": self.code.status(),
+            "detail": self.detail,
+            "code": self.code,
+            "error": self.code,
+            "message": self.detail,
+        });
+        if !self.errors.is_empty() {
+            document["errors"] = serde_json::json!(self.errors);
+        }
+        if let Some(hint) = &self.hint {
+            document["hint"] = serde_json::json!(hint);
+        }
+        document
+    }
+}
+
+impl From<ErrorCode> for Problem {
+    fn from(code: ErrorCode) -> Self {
+        Self::new(code, code.title())
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status =
+            StatusCode::from_u16(self.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = (status, self.to_json().to_string()).into_response();
+        let headers = response.headers_mut();
+        let json = HeaderValue::from_static("application/problem+json");
+        headers.insert(header::CONTENT_TYPE, json);
+        if self.code == ErrorCode::Overloaded {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_code_has_a_page_that_names_it() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/errors");
+        for code in ErrorCode::all() {
+            let page = folder.join(format!("{code}.md"));
+            let text = std::fs::read_to_string(&page).unwrap_or_default();
+            assert!(
+                text.starts_with(&format!("# {code}\n")),
+                "{}",
+                page.display()
+            );
+            let lines = text.lines().count();
+            assert!((5..=20).contains(&lines), "{code}: {lines} lines");
+        }
+    }
+
+    #[test]
+    fn codes_are_distinct_snake_case_and_read_back() {
+        let mut seen = BTreeSet::new();
+        for code in ErrorCode::all() {
+            let text = code.as_str();
+            assert!(seen.insert(text), "{text} twice");
+            assert!(
+                text.bytes()
+                    .all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+            );
+            assert_eq!(text.parse(), Ok(*code));
+            assert!(StatusCode::from_u16(code.status()).is_ok_and(|status| status.as_u16() >= 400));
+        }
+        assert_eq!("child_failed".parse::<ErrorCode>(), Err(NotACode));
+    }
+
+    #[test]
+    fn a_problem_carries_both_forms_of_the_error() {
+        let problem = Problem::new(ErrorCode::InvalidParams, "tickets is missing")
+            .with_errors(vec![Violation {
+                path: "/tickets".to_owned(),
+                message: "is required".to_owned(),
+                rule: "required".to_owned(),
+            }])
+            .with_hint("ktsu validate kits/intake");
+        assert_eq!(
+            problem.to_json(),
+            serde_json::json!({
+                "type": "urn:ktsu:error:invalid_params",
+                "title": "The params do not fit the workflow's schema",
+                "status": 422,
+                "detail": "tickets is missing",
+                "code": "invalid_params",
+                "error": "invalid_params",
+                "message": "tickets is missing",
+                "errors": [{"path": "/tickets", "message": "is required", "rule": "required"}],
+                "hint": "ktsu validate kits/intake",
+            })
+        );
+        let response = problem.into_response();
+        assert_eq!(response.status(), 422);
+        assert_eq!(
+            response.headers()["content-type"],
+            "application/problem+json"
+        );
+    }
+}

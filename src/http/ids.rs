@@ -1,0 +1,150 @@
+//! Names in paths, checked before they meet a file, a query or a stream.
+//!
+//! axum decodes `%2f` and `%00` before a handler sees a path, so a handler that joined such a text
+//! to a folder would leave it. Every name from outside passes one of these functions first
+//! (decision S1); what does not pass is answered exactly as a name that does not exist.
+
+use std::fmt;
+
+use ktsu_ledger::id::is_name;
+
+/// The most levels of child workflows a path may name.
+pub const MAX_SCOPE: usize = 16;
+
+/// A run, or a child workflow inside it: `R`, `R/call`, `R/call/inner`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct RunPath {
+    /// The id of the run whose stream holds the frames.
+    pub run: String,
+    /// The steps that lead to the child, joined by `/`; empty for the run itself.
+    pub scope: String,
+}
+
+impl RunPath {
+    /// Reads the decoded text of a path segment (`R%2Fcall`) or of several (`R/call`).
+    pub fn parse(text: &str) -> Option<Self> {
+        let (run, scope) = match text.split_once('/') {
+            Some((run, scope)) => (run, Some(scope)),
+            None => (text, None),
+        };
+        let scope_fits = scope.is_none_or(|scope| {
+            scope.split('/').count() <= MAX_SCOPE && scope.split('/').all(is_step)
+        });
+        (is_name(run) && scope_fits).then(|| Self {
+            run: run.to_owned(),
+            scope: scope.unwrap_or_default().to_owned(),
+        })
+    }
+
+    /// Whether this names a child workflow.
+    pub fn is_scoped(&self) -> bool {
+        !self.scope.is_empty()
+    }
+}
+
+impl fmt::Display for RunPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.run)?;
+        if self.is_scoped() {
+            write!(f, "/{}", self.scope)?;
+        }
+        Ok(())
+    }
+}
+
+/// A name of a workflow, a run, a principal.
+pub fn name(text: &str) -> Option<&str> {
+    is_name(text).then_some(text)
+}
+
+/// A step id, or one item of a fan-out, `ID.INDEX` (decision H1).
+pub fn step(text: &str) -> Option<(&str, Option<u32>)> {
+    match text.split_once('.') {
+        None => is_step(text).then_some((text, None)),
+        Some((id, index)) => {
+            let plain = index == "0" || !index.starts_with(['0', '+']);
+            let index: u32 = index.parse().ok()?;
+            (plain && is_step(id)).then_some((id, Some(index)))
+        }
+    }
+}
+
+/// Step ids may start with an underscore, other names may not (decision S1).
+fn is_step(text: &str) -> bool {
+    text.len() <= ktsu_ledger::id::MAX_NAME
+        && text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_and_the_children_inside_it_are_addressed_by_segments() {
+        for (text, run, scope) in [
+            ("run_0192", "run_0192", ""),
+            ("R/call", "R", "call"),
+            ("R/call/inner", "R", "call/inner"),
+            ("R/_private", "R", "_private"),
+        ] {
+            let path = RunPath::parse(text);
+            assert_eq!(path.as_ref().map(|path| path.run.as_str()), Some(run));
+            assert_eq!(path.as_ref().map(|path| path.scope.as_str()), Some(scope));
+            assert_eq!(path.map(|path| path.to_string()), Some(text.to_owned()));
+        }
+    }
+
+    #[test]
+    fn texts_that_could_leave_a_folder_or_a_line_are_not_names() {
+        let long = "a".repeat(65);
+        for text in [
+            "",
+            ".",
+            "..",
+            "../x",
+            "..%2f",
+            "a/../b",
+            "a//b",
+            "/a",
+            "a/",
+            "a\\b",
+            "a\0",
+            "a\r\nb",
+            "-a",
+            ".a",
+            "_a",
+            "a b",
+            "ä",
+            "a%",
+            "C:",
+            "a\u{202e}b",
+            &long,
+        ] {
+            assert_eq!(name(text), None, "{text:?}");
+            assert_eq!(RunPath::parse(text), None, "{text:?}");
+        }
+        let deep = format!("R{}", "/a".repeat(MAX_SCOPE + 1));
+        assert_eq!(RunPath::parse(&deep), None);
+    }
+
+    #[test]
+    fn an_item_of_a_fan_out_has_a_canonical_index() {
+        assert_eq!(step("triage"), Some(("triage", None)));
+        assert_eq!(step("triage.0"), Some(("triage", Some(0))));
+        assert_eq!(step("triage.12"), Some(("triage", Some(12))));
+        for text in [
+            "triage.",
+            "triage.01",
+            "triage.+1",
+            "triage.1.2",
+            "triage.x",
+            ".1",
+            "9a",
+        ] {
+            assert_eq!(step(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The orchestrator's routes. `/openapi.json` is made from them, so what is not described here is
+//! not served.
+//!
+//! A handler decodes a command and decides nothing; reading goes through `history`.
+
+mod frames;
+mod health;
+mod invoke;
+mod paths;
+mod runs;
+mod trace;
+pub mod wire;
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use axum::response::IntoResponse;
+use axum::routing::get;
+use axum::{Json, Router};
+use ktsu_ledger::StreamId;
+use ktsu_ledger::store::StoreError;
+use tower::ServiceExt as _;
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::ids::RunPath;
+use crate::error::{ErrorCode, Problem};
+use crate::history::Unreadable;
+use crate::history::find::{self, Found};
+use crate::orchestrator::Orchestrator;
+
+#[derive(OpenApi)]
+#[openapi(info(
+    title = "ktsu orchestrator",
+    description = "Start runs, look at them, follow their frames. Errors are RFC 9457 problem \
+                   documents with a stable `code`."
+))]
+struct Api;
+
+/// The routes, and their description.
+pub fn router(orchestrator: Orchestrator) -> Router {
+    let (router, api) = described().split_for_parts();
+    let document = api.clone();
+    let router = router
+        .route("/openapi.json", get(async move || Json(document)))
+        .with_state(orchestrator);
+    let router = super::server::guarded(router);
+    // `R/call` may be written with raw slashes; the routes below know one segment a run.
+    let inner = tower::util::MapRequest::new(router, paths::join_scopes);
+    Router::new().fallback_service(inner)
+}
+
+/// The description alone.
+pub fn openapi() -> utoipa::openapi::OpenApi {
+    described().split_for_parts().1
+}
+
+fn described() -> OpenApiRouter<Orchestrator> {
+    OpenApiRouter::with_openapi(Api::openapi())
+        .routes(routes!(health::health))
+        .routes(routes!(invoke::invoke))
+        .routes(routes!(runs::list))
+        .routes(routes!(runs::get))
+        .routes(routes!(runs::envelope))
+        .routes(routes!(frames::frames))
+        .routes(routes!(trace::trace))
+}
+
+/// The run a path names, found by its id or by a part of it.
+struct Run {
+    stream: StreamId,
+    scope: String,
+}
+
+impl FromRequestParts<Orchestrator> for Run {
+    type Rejection = Problem;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        orchestrator: &Orchestrator,
+    ) -> Result<Self, Problem> {
+        let path = axum::extract::Path::<String>::from_request_parts(parts, orchestrator).await;
+        let asked = path.ok().and_then(|path| RunPath::parse(&path.0)).ok_or_else(no_such_run)?;
+        let text = asked.to_string();
+        let found = orchestrator.readers().with(move |reader| find::run(reader, &text)).await;
+        match found.map_err(|error| unreadable(&error))? {
+            Found::One(stream, scope) => Ok(Self { stream, scope }),
+            Found::None => Err(no_such_run()),
+            Found::Many(some) => Err(Problem::new(
+                ErrorCode::AmbiguousId,
+                format!("several runs match, among them {}", some.join(", ")),
+            )
+            .with_hint("give more of the id")),
+        }
+    }
+}
+
+fn no_such_run() -> Problem {
+    ErrorCode::RunNotFound.into()
+}
+
+/// The store failed while reading.
+fn unreadable(error: &StoreError) -> Problem {
+    Problem::new(ErrorCode::Internal, error.to_string()).with_hint("ktsu verify")
+}
+
+impl From<Unreadable> for Problem {
+    fn from(error: Unreadable) -> Self {
+        Self::new(ErrorCode::Internal, error.to_string()).with_hint("ktsu verify")
+    }
+}
+
+/// A value as JSON text that was made elsewhere.
+fn json(text: String) -> axum::response::Response {
+    ([("content-type", "application/json")], text).into_response()
+}
+
+/// A query that has to be understood whole: unknown members are refused, not ignored.
+struct Query<T>(T);
+
+impl<T: serde::de::DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        axum::extract::Query::<T>::try_from_uri(&parts.uri)
+            .map(|query| Self(query.0))
+            .map_err(|error| Problem::new(ErrorCode::InvalidQuery, error.body_text()))
+    }
+}

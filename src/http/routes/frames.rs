@@ -1,0 +1,144 @@
+//! `GET /runs/{id}/frames`: pages of JSON, or a stream of events that goes on where it was left.
+
+use std::convert::Infallible;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, header};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse as _, Response};
+use futures_util::stream::{self, Stream};
+use ktsu_ledger::StreamId;
+use serde::Deserialize;
+use tokio::sync::watch;
+use utoipa::IntoParams;
+
+use super::{Query, Run, json, unreadable, wire};
+use crate::error::{ErrorCode, Problem};
+use crate::history::shown::{self, Page};
+use crate::orchestrator::{Orchestrator, Progress};
+
+/// Which frames.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(super) struct From {
+    /// The first number; 0 if absent. A stream of events goes on after `Last-Event-ID`.
+    from: Option<u64>,
+    /// How many at the most; a page has at most 10,000 frames or 8 MiB.
+    limit: Option<usize>,
+    /// Puts values that are kept as blobs back into `data`.
+    expand: Option<bool>,
+}
+
+/// The frames of a run, as JSON or, with `Accept: text/event-stream`, as they become durable.
+#[utoipa::path(get, path = "/runs/{id}/frames",
+    params(("id" = String, Path, description = "A run, or `R%2Fcall` for an inline child"), From),
+    responses(
+        (status = 200, content((wire::Frames = "application/json"), (String = "text/event-stream"))),
+        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn frames(
+    State(orchestrator): State<Orchestrator>,
+    run: Run,
+    headers: HeaderMap,
+    Query(from): Query<From>,
+) -> Result<Response, Problem> {
+    let mut start = from.from.unwrap_or_default();
+    let limit = from.limit.unwrap_or(shown::MAX_FRAMES).clamp(1, shown::MAX_FRAMES);
+    let expand = from.expand.unwrap_or_default();
+    let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    if accepts.is_some_and(|accepts| accepts.contains("text/event-stream")) {
+        if let Some(last) = headers.get("last-event-id") {
+            let last = last.to_str().ok().and_then(|text| text.parse::<u64>().ok());
+            let words = "Last-Event-ID is not the number of a frame";
+            let last = last.ok_or_else(|| Problem::new(ErrorCode::InvalidQuery, words))?;
+            start = last.saturating_add(1);
+        }
+        let follower = Follower {
+            progress: orchestrator.watch(run.stream.name()),
+            orchestrator,
+            run,
+            from: start,
+            expand,
+            ready: Vec::new(),
+            finished: false,
+        };
+        let events = Sse::new(follower.into_stream()).keep_alive(KeepAlive::default());
+        return Ok(events.into_response());
+    }
+    let page = read(&orchestrator, &run, start, limit, expand).await?;
+    let frames = page.frames.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join(",");
+    let next = page.next.map_or_else(String::new, |next| format!(",\"next\":{next}"));
+    Ok(json(format!("{{\"frames\":[{frames}]{next}}}")))
+}
+
+async fn read(
+    orchestrator: &Orchestrator,
+    run: &Run,
+    from: u64,
+    limit: usize,
+    expand: bool,
+) -> Result<Page, Problem> {
+    let (stream, scope): (StreamId, String) = (run.stream.clone(), run.scope.clone());
+    let page = orchestrator.readers().with(move |reader| {
+        shown::page(reader, &stream, &scope, from, limit, expand)
+    });
+    page.await.map_err(|error| unreadable(&error))
+}
+
+/// Somebody who follows a run: what is durable is read from the ledger, then it waits for more.
+struct Follower {
+    orchestrator: Orchestrator,
+    run: Run,
+    progress: Option<watch::Receiver<Progress>>,
+    from: u64,
+    expand: bool,
+    /// The next events, last first.
+    ready: Vec<Event>,
+    finished: bool,
+}
+
+impl Follower {
+    fn into_stream(self) -> impl Stream<Item = Result<Event, Infallible>> {
+        stream::unfold(self, async |mut follower| {
+            let event = follower.next().await?;
+            Some((Ok(event), follower))
+        })
+    }
+
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.ready.pop() {
+                return Some(event);
+            }
+            if self.finished {
+                return None;
+            }
+            // Looked at before reading: what ends while we read is read by the next round.
+            let ended = match &mut self.progress {
+                None => true,
+                Some(progress) => {
+                    let now = progress.borrow_and_update();
+                    now.ended || now.failed.is_some()
+                }
+            };
+            let page = read(&self.orchestrator, &self.run, self.from, 1000, self.expand).await;
+            let page = page.ok()?;
+            let more = page.next.is_some();
+            self.from = page.after;
+            let events = page.frames.into_iter().rev();
+            self.ready =
+                events.map(|(seq, text)| Event::default().id(seq.to_string()).data(text)).collect();
+            if ended && !more {
+                self.finished = true;
+            } else if self.ready.is_empty() && !more {
+                match &mut self.progress {
+                    Some(progress) if progress.changed().await.is_ok() => {}
+                    // The run's task is gone: whatever it made durable meanwhile is there to read.
+                    _ => self.progress = None,
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! `POST /invoke/{workflow}`: decodes a command and decides nothing.
+
+use std::time::Duration;
+
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use ktsu_ledger::StreamId;
+use ktsu_ledger::event::Principal;
+use ktsu_ledger::event::plan::{AuthScheme, InvokeAuth, Visibility};
+use serde::Deserialize;
+use serde_json::Value;
+use subtle::ConstantTimeEq as _;
+use utoipa::IntoParams;
+
+use super::{Query, json, wire};
+use crate::error::{ErrorCode, Problem, Violation};
+use crate::history;
+use crate::http::body::JsonObject;
+use crate::http::ids;
+use crate::orchestrator::{Accepted, NotStarted, Orchestrator, Request};
+
+/// The longest a request may wait for its run, in seconds.
+const MAX_WAIT: u64 = 3600;
+/// The most characters of an idempotency key.
+const MAX_KEY: usize = 255;
+
+/// How to answer.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Wait {
+    /// Seconds to wait for the end of the run, at most 3600: 200 with the envelope if it comes,
+    /// else 202.
+    wait: Option<u64>,
+}
+
+/// Starts a run.
+#[utoipa::path(post, path = "/invoke/{workflow}",
+    params(
+        ("workflow" = String, Path, description = "The name of a root workflow"),
+        ("Idempotency-Key" = Option<String>, Header,
+            description = "Requests with the same key and body start one run"),
+        Wait,
+    ),
+    request_body(content = Object, description = "The params, at most 1 MiB"),
+    responses(
+        (status = 200, body = wire::Envelope, description = "The run ended within `wait`"),
+        (status = 202, body = wire::Accepted),
+        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 401, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 404, body = wire::Problem, content_type = "application/problem+json",
+            description = "Unknown, or a sub-workflow"),
+        (status = 409, body = wire::Problem, content_type = "application/problem+json",
+            description = "The idempotency key was used for another request"),
+        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 501, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 503, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 507, body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn invoke(
+    State(orchestrator): State<Orchestrator>,
+    Path(workflow): Path<String>,
+    headers: HeaderMap,
+    Query(wait): Query<Wait>,
+    body: JsonObject,
+) -> Result<Response, Problem> {
+    let unknown = || Problem::from(ErrorCode::WorkflowNotFound);
+    let workflow = ids::name(&workflow).ok_or_else(unknown)?.to_owned();
+    let found = orchestrator.kit().workflows.get(&workflow);
+    let found = found.filter(|found| found.visibility == Visibility::Root).ok_or_else(unknown)?;
+    if let Some(auth) = found.definition.root().and_then(|root| root.plan.invoke.as_ref()) {
+        authorize(&orchestrator, &workflow, auth, &headers)?;
+    }
+    if wait.wait.is_some_and(|seconds| seconds > MAX_WAIT) {
+        let words = format!("wait is at most {MAX_WAIT} seconds");
+        return Err(Problem::new(ErrorCode::InvalidQuery, words));
+    }
+    let accepted = orchestrator
+        .invoke(Request {
+            workflow,
+            body: Value::Object(body.0),
+            idempotency_key: idempotency_key(&headers)?,
+            principal: Principal {
+                auth: "none".to_owned(),
+                id: "local".to_owned(),
+            },
+        })
+        .await?;
+    match wait.wait {
+        Some(seconds) => wait_for(&orchestrator, &accepted, seconds).await,
+        None => Ok(answer(&accepted)),
+    }
+}
+
+fn answer(accepted: &Accepted) -> Response {
+    let body = wire::Accepted {
+        run_id: accepted.run_id.clone(),
+        status: "accepted".to_owned(),
+    };
+    (StatusCode::ACCEPTED, axum::Json(body)).into_response()
+}
+
+async fn wait_for(
+    orchestrator: &Orchestrator,
+    accepted: &Accepted,
+    seconds: u64,
+) -> Result<Response, Problem> {
+    let ended = orchestrator.wait_until_ended(&accepted.run_id);
+    match tokio::time::timeout(Duration::from_secs(seconds), ended).await {
+        Err(_) => return Ok(answer(accepted)),
+        Ok(Err(reason)) => return Err(Problem::new(ErrorCode::LedgerStopped, reason)),
+        Ok(Ok(())) => {}
+    }
+    let stream = StreamId::run(&accepted.run_id)
+        .map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))?;
+    let read = orchestrator.readers().with(move |reader| history::envelope(reader, &stream)).await;
+    let envelope = read?.and_then(|fold| fold.envelope(""));
+    let text = envelope.and_then(|envelope| serde_json::to_string(&envelope).ok());
+    text.map(json).ok_or_else(|| ErrorCode::Internal.into())
+}
+
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
+    let key = value.to_str().ok().filter(|key| !key.is_empty() && key.len() <= MAX_KEY);
+    let key = key.ok_or_else(|| {
+        let words = format!("Idempotency-Key has 1 to {MAX_KEY} visible ASCII characters");
+        Problem::new(ErrorCode::InvalidQuery, words)
+    })?;
+    Ok(Some(key.to_owned()))
+}
+
+/// Compares the secret a caller sends, in constant time.
+fn authorize(
+    orchestrator: &Orchestrator,
+    workflow: &str,
+    auth: &InvokeAuth,
+    headers: &HeaderMap,
+) -> Result<(), Problem> {
+    let expected = orchestrator.invoke_secret(workflow, &auth.secret);
+    let expected = expected.ok_or(ErrorCode::Unauthorized)?;
+    let sent = headers.get(&auth.header).map(|value| value.as_bytes());
+    let sent = match auth.scheme {
+        AuthScheme::Raw => sent,
+        AuthScheme::Bearer => sent.and_then(|value| value.strip_prefix(b"Bearer ")),
+    };
+    let same = sent.is_some_and(|sent| sent.ct_eq(expected.expose().as_bytes()).into());
+    if same { Ok(()) } else { Err(ErrorCode::Unauthorized.into()) }
+}
+
+impl From<NotStarted> for Problem {
+    fn from(refused: NotStarted) -> Self {
+        let words = refused.to_string();
+        match refused {
+            NotStarted::UnknownWorkflow => ErrorCode::WorkflowNotFound.into(),
+            NotStarted::Params(found) => Self::new(ErrorCode::InvalidParams, named(&found)).with_errors(
+                found
+                    .into_iter()
+                    .map(|one| Violation {
+                        path: one.path,
+                        message: one.message,
+                        rule: one.rule,
+                    })
+                    .collect(),
+            ),
+            NotStarted::AgentStep(_) => Self::new(ErrorCode::AgentNotSupported, words),
+            NotStarted::KeyReused => ErrorCode::IdempotencyConflict.into(),
+            NotStarted::DiskFull => ErrorCode::DiskFull.into(),
+            NotStarted::LedgerStopped(reason) => Self::new(ErrorCode::LedgerStopped, reason),
+            NotStarted::Overloaded => Self::new(ErrorCode::Overloaded, words),
+            NotStarted::Internal(reason) => Self::new(ErrorCode::Internal, reason),
+        }
+    }
+}
+
+/// The first finding, with the field it is about.
+fn named(found: &[ktsu_ledger::event::Violation]) -> String {
+    let Some(first) = found.first() else { return String::new() };
+    let more = match found.len() {
+        1 => String::new(),
+        count => format!(" (and {} more)", count - 1),
+    };
+    if first.path.is_empty() {
+        format!("{}{more}", first.message)
+    } else {
+        format!("{}: {}{more}", first.path, first.message)
+    }
+}

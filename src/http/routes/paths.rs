@@ -1,0 +1,58 @@
+//! Raw slashes in the path of an inline child.
+
+use axum::extract::Request;
+use axum::http::Uri;
+
+/// What may stand below a run.
+const BELOW: [&str; 3] = ["envelope", "frames", "trace"];
+
+/// Rewrites `/runs/R/call/inner/frames` to `/runs/R%2Fcall%2Finner/frames`: everything between the
+/// run and the name of a sub-resource is the path of a child (decision H1).
+pub(super) fn join_scopes(mut request: Request) -> Request {
+    if let Some(uri) = joined(request.uri()) {
+        *request.uri_mut() = uri;
+    }
+    request
+}
+
+fn joined(uri: &Uri) -> Option<Uri> {
+    let segments: Vec<&str> = uri.path().strip_prefix("/runs/")?.split('/').collect();
+    let (run, below) = match segments.split_last()? {
+        (last, run) if BELOW.contains(last) => (run, Some(*last)),
+        _ => (segments.as_slice(), None),
+    };
+    if run.len() < 2 {
+        return None;
+    }
+    let mut path = format!("/runs/{}", run.join("%2F"));
+    for part in below {
+        path.push('/');
+        path.push_str(part);
+    }
+    if let Some(query) = uri.query() {
+        path.push('?');
+        path.push_str(query);
+    }
+    path.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_path_of_a_child_is_joined() {
+        let cases = [
+            ("/runs/R", None),
+            ("/runs/R/frames?from=3", None),
+            ("/runs/R%2Fcall/frames", None),
+            ("/runs/R/call", Some("/runs/R%2Fcall")),
+            ("/runs/R/call/inner/frames?from=3", Some("/runs/R%2Fcall%2Finner/frames?from=3")),
+            ("/invoke/a/b", None),
+        ];
+        for (from, to) in cases {
+            let uri: Uri = from.parse().unwrap();
+            assert_eq!(joined(&uri).map(|uri| uri.to_string()).as_deref(), to, "{from}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! `GET /runs`, `/runs/{id}`, `/runs/{id}/envelope`.
+
+use axum::extract::State;
+use axum::response::Response;
+use ktsu_ledger::store::{Cursor, Filter};
+use serde::Deserialize;
+use serde_json::{Value, json as value};
+use utoipa::IntoParams;
+
+use super::{Query, Run, json, unreadable, wire};
+use crate::error::{ErrorCode, Problem};
+use crate::history;
+use crate::orchestrator::Orchestrator;
+
+/// Rows on a page, unless asked for fewer or more.
+const PAGE: usize = 50;
+/// The most rows on a page.
+const MAX_PAGE: usize = 1000;
+
+/// Which runs.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Which {
+    /// Of this workflow only.
+    workflow: Option<String>,
+    /// With this status only.
+    status: Option<String>,
+    /// How many, at most 1000; 50 if absent.
+    limit: Option<usize>,
+    /// Where the page begins: `next` of the page before.
+    cursor: Option<String>,
+}
+
+/// Lists runs, newest first.
+#[utoipa::path(get, path = "/runs", params(Which), responses(
+    (status = 200, body = wire::Runs),
+    (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn list(
+    State(orchestrator): State<Orchestrator>,
+    Query(which): Query<Which>,
+) -> Result<Response, Problem> {
+    let cursor = which.cursor.as_deref().map(str::parse::<Cursor>).transpose();
+    let cursor = cursor.map_err(|_| {
+        Problem::new(ErrorCode::InvalidQuery, "cursor is not the `next` of another page")
+    })?;
+    let limit = which.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
+    let filter = Filter {
+        workflow: which.workflow,
+        status: which.status,
+        open: None,
+    };
+    let page = orchestrator
+        .readers()
+        .with(move |reader| reader.list(&filter, cursor.as_ref(), limit))
+        .await
+        .map_err(|error| unreadable(&error))?;
+    let rows: Vec<Value> = page.rows.iter().map(|row| shown(&row.row.to_value())).collect();
+    let mut body = value!({ "runs": rows });
+    if let Some(next) = page.next {
+        body["next"] = Value::from(next.to_string());
+    }
+    Ok(json(body.to_string()))
+}
+
+/// A row without what only the engine needs.
+fn shown(row: &Value) -> Value {
+    let mut row = row.clone();
+    if let Some(members) = row.as_object_mut() {
+        members.remove("idempotency_digest");
+    }
+    row
+}
+
+/// One run and its steps.
+#[utoipa::path(get, path = "/runs/{id}",
+    params(("id" = String, Path, description = "A run, or `R%2Fcall` for an inline child")),
+    responses(
+        (status = 200, body = wire::RunView),
+        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn get(
+    State(orchestrator): State<Orchestrator>,
+    run: Run,
+) -> Result<Response, Problem> {
+    let mut envelope = read_envelope(&orchestrator, run).await?;
+    let members = envelope.as_object_mut().ok_or(ErrorCode::Internal)?;
+    let steps = members.remove("steps").unwrap_or_default();
+    for other in ["params", "env", "output"] {
+        members.remove(other);
+    }
+    Ok(json(value!({"run": envelope, "steps": steps}).to_string()))
+}
+
+/// The envelope of a run.
+#[utoipa::path(get, path = "/runs/{id}/envelope",
+    params(("id" = String, Path, description = "A run, or `R%2Fcall` for an inline child")),
+    responses(
+        (status = 200, body = wire::Envelope),
+        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn envelope(
+    State(orchestrator): State<Orchestrator>,
+    run: Run,
+) -> Result<Response, Problem> {
+    Ok(json(read_envelope(&orchestrator, run).await?.to_string()))
+}
+
+async fn read_envelope(orchestrator: &Orchestrator, run: Run) -> Result<Value, Problem> {
+    let Run { stream, scope } = run;
+    let fold = orchestrator.readers().with(move |reader| history::envelope(reader, &stream)).await?;
+    let envelope = fold.and_then(|fold| fold.envelope(&scope)).ok_or(ErrorCode::RunNotFound)?;
+    serde_json::to_value(&envelope).map_err(|error| {
+        Problem::new(ErrorCode::Internal, error.to_string())
+    })
+}

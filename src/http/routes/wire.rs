@@ -1,0 +1,332 @@
+//! The shapes of answers, declared for `/openapi.json`.
+//!
+//! What is sent is serialised by the projections themselves; a test holds every answer to these
+//! declarations, in both directions: a member too many fails as one too few does.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+/// A run was accepted.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Accepted {
+    /// `run_…`.
+    pub run_id: String,
+    /// `accepted`.
+    pub status: String,
+}
+
+/// What is alive.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Health {
+    /// `ok` or `error`.
+    pub status: String,
+    /// `ok`, `down`, `error` or `unconfigured`, by service.
+    pub services: BTreeMap<String, String>,
+    /// Runs under way.
+    pub active_runs: u64,
+    /// Name and version of the engine.
+    pub engine: String,
+}
+
+/// A page of runs, newest first.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Runs {
+    /// The runs.
+    pub runs: Vec<RunRow>,
+    /// For the next page: `?cursor=`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// A run in a list.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RunRow {
+    /// `run_…`.
+    pub run_id: String,
+    /// The workflow.
+    pub workflow: String,
+    /// The workflow's version.
+    pub version: String,
+    /// `pending`, `running`, `complete` or `failed`.
+    pub status: String,
+    /// When it was accepted.
+    pub created_at: String,
+    /// When it ended.
+    pub ended_at: Option<String>,
+    /// The error code, if it failed.
+    pub error: Option<String>,
+}
+
+/// A run and its steps.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RunView {
+    /// The run, without its steps.
+    pub run: RunSummary,
+    /// Every step, in file order.
+    pub steps: Vec<StepView>,
+}
+
+/// A run without its steps.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RunSummary {
+    /// `run_…`, or `run_…/call` for an inline child.
+    pub run_id: String,
+    /// The workflow.
+    pub workflow: String,
+    /// The workflow's version.
+    pub version: String,
+    /// `pending`, `running`, `complete` or `failed`.
+    pub status: String,
+    /// Why it failed.
+    pub error: Option<Fault>,
+    /// When it was accepted.
+    pub created_at: Option<String>,
+    /// When it ended.
+    pub ended_at: Option<String>,
+    /// What it used.
+    pub totals: Metrics,
+}
+
+/// What a run was given, what its steps gave, how it ended.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Envelope {
+    /// `run_…`, or `run_…/call` for an inline child.
+    pub run_id: String,
+    /// The workflow.
+    pub workflow: String,
+    /// The workflow's version.
+    pub version: String,
+    /// `pending`, `running`, `complete` or `failed`.
+    pub status: String,
+    /// Why it failed.
+    pub error: Option<Fault>,
+    /// Validated params, with defaults.
+    pub params: Value,
+    /// Declared variables; secret ones as `[REDACTED]`.
+    pub env: BTreeMap<String, String>,
+    /// Every step, in file order.
+    pub steps: Vec<StepView>,
+    /// The workflow's output.
+    pub output: Option<Value>,
+    /// What all of it used.
+    pub totals: Metrics,
+    /// When it was accepted.
+    pub created_at: Option<String>,
+    /// When it ended.
+    pub ended_at: Option<String>,
+}
+
+/// An error inside a run.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Fault {
+    /// A stable code.
+    pub code: String,
+    /// For people.
+    pub message: String,
+    /// The step, by path.
+    pub step: Option<String>,
+}
+
+/// A step.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StepView {
+    /// Its id.
+    pub id: String,
+    /// `agent`, `transform`, `webhook` or `workflow`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// `pending`, `running`, `complete`, `failed` or `skipped`.
+    pub status: String,
+    /// Which attempt this is.
+    pub attempt: Option<u32>,
+    /// When it started.
+    pub started_at: Option<String>,
+    /// When it ended.
+    pub ended_at: Option<String>,
+    /// Its output; for a skipped step, `{"skipped": true, "reason": …}`.
+    pub output: Option<Value>,
+    /// The output the air-lock refused.
+    pub raw_output: Option<Value>,
+    /// Why it was skipped.
+    pub skip_reason: Option<String>,
+    /// Why it failed.
+    pub error: Option<Fault>,
+    /// What it used.
+    pub metrics: Metrics,
+}
+
+/// What was used.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Metrics {
+    /// Milliseconds.
+    pub duration_ms: u64,
+    /// Tokens sent to models.
+    pub tokens_in: u64,
+    /// Tokens received from models.
+    pub tokens_out: u64,
+    /// US dollars, for reading.
+    pub cost_usd: f64,
+    /// Millionths of a US dollar.
+    pub cost_micro_usd: u64,
+    /// Model calls.
+    pub llm_calls: u64,
+    /// Tool calls.
+    pub tool_calls: u64,
+}
+
+/// A page of frames.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Frames {
+    /// In order.
+    pub frames: Vec<Frame>,
+    /// For the next page: `?from=`.
+    pub next: Option<u64>,
+}
+
+/// A frame (docs/ledger-format.md).
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Frame {
+    /// Format version.
+    pub v: u8,
+    /// The stream.
+    pub stream: String,
+    /// Its number there.
+    pub seq: u64,
+    /// The type of the fact.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The inline child it belongs to.
+    pub scope: String,
+    /// Who appended it.
+    pub actor: String,
+    /// What it follows from: numbers here, `stream#seq` elsewhere.
+    pub cause: Vec<Value>,
+    /// When its turn began.
+    pub at: String,
+    /// The fact.
+    pub data: Value,
+    /// Members of `data` kept as blobs.
+    pub ext: Vec<External>,
+    /// The hash of the frame before it.
+    pub prev: String,
+    /// BLAKE3 of the stored bytes.
+    pub hash: String,
+    /// `stream#seq`.
+    pub id: String,
+    /// The id of the first cause.
+    pub source_frame_id: Option<String>,
+}
+
+/// A member of `data` that is kept as a blob.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct External {
+    /// Its length.
+    pub bytes: u64,
+    /// BLAKE3 of its text.
+    pub hash: String,
+    /// Where it belongs in `data`.
+    pub path: String,
+}
+
+/// The causal tree of a run, or the way from a frame to the root.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Trace {
+    /// `run_…`.
+    pub run_id: String,
+    /// The tree, one a root (without `?frame=`).
+    #[schema(no_recursion)]
+    pub tree: Option<Vec<Branch>>,
+    /// The frame and all it follows from, latest first (with `?frame=`).
+    pub chain: Option<Vec<Node>>,
+}
+
+/// A frame in the causal graph.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Node {
+    /// Its number.
+    pub seq: u64,
+    /// Its type.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The inline child it belongs to.
+    pub scope: String,
+    /// The step it is about.
+    pub step: Option<String>,
+    /// Who appended it.
+    pub actor: String,
+    /// When.
+    pub at: String,
+    /// What it follows from, here.
+    pub cause: Vec<u64>,
+    /// What it follows from, in other streams.
+    pub foreign: Option<Vec<String>>,
+    /// At a glance.
+    pub detail: String,
+}
+
+/// A frame and what follows from it.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Branch {
+    /// The frame.
+    #[serde(flatten)]
+    pub node: Node,
+    /// Milliseconds since the run was created.
+    pub after_ms: u64,
+    /// What follows from it.
+    #[schema(no_recursion)]
+    pub effects: Option<Vec<Branch>>,
+}
+
+/// A problem document (RFC 9457).
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Problem {
+    /// A name for the kind of problem.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The same for every occurrence.
+    pub title: String,
+    /// The HTTP status.
+    pub status: u16,
+    /// What happened this time.
+    pub detail: String,
+    /// A stable code.
+    pub code: String,
+    /// The code again.
+    pub error: String,
+    /// The detail again.
+    pub message: String,
+    /// Places that break a rule.
+    pub errors: Option<Vec<Violation>>,
+    /// Something to do or to type.
+    pub hint: Option<String>,
+}
+
+/// A place that breaks a rule.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Violation {
+    /// JSON pointer into the body.
+    pub path: String,
+    /// For people.
+    pub message: String,
+    /// The rule.
+    pub rule: String,
+}
