@@ -1,0 +1,192 @@
+//! Files: who owns a ledger, what may be opened, what a crash leaves.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use ktsu_ledger::lock::{NotOwned, holder, try_own};
+use ktsu_ledger::store::{SqliteReader, SqliteStore};
+use ktsu_ledger::{Reader, Store, StoreError};
+use support::{ended, entry, run};
+
+fn mode(path: &Path) -> u32 {
+    std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+/// A ledger with one frame, closed.
+fn small(path: &Path) {
+    let mut store = SqliteStore::open(path).unwrap();
+    let epoch = store.acquire().unwrap();
+    store
+        .append(epoch, &[entry(&run("a"), None, vec![ended()])])
+        .unwrap();
+}
+
+#[test]
+fn one_owner_at_a_time_and_its_name_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("new/ledger.db");
+    assert_eq!(holder(&path), None);
+    let mut lock = try_own(&path).unwrap();
+    lock.set_url("http://127.0.0.1:7000").unwrap();
+    let told = holder(&path).unwrap();
+    assert_eq!(told.pid, std::process::id());
+    assert_eq!(told.url.as_deref(), Some("http://127.0.0.1:7000"));
+    let refused = try_own(&path).unwrap_err();
+    assert!(matches!(&refused, NotOwned::Held(Some(held)) if *held == told));
+    assert!(refused.to_string().contains("7000"));
+    // Another name for the same ledger is the same ledger.
+    small(&path);
+    let alias = folder.path().join("alias.db");
+    std::os::unix::fs::symlink(&path, &alias).unwrap();
+    assert!(try_own(&alias).is_err());
+    drop(lock);
+    assert_eq!(holder(&path), None);
+    assert_eq!(mode(&folder.path().join("new/ledger.db.lock")), 0o600);
+    try_own(&alias).unwrap();
+}
+
+#[test]
+fn files_are_for_their_owner_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("new/deep/ledger.db");
+    let mut store = SqliteStore::open(&path).unwrap();
+    store.acquire().unwrap();
+    assert_eq!(mode(&folder.path().join("new")), 0o700);
+    assert_eq!(mode(&path), 0o600);
+    assert_eq!(mode(&folder.path().join("new/deep/ledger.db-wal")), 0o600);
+}
+
+#[test]
+fn what_is_not_a_ledger_is_named_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("missing.db");
+    assert!(matches!(
+        SqliteReader::open(&missing),
+        Err(StoreError::Missing(_))
+    ));
+    assert!(!missing.exists());
+    let text = folder.path().join("text.db");
+    std::fs::write(
+        &text,
+        "not a database at all, but long enough to be looked at".repeat(100),
+    )
+    .unwrap();
+    let foreign = folder.path().join("foreign.db");
+    let other = rusqlite::Connection::open(&foreign).unwrap();
+    other.execute_batch("CREATE TABLE notes (text)").unwrap();
+    for path in [folder.path(), &text, &foreign] {
+        let read = SqliteReader::open(path).map(drop);
+        assert!(
+            matches!(read, Err(StoreError::NotALedger { .. })),
+            "{read:?}"
+        );
+        let owned = SqliteStore::open(path).map(drop);
+        assert!(
+            matches!(owned, Err(StoreError::NotALedger { .. })),
+            "{owned:?}"
+        );
+    }
+}
+
+#[test]
+fn a_newer_format_is_refused_and_an_empty_file_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    // An owner died before it made anything.
+    std::fs::write(&path, "").unwrap();
+    small(&path);
+    let tool = rusqlite::Connection::open(&path).unwrap();
+    tool.execute_batch("UPDATE meta SET format = 2, epoch = epoch + 1")
+        .unwrap();
+    drop(tool);
+    let newer = StoreError::NewerFormat { found: 2, known: 1 };
+    assert_eq!(SqliteStore::open(&path).map(drop), Err(newer.clone()));
+    assert_eq!(SqliteReader::open(&path).map(drop), Err(newer));
+}
+
+#[test]
+fn a_log_left_behind_is_replayed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    let mut store = SqliteStore::open(&path).unwrap();
+    let epoch = store.acquire().unwrap();
+    store
+        .append(epoch, &[entry(&run("a"), None, vec![ended()])])
+        .unwrap();
+    // What a killed owner leaves is what is on the disk while it lives.
+    let crashed = folder.path().join("crashed.db");
+    for ending in ["", "-wal"] {
+        let from = folder.path().join(format!("ledger.db{ending}"));
+        std::fs::copy(from, folder.path().join(format!("crashed.db{ending}"))).unwrap();
+    }
+    let reader = SqliteReader::open(&crashed).unwrap();
+    assert_eq!(reader.read(&run("a"), 0, 10).unwrap().len(), 1);
+    drop(reader);
+    let mut next = SqliteStore::open(&crashed).unwrap();
+    assert_eq!(next.read(&run("a"), 0, 10).unwrap().len(), 1);
+    assert!(next.acquire().unwrap() > epoch);
+    // A torn tail is not replayed, and nothing before it is lost.
+    let wal = std::fs::read(folder.path().join("ledger.db-wal")).unwrap();
+    let torn = folder.path().join("torn.db");
+    std::fs::copy(folder.path().join("ledger.db"), &torn).unwrap();
+    std::fs::write(folder.path().join("torn.db-wal"), &wal[..wal.len() - 100]).unwrap();
+    let reader = SqliteReader::open(&torn).unwrap();
+    assert_eq!(reader.streams(None, 10).unwrap(), vec![]);
+}
+
+#[test]
+fn looking_at_a_closed_ledger_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    small(&path);
+    let before = std::fs::read_dir(folder.path()).unwrap().count();
+    let reader = SqliteReader::open(&path).unwrap();
+    assert_eq!(reader.streams(None, 10).unwrap(), vec![run("a")]);
+    let after = std::fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(before, after);
+    // An owner who starts later is noticed.
+    let mut store = SqliteStore::open(&path).unwrap();
+    let epoch = store.acquire().unwrap();
+    store
+        .append(epoch, &[entry(&run("b"), None, vec![ended()])])
+        .unwrap();
+    assert_eq!(reader.streams(None, 10).unwrap(), vec![run("a"), run("b")]);
+    drop(store);
+    assert_eq!(reader.streams(None, 10).unwrap(), vec![run("a"), run("b")]);
+}
+
+#[test]
+fn sql_cannot_change_what_was_appended() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    small(&path);
+    let tool = rusqlite::Connection::open(&path).unwrap();
+    for attempt in [
+        "UPDATE frames SET body = '{}'",
+        "DELETE FROM frames",
+        "INSERT OR REPLACE INTO frames SELECT pos, stream, seq, hash, '{}' FROM frames",
+        "INSERT OR REPLACE INTO frames (stream, seq, hash, body) SELECT stream, seq, hash, '' FROM frames",
+        "UPDATE streams SET name = 'run:b'",
+        "DELETE FROM streams",
+        "INSERT OR REPLACE INTO streams VALUES (1, 'run:b')",
+        "UPDATE meta SET epoch = 0",
+        "DELETE FROM meta",
+    ] {
+        assert!(tool.execute(attempt, []).is_err(), "{attempt}");
+    }
+    // Except for a stream that is being removed.
+    tool.execute_batch(
+        "BEGIN; INSERT INTO removals VALUES (1, 1, 0, 1); DELETE FROM frames WHERE stream = 1; \
+         UPDATE removals SET open = 0; COMMIT;",
+    )
+    .unwrap();
+    assert!(tool.execute("DELETE FROM removals", []).is_err());
+    assert!(tool.execute("UPDATE removals SET open = 1", []).is_err());
+    let reader = SqliteReader::open(&path).unwrap();
+    assert_eq!(reader.streams(None, 10).unwrap(), vec![]);
+    assert_eq!(reader.tail(&run("a")).unwrap(), None);
+}
