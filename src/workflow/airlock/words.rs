@@ -35,6 +35,7 @@ pub(super) fn of_schema(error: &ValidationError<'_>) -> String {
     match error.kind() {
         Kind::Referencing(_) => "a reference leads outside the schema or nowhere".to_owned(),
         Kind::Format { format } => format!("not a valid {}", short(format)),
+        _ if error.instance_path().as_str().ends_with("/type") => "not a type".to_owned(),
         _ => short(&format!("{}: {}", error.kind().keyword(), message(error))),
     }
 }
