@@ -1,5 +1,10 @@
 //! The functions of standard JMESPath, no more (decision T2), exact for integers.
 
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "a function takes the types it names and refuses the rest"
+)]
+
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
