@@ -1,5 +1,7 @@
 //! ktsu: an event-sourced engine for AI-agent workflows.
 
+pub mod assemble;
+pub mod cli;
 pub mod egress;
 pub mod environment;
 pub mod error;
@@ -7,6 +9,7 @@ pub mod history;
 pub mod http;
 pub mod kit;
 pub mod orchestrator;
+pub mod peer;
 pub mod receiver;
 pub mod secret;
 pub mod workflow;

@@ -1,2 +1,5 @@
 //! The `ktsu` binary.
-fn main() {}
+
+fn main() -> std::process::ExitCode {
+    ktsu::cli::main()
+}

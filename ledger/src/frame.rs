@@ -230,6 +230,18 @@ impl Record {
         let open = self.body.strip_suffix('}').unwrap_or(&self.body);
         format!(r#"{open},"hash":"{}"}}"#, self.hash)
     }
+
+    /// As [`Record::to_json`], with the blobs that were put back into `frame` in their places. The
+    /// hash stays that of the stored bytes.
+    pub fn to_json_with(&self, frame: &Frame) -> String {
+        let whole = to_text(&Data(&frame.event));
+        let bare = serde_json::from_str::<BTreeMap<&str, &RawValue>>(&self.body);
+        let (Ok(whole), Ok(bare)) = (whole, bare) else { return self.to_json() };
+        match bare.get("data") {
+            Some(data) => self.to_json().replacen(data.get(), &whole, 1),
+            None => self.to_json(),
+        }
+    }
 }
 
 impl Frame {

@@ -2,8 +2,8 @@
 
 pub mod find;
 mod readers;
+pub mod shown;
 pub mod trace;
-pub mod verify;
 
 pub use readers::Readers;
 

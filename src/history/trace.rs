@@ -22,15 +22,19 @@ pub struct Branch {
     pub effects: Vec<Branch>,
 }
 
-/// The causal tree of a stream, one tree a root.
-pub fn tree(frames: &[Frame]) -> Vec<Branch> {
+/// The causal tree of a run, one tree a root; with a `scope`, of that inline child alone.
+pub fn tree(frames: &[Frame], scope: &str) -> Vec<Branch> {
     let lineage = Lineage::of(frames);
     let start = frames.first().map(|frame| frame.at);
     // Built from the last frame to the first: what follows from a frame always comes after it, so
     // no depth of nesting needs a stack.
     let mut hanging: BTreeMap<u64, Vec<Branch>> = BTreeMap::new();
     let mut roots = Vec::new();
-    for node in lineage.nodes().iter().rev() {
+    let inside = |seq: u64| {
+        let node = lineage.node(seq);
+        node.is_some_and(|node| super::shown::is_within(&node.scope, scope))
+    };
+    for node in lineage.nodes().iter().rev().filter(|node| inside(node.seq)) {
         let mut effects = hanging.remove(&node.seq).unwrap_or_default();
         effects.reverse();
         let branch = Branch {
@@ -38,7 +42,7 @@ pub fn tree(frames: &[Frame]) -> Vec<Branch> {
             node: node.clone(),
             effects,
         };
-        match node.cause.iter().max() {
+        match node.cause.iter().filter(|cause| inside(**cause)).max() {
             Some(cause) => hanging.entry(*cause).or_default().push(branch),
             None => roots.push(branch),
         }

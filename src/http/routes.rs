@@ -18,7 +18,6 @@ use axum::routing::get;
 use axum::{Json, Router};
 use ktsu_ledger::StreamId;
 use ktsu_ledger::store::StoreError;
-use tower::ServiceExt as _;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;

@@ -35,10 +35,12 @@ use crate::egress;
 use crate::environment::Resolved;
 use crate::history::Readers;
 use crate::kit::Kit;
-use crate::secret::Redactor;
+use crate::secret::{Redactor, Secret};
 use crate::workflow::admit::{self, Invocation, NotAdmitted};
 use crate::workflow::definition::Definition;
+use crate::workflow::expression::{Names, Root, from_value};
 use crate::workflow::next::Memo;
+use crate::workflow::template::Template;
 use crate::workflow::turn;
 use idempotency::Keys;
 use run::RunTask;
@@ -142,7 +144,11 @@ impl Orchestrator {
     /// # Errors
     /// A message, if the ledger cannot be read.
     pub async fn start(parts: Parts) -> Result<(Self, Recovered), String> {
-        let redactor = Redactor::new(parts.environment.values().flat_map(Resolved::secrets));
+        let redactor = Redactor::new(parts.environment.values().flat_map(|one| one.secrets.values()));
+        let definitions = parts.kit.workflows.values().map(|one| {
+            (one.definition.digest.clone(), Arc::clone(&one.definition))
+        });
+        let definitions = definitions.collect();
         let shared = Arc::new(Shared {
             appender: parts.appender,
             readers: parts.readers,
@@ -153,7 +159,7 @@ impl Orchestrator {
             clock: parts.clock,
             active: Mutex::default(),
             keys: Keys::default(),
-            definitions: Mutex::default(),
+            definitions: Mutex::new(definitions),
             stop: watch::Sender::new(false),
         });
         let recovered = recover::resume_all(&shared).await?;
@@ -260,6 +266,14 @@ impl Orchestrator {
         self.shared.environment.get(workflow)
     }
 
+    /// The secret callers of a workflow must show, if its template resolves.
+    pub fn invoke_secret(&self, workflow: &str, template: &str) -> Option<Secret> {
+        let resolved = self.shared.environment.get(workflow)?;
+        let template = Template::text(template).ok()?;
+        let rendered = template.render(&EnvOnly(resolved), &|_| false).ok()?;
+        rendered.value.as_str().map(Secret::new)
+    }
+
     /// How many runs are under way.
     pub fn active(&self) -> usize {
         lock(&self.shared.active).len()
@@ -274,6 +288,18 @@ impl Orchestrator {
     /// way is taken up at the next start.
     pub fn stop(&self) {
         self.shared.stop.send_replace(true);
+    }
+}
+
+/// The environment of a workflow, and nothing else.
+struct EnvOnly<'a>(&'a Resolved);
+
+impl Names for EnvOnly<'_> {
+    fn get(&self, root: &Root) -> Option<jmespath::Rcvar> {
+        let Root::Env(name) = root else { return None };
+        let secret = self.0.secrets.get(name).map(Secret::expose);
+        let value = secret.or_else(|| self.0.values.get(name).map(String::as_str))?;
+        Some(from_value(&Value::from(value)))
     }
 }
 
@@ -307,14 +333,13 @@ async fn wait_for(
     wanted: impl Fn(&Progress) -> bool,
 ) -> Result<(), String> {
     let seen = progress.wait_for(|now| wanted(now) || now.failed.is_some()).await;
+    let seen = seen.map(|now| now.clone());
     match seen {
         Ok(now) if wanted(&now) => Ok(()),
-        Ok(now) => Err(now.failed.clone().unwrap_or_default()),
+        Ok(now) => Err(now.failed.unwrap_or_default()),
         // The task ended; what it recorded last is what there is.
-        Err(_) => {
-            let now = progress.borrow();
-            if wanted(&now) { Ok(()) } else { Err("the engine is stopping".to_owned()) }
-        }
+        Err(_) if wanted(&progress.borrow()) => Ok(()),
+        Err(_) => Err("the engine is stopping".to_owned()),
     }
 }
 

@@ -53,8 +53,8 @@ async fn resume(shared: &Arc<Shared>, stream: StreamId, found: &mut Recovered) {
     found.unfinished += 1;
     let folding = Arc::clone(shared);
     let name = stream.name().to_owned();
-    let folded = shared.readers.with(move |reader| Ok(fold(&folding, reader, &stream))).await;
-    match folded.map_err(|error| error.to_string()).and_then(|folded| folded) {
+    let folded = shared.readers.with(move |reader| fold(&folding, reader, &stream)).await;
+    match folded {
         Ok((definition, state)) => {
             found.resent += state.unanswered().len() as u64;
             let (task, _) = RunTask::new(shared, definition, state, Memo::default());
@@ -67,36 +67,48 @@ async fn resume(shared: &Arc<Shared>, stream: StreamId, found: &mut Recovered) {
     }
 }
 
+/// Why a run cannot be taken up again.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Lost(String);
+
+impl From<StoreError> for Lost {
+    fn from(error: StoreError) -> Self {
+        Self(error.to_string())
+    }
+}
+
 fn fold(
     shared: &Shared,
     reader: &dyn Reader,
     stream: &StreamId,
-) -> Result<(Arc<Definition>, RunState), String> {
-    let frames = history::frames(reader, stream).map_err(|error: StoreError| error.to_string())?;
-    let (first, rest) = frames.split_first().ok_or("the stream is empty")?;
+) -> Result<(Arc<Definition>, RunState), Lost> {
+    let frames = history::frames(reader, stream)?;
+    let (first, rest) = frames.split_first().ok_or(Lost("the stream is empty".to_owned()))?;
     let definition = definition_of(shared, first)?;
     let state = RunState::begin(first, Arc::clone(&definition.outline));
-    let mut state = state.map_err(|refusal| refusal.to_string())?;
+    let mut state = state.map_err(|refusal| Lost(refusal.to_string()))?;
     for frame in rest {
         let taken = state.apply(frame);
-        taken.map_err(|refusal| format!("frame {}: {refusal}", frame.seq))?;
+        taken.map_err(|refusal| Lost(format!("frame {}: {refusal}", frame.seq)))?;
     }
     Ok((definition, state))
 }
 
 /// The recorded definition, compiled once however many runs share it.
-fn definition_of(shared: &Shared, first: &Frame) -> Result<Arc<Definition>, String> {
+fn definition_of(shared: &Shared, first: &Frame) -> Result<Arc<Definition>, Lost> {
     let Event::Run(RunEvent::Created(created)) = &first.event else {
-        return Err("the stream does not begin with run.created".to_owned());
+        return Err(Lost("the stream does not begin with run.created".to_owned()));
     };
     if let Some(known) = lock(&shared.definitions).get(&created.digest) {
         return Ok(Arc::clone(known));
     }
     let plan = serde_json::from_str(created.definition.as_str());
-    let plan = plan.map_err(|error| format!("the recorded definition cannot be read: {error}"))?;
+    let plan = plan
+        .map_err(|error| Lost(format!("the recorded definition cannot be read: {error}")))?;
     let definition = Definition::compile(plan).map_err(|faults| {
         let first = faults.first().map(|(place, words)| format!("{place}: {words}"));
-        format!("the recorded definition does not compile: {}", first.unwrap_or_default())
+        Lost(format!("the recorded definition does not compile: {}", first.unwrap_or_default()))
     })?;
     let definition = Arc::new(definition);
     lock(&shared.definitions).insert(created.digest.clone(), Arc::clone(&definition));

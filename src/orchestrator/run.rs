@@ -224,7 +224,14 @@ impl RunTask {
         let progress = Arc::clone(&self.progress);
         let entry = Entry::from_sealed(turn.sealed);
         let entry = match entry {
-            Ok((entry, _)) => entry.with_index(self.index_row()),
+            Ok((entry, _)) => match self.index_row() {
+                Some(row) => entry.with_index(row),
+                None => Ok(entry),
+            },
+            Err(error) => Err(error),
+        };
+        let entry = match entry {
+            Ok(entry) => entry,
             Err(error) => return self.failed(&error.to_string()),
         };
         self.shared.appender.submit(

@@ -133,10 +133,13 @@ impl Follower {
             if ended && !more {
                 self.finished = true;
             } else if self.ready.is_empty() && !more {
-                match &mut self.progress {
-                    Some(progress) if progress.changed().await.is_ok() => {}
-                    // The run's task is gone: whatever it made durable meanwhile is there to read.
-                    _ => self.progress = None,
+                let changed = match &mut self.progress {
+                    Some(progress) => progress.changed().await.is_ok(),
+                    None => false,
+                };
+                if !changed {
+                    // The run's task is gone: what it made durable meanwhile is there to read.
+                    self.progress = None;
                 }
             }
         }

@@ -25,7 +25,7 @@ fn joined(uri: &Uri) -> Option<Uri> {
         return None;
     }
     let mut path = format!("/runs/{}", run.join("%2F"));
-    for part in below {
+    if let Some(part) = below {
         path.push('/');
         path.push_str(part);
     }

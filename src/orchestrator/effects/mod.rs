@@ -42,7 +42,7 @@ pub(super) fn start(
     let shared = Arc::clone(shared);
     let mailbox = mailbox.clone();
     tokio::spawn(async move {
-        let answer = webhook::send(&shared, sending).await;
+        let answer = sending.send(&shared).await;
         // The run may have ended meanwhile; then nobody waits for the answer.
         let _ = mailbox.send(answer).await;
     });

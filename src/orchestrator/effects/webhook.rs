@@ -1,18 +1,19 @@
 //! Sending a webhook. The request is rendered again from the state, so that a sending after a
 //! crash has the body and the id of the one before it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use axum::http::{HeaderMap, HeaderValue, header};
 use jmespath::Rcvar;
 use ktsu_ledger::Json;
 use ktsu_ledger::canonical::parse_strict;
 use ktsu_ledger::event::WebhookAnswer;
-use ktsu_ledger::event::plan::Work;
+use ktsu_ledger::event::plan::{WebhookPlan, Work};
 use ktsu_projections::run::{Phase, RunState};
 use serde_json::{Value, json};
 
 use super::Place;
-use crate::egress::{Failure, FailureKind, Request, Response};
+use crate::egress::{FailureCode, Request, Response};
 use crate::orchestrator::Shared;
 use crate::workflow::admit::Answer;
 use crate::workflow::definition::{CompiledWork, Definition};
@@ -22,7 +23,8 @@ use crate::workflow::template::{Template, text_of};
 
 /// A request ready to go, and what its answer will be about.
 pub(super) struct Sending {
-    request: Request,
+    /// None if it cannot be built here: a secret it needs is not in this environment.
+    request: Option<Request>,
     scope: String,
     step: String,
     attempt: u32,
@@ -41,35 +43,52 @@ pub(super) fn prepare(
     let Phase::Sent { sending, .. } = held.phase else { return None };
     let Work::Webhook(plan) = &scope.shape.step(place.step)?.work else { return None };
     let step = definition.workflow(&scope.shape.key)?.steps.get(place.step as usize)?;
-    let CompiledWork::Webhook { url, body } = &step.work else { return None };
     let memo = Memo::default();
     let names = WithSecrets {
         names: Scoped::new(state, place.scope, &memo),
         shared,
         workflow: &state.outline().root().plan.name,
     };
-    let url = whole(url, &names).ok()?;
-    let body = match body {
-        Some(body) => whole(body, &names).ok()?,
-        None => json!({}),
-    };
     let delivery = delivery_id(state.stream(), &scope.path, &step.id, held.attempt);
     Some(Sending {
-        request: Request {
-            method: plan.method.clone(),
-            url: text_of(&url),
-            headers: vec![
-                ("content-type".to_owned(), "application/json".to_owned()),
-                ("webhook-id".to_owned(), delivery),
-            ],
-            body: Json::from_value(&body).ok()?.to_string().into_bytes(),
-            timeout: Duration::from_millis(plan.timeout_ms),
-        },
+        request: request(plan, &step.work, &names, &delivery),
         scope: scope.path.clone(),
         step: step.id.clone(),
         attempt: held.attempt,
         sending,
     })
+}
+
+fn request(
+    plan: &WebhookPlan,
+    work: &CompiledWork,
+    names: &WithSecrets<'_>,
+    delivery: &str,
+) -> Option<Request> {
+    let CompiledWork::Webhook { url, body } = work else { return None };
+    let mentioned = body.iter().flat_map(|body| body.roots()).chain(url.roots());
+    if mentioned.into_iter().any(|root| names.lacks(root)) {
+        return None;
+    }
+    let url = whole(url, names).ok()?;
+    let body = match body {
+        Some(body) => whole(body, names).ok()?,
+        None => json!({}),
+    };
+    Some(Request {
+        method: plan.method.parse().ok()?,
+        url: text_of(&url),
+        headers: headers(delivery)?,
+        body: Json::from_value(&body).ok()?.to_string().into_bytes().into(),
+        timeout: Duration::from_millis(plan.timeout_ms),
+    })
+}
+
+fn headers(delivery: &str) -> Option<HeaderMap> {
+    let mut headers = HeaderMap::new();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert("webhook-id", delivery.parse().ok()?);
+    Some(headers)
 }
 
 /// Renders with secrets in place.
@@ -82,6 +101,13 @@ struct WithSecrets<'a> {
     names: Scoped<'a>,
     shared: &'a Shared,
     workflow: &'a str,
+}
+
+impl WithSecrets<'_> {
+    /// Whether a secret has no value here.
+    fn lacks(&self, root: &Root) -> bool {
+        matches!(root, Root::Env(name) if self.names.is_secret(name)) && self.get(root).is_none()
+    }
 }
 
 impl Names for WithSecrets<'_> {
@@ -97,38 +123,44 @@ impl Names for WithSecrets<'_> {
     }
 }
 
-/// Sends, and puts the answer into the form a frame has. Whatever enters is redacted here.
-pub(super) async fn send(shared: &Shared, sending: Sending) -> Answer {
-    let Sending {
-        request,
-        scope,
-        step,
-        attempt,
-        sending,
-    } = sending;
-    let outcome = shared.egress.send(request).await;
-    let mut answer = WebhookAnswer {
-        attempt,
-        code: None,
-        duration_ms: 0,
-        response: Json::null(),
-        sending,
-        status: None,
-        step,
-        truncated: false,
-    };
-    match outcome {
-        Ok(response) => heard(shared, &mut answer, response),
-        Err(failure) => not_heard(&mut answer, &failure),
+impl Sending {
+    /// Sends, and puts the answer into the form a frame has. Whatever enters is redacted here.
+    pub(super) async fn send(self, shared: &Shared) -> Answer {
+        let mut answer = WebhookAnswer {
+            attempt: self.attempt,
+            code: None,
+            duration_ms: 0,
+            response: Json::null(),
+            sending: self.sending,
+            status: None,
+            step: self.step,
+            truncated: false,
+        };
+        let begun = Instant::now();
+        let outcome = match self.request {
+            Some(request) => shared.egress.send(request).await.map_err(|failure| failure.code),
+            None => Err(FailureCode::Refused),
+        };
+        match outcome {
+            Ok(response) => heard(shared, &mut answer, &response),
+            Err(failure) => {
+                let millis = begun.elapsed().as_millis();
+                answer.duration_ms = u64::try_from(millis).unwrap_or(u64::MAX);
+                answer.code = Some(code_of(failure).to_owned());
+            }
+        }
+        Answer {
+            scope: self.scope,
+            answer,
+        }
     }
-    Answer { scope, answer }
 }
 
-fn heard(shared: &Shared, answer: &mut WebhookAnswer, response: Response) {
+fn heard(shared: &Shared, answer: &mut WebhookAnswer, response: &Response) {
     answer.status = Some(response.status);
     answer.duration_ms = response.duration_ms;
     answer.truncated = response.truncated;
-    answer.response = recorded_body(shared, &response);
+    answer.response = recorded_body(shared, response);
     if !(200..300).contains(&response.status) {
         answer.code = Some("webhook_status".to_owned());
     }
@@ -147,12 +179,10 @@ fn recorded_body(shared: &Shared, response: &Response) -> Json {
     Json::string(&shared.redactor.redact_text(&text))
 }
 
-fn not_heard(answer: &mut WebhookAnswer, failure: &Failure) {
-    answer.duration_ms = failure.duration_ms;
-    let code = match failure.kind {
-        FailureKind::Refused => "webhook_refused",
-        FailureKind::Timeout => "webhook_timeout",
-        FailureKind::Unreachable => "webhook_unreachable",
-    };
-    answer.code = Some(code.to_owned());
+fn code_of(failure: FailureCode) -> &'static str {
+    match failure {
+        FailureCode::Refused => "webhook_refused",
+        FailureCode::Timeout => "webhook_timeout",
+        FailureCode::Unreachable => "webhook_unreachable",
+    }
 }

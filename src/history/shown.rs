@@ -1,0 +1,93 @@
+//! Frames as the API, exports and people see them: the stored bytes, and what is derived from them.
+
+use ktsu_ledger::store::{Reader, StoreError};
+use ktsu_ledger::{Cause, Frame, Record, StreamId};
+
+use super::Blobs;
+
+/// The most frames on a page (decision H4).
+pub const MAX_FRAMES: usize = 10_000;
+/// The most bytes on a page, except where one frame has more (decision H4).
+pub const MAX_BYTES: usize = 8 * 1024 * 1024;
+
+/// Some frames of a stream.
+#[derive(Debug, Default)]
+pub struct Page {
+    /// Numbers and texts, in order.
+    pub frames: Vec<(u64, String)>,
+    /// Where the next page begins, if there is more.
+    pub next: Option<u64>,
+    /// The number after the last frame that was looked at.
+    pub after: u64,
+}
+
+/// Reads a page. With a `scope`, only frames of that inline child and of those inside it.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn page(
+    reader: &dyn Reader,
+    stream: &StreamId,
+    scope: &str,
+    from: u64,
+    limit: usize,
+    expand: bool,
+) -> Result<Page, StoreError> {
+    let mut page = Page {
+        after: from,
+        ..Page::default()
+    };
+    let mut blobs = Blobs::new(reader);
+    let mut bytes = 0;
+    loop {
+        let records = reader.read(stream, page.after, 1000)?;
+        if records.is_empty() {
+            return Ok(page);
+        }
+        for record in records {
+            let bare = record.decode_bare();
+            let bare = bare.map_err(|error| {
+                StoreError::Damaged(format!("{stream}#{}: {error}", record.seq))
+            })?;
+            if is_within(&bare.scope, scope) {
+                let text = text(&mut blobs, &record, &bare, expand)?;
+                let full = page.frames.len() == limit || bytes + text.len() > MAX_BYTES;
+                if full && !page.frames.is_empty() {
+                    page.next = Some(record.seq);
+                    return Ok(page);
+                }
+                bytes += text.len();
+                page.frames.push((record.seq, text));
+            }
+            page.after = record.seq + 1;
+        }
+    }
+}
+
+/// Whether a frame's scope is a scope or lies inside it.
+pub fn is_within(scope: &str, outer: &str) -> bool {
+    outer.is_empty()
+        || scope.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn text(
+    blobs: &mut Blobs<'_>,
+    record: &Record,
+    bare: &Frame,
+    expand: bool,
+) -> Result<String, StoreError> {
+    let mut text = if expand && !bare.ext.is_empty() {
+        let whole = blobs.decode(&bare.stream, record)?;
+        record.to_json_with(&whole)
+    } else {
+        record.to_json()
+    };
+    text.truncate(text.len().saturating_sub(1));
+    let source = match bare.cause.first() {
+        None => String::new(),
+        Some(Cause::Here(seq)) => format!(r#","source_frame_id":"{}#{seq}""#, bare.stream),
+        Some(there) => format!(r#","source_frame_id":"{there}""#),
+    };
+    text.push_str(&format!(r#","id":"{}"{source}}}"#, bare.id()));
+    Ok(text)
+}
