@@ -1,1 +1,3 @@
-//! The command line.
+//! The command line: the only part of ktsu that prints.
+
+pub mod text;

@@ -192,7 +192,12 @@ async fn no_listener_a_reset_and_garbage_are_unreachable() {
 
 #[tokio::test]
 async fn tls_to_a_receiver_without_it_is_unreachable_and_says_no_more_than_the_host() {
-    let (address, _seen) = answering(ok("")).await;
+    let (listener, address) = listener().await;
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.expect("a client");
+        let _ = stream.read(&mut [0; 16]).await;
+        let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
+    });
     let answer = send(
         &local(),
         &format!("https://u:secret@{address}/path?key=secret"),
