@@ -4,6 +4,7 @@ mod engine;
 mod follow;
 mod output;
 mod run;
+pub mod text;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

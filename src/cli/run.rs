@@ -16,6 +16,9 @@ use crate::kit::Kit;
 use crate::peer::Peer;
 use crate::receiver::Receiver;
 
+/// How many deliveries the local receiver remembers.
+const KEPT: usize = 20;
+
 /// What `run` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
@@ -43,7 +46,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     let mut process = process_environment();
     let receiver = match environment.as_ref().and_then(|one| one.receiver.clone()) {
         Some(variable) if !process.contains_key(&variable) => {
-            let receiver = Receiver::start().await;
+            let receiver = Receiver::start(KEPT).await;
             let receiver = receiver.map_err(|error| Failure::could_not_run(error.to_string()))?;
             process.insert(variable, receiver.url());
             Some(receiver)
@@ -65,7 +68,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     .await?;
     let code = invoke_and_follow(&engine, common, &workflow, &input).await;
     if let Some(receiver) = receiver {
-        note(&format!("the local receiver got {} webhooks", receiver.count()));
+        note(&format!("the local receiver got {} webhooks", receiver.received()));
     }
     engine.close().await.map_err(Failure::could_not_run)?;
     code

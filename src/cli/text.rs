@@ -1,0 +1,207 @@
+//! Text for people: what is fit for a terminal, and how amounts are written.
+//!
+//! Whatever comes from data (outputs, names, error texts, paths) passes [`clean`] or [`line`]
+//! before it is printed. A terminal obeys what it is shown; a log reader sees lines where a
+//! newline is. Neither may be steered by a ticket somebody typed.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+/// Text in which nothing steers a terminal: line breaks and tabs stay, every other control
+/// character, escape sequence, direction override and invisible mark is shown as its code.
+pub fn clean(text: &str) -> Cow<'_, str> {
+    shown(text, |character| matches!(character, '\n' | '\t'))
+}
+
+/// As [`clean`], and on one line.
+pub fn line(text: &str) -> Cow<'_, str> {
+    shown(text, |_| false)
+}
+
+/// At most `width` characters on one line, the last an ellipsis if something was left out.
+pub fn short(text: &str, width: usize) -> String {
+    let line = line(text);
+    if line.chars().count() <= width {
+        return line.into_owned();
+    }
+    let kept = line.chars().take(width.saturating_sub(1));
+    kept.chain(std::iter::once('…')).take(width).collect()
+}
+
+/// A duration: `850 ms`, `4.2 s`, `3 min 5 s`, `2 h 0 min`, `3 d 4 h`.
+pub fn duration(ms: u64) -> String {
+    let seconds = ms / 1000;
+    match seconds {
+        0 => format!("{ms} ms"),
+        1..60 => format!("{seconds}.{} s", ms % 1000 / 100),
+        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        3600..86_400 => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
+        86_400.. => format!("{} d {} h", seconds / 86_400, seconds / 3600 % 24),
+    }
+}
+
+/// A size: `17 B`, `1.5 KiB`, `64.0 KiB`, `3.2 MiB`.
+pub fn bytes(count: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    if count < 1024 {
+        return format!("{count} B");
+    }
+    let mut tenths = u128::from(count) * 10 / 1024;
+    let mut unit = 0;
+    while tenths >= 10_240 && unit + 1 < UNITS.len() {
+        tenths /= 1024;
+        unit += 1;
+    }
+    let name = UNITS.get(unit).copied().unwrap_or_default();
+    format!("{}.{} {name}", tenths / 10, tenths % 10)
+}
+
+/// A cost from millionths of a US dollar: `$0.00`, `$12.34`, and all digits where cents do not
+/// tell: `$0.000042`.
+pub fn cost(micro_usd: u64) -> String {
+    let (dollars, micros) = (micro_usd / 1_000_000, micro_usd % 1_000_000);
+    let digits = format!("{micros:06}");
+    let significant = digits.trim_end_matches('0').len().max(2);
+    format!(
+        "${dollars}.{}",
+        digits.get(..significant).unwrap_or(&digits)
+    )
+}
+
+fn shown(text: &str, passes: impl Fn(char) -> bool) -> Cow<'_, str> {
+    let steers = |character: char| is_steering(character) && !passes(character);
+    if !text.contains(steers) {
+        return Cow::Borrowed(text);
+    }
+    let mut clean = String::with_capacity(text.len() + 16);
+    for character in text.chars() {
+        if steers(character) {
+            // Visible, unambiguous, and the same on every terminal.
+            let _ = write!(clean, "\\u{{{:x}}}", u32::from(character));
+        } else {
+            clean.push(character);
+        }
+    }
+    Cow::Owned(clean)
+}
+
+/// Characters that do something instead of showing something.
+fn is_steering(character: char) -> bool {
+    character.is_control()
+        || matches!(character,
+            // Soft hyphen, Arabic letter mark, Mongolian vowel separator.
+            '\u{ad}' | '\u{61c}' | '\u{180e}'
+            // Zero-width characters and direction marks; U+200D joins emoji and stays.
+            | '\u{200b}' | '\u{200c}' | '\u{200e}' | '\u{200f}'
+            // Line and paragraph separators, direction overrides and embeddings.
+            | '\u{2028}'..='\u{202e}'
+            // Word joiner, invisible operators, direction isolates, deprecated controls.
+            | '\u{2060}'..='\u{206f}'
+            // Byte order mark, interlinear annotation, tags.
+            | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ordinary_text_is_not_copied() {
+        for text in [
+            "",
+            "plain",
+            "Größe 5 µm",
+            "日本語",
+            "👩\u{200d}🚒",
+            "two\nlines\tand a tab",
+        ] {
+            assert!(
+                matches!(clean(text), Cow::Borrowed(same) if same == text),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn nothing_that_steers_a_terminal_gets_through() {
+        for (text, expected) in [
+            ("\u{1b}[31mred\u{1b}[0m", "\\u{1b}[31mred\\u{1b}[0m"),
+            ("\u{1b}]0;title\u{7}", "\\u{1b}]0;title\\u{7}"),
+            ("\u{9b}2J", "\\u{9b}2J"),
+            ("over\rwritten\u{8}", "over\\u{d}written\\u{8}"),
+            ("a\u{202e}txt.exe", "a\\u{202e}txt.exe"),
+            ("a\u{2066}b\u{2069}", "a\\u{2066}b\\u{2069}"),
+            ("a\u{2028}b\u{2029}c", "a\\u{2028}b\\u{2029}c"),
+            ("nul\0", "nul\\u{0}"),
+            ("pay\u{200b}pal\u{feff}", "pay\\u{200b}pal\\u{feff}"),
+            ("\u{e0041}", "\\u{e0041}"),
+        ] {
+            assert_eq!(clean(text), expected);
+        }
+    }
+
+    #[test]
+    fn no_character_but_newline_and_tab_is_a_control_afterwards() {
+        let all: String = (0..=0x10_ffff).filter_map(char::from_u32).collect();
+        let kept = clean(&all);
+        assert_eq!(kept.matches(is_steering).collect::<String>(), "\t\n");
+        assert!(!line(&all).contains(is_steering));
+    }
+
+    #[test]
+    fn a_line_has_no_breaks_and_a_short_one_no_more_than_its_width() {
+        assert_eq!(line("a\nb\tc"), "a\\u{a}b\\u{9}c");
+        assert_eq!(short("abcdef", 6), "abcdef");
+        assert_eq!(short("abcdefg", 6), "abcde…");
+        assert_eq!(short("äöüßé!", 3), "äö…");
+        assert_eq!(short("ab", 1), "…");
+        assert_eq!(short("ab", 0), "");
+    }
+
+    #[test]
+    fn amounts_read_as_people_write_them() {
+        let durations = [
+            0,
+            999,
+            1000,
+            4250,
+            59_999,
+            60_000,
+            185_000,
+            7_200_000,
+            273_600_000,
+        ];
+        assert_eq!(
+            durations.map(duration),
+            [
+                "0 ms",
+                "999 ms",
+                "1.0 s",
+                "4.2 s",
+                "59.9 s",
+                "1 min 0 s",
+                "3 min 5 s",
+                "2 h 0 min",
+                "3 d 4 h"
+            ]
+        );
+        let sizes = [0, 1023, 1024, 1536, 65_536, 3_355_443, u64::MAX];
+        assert_eq!(
+            sizes.map(bytes),
+            [
+                "0 B",
+                "1023 B",
+                "1.0 KiB",
+                "1.5 KiB",
+                "64.0 KiB",
+                "3.1 MiB",
+                "16777215.9 TiB"
+            ]
+        );
+        let costs = [0, 12_340_000, 42, 100_000, 1_000_001];
+        assert_eq!(
+            costs.map(cost),
+            ["$0.00", "$12.34", "$0.000042", "$0.10", "$1.000001"]
+        );
+    }
+}

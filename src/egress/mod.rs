@@ -1,0 +1,199 @@
+//! The one way out: every request ktsu sends to an address from a file or a template.
+//!
+//! A URL is hostile until shown otherwise: it may come from a hub's workflow or from a model. So
+//! the address is judged (see [`address`]) after the name is resolved, and the judged address is
+//! the one connected to: there is no second look-up to answer differently. Redirects are not
+//! followed and proxies not asked, since both would choose an address nobody judged.
+//!
+//! ```text
+//! send: parse and judge the URL -> wait for a place at that host -> start the clock
+//!       -> resolve, judge, connect -> write -> first 64 KiB of the answer
+//! ```
+//!
+//! Nothing here knows of webhooks or runs. Messages are ours and carry the host at the most, so
+//! that they may stand in a frame.
+
+pub mod address;
+mod connect;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::body::Bytes;
+use axum::http::{HeaderMap, Method};
+use tokio::sync::Semaphore;
+
+use address::{BadEntry, Rules, Target};
+use connect::{Connections, Names};
+
+/// The most bytes of an answer's body that are kept.
+pub const KEPT_BYTES: usize = 64 * 1024;
+
+/// How many requests to one host and port are under way at once. It bounds the sockets and their
+/// buffers (some 20 KiB each) when thousands of runs call one receiver, and is more than one
+/// receiver can usefully work on.
+pub const PER_HOST: usize = 256;
+
+/// Which addresses may be reached beyond the public ones (decision K6).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// Hosts (`intranet.example`), hosts with a port (`intranet.example:8080`, `10.1.2.3:80`),
+    /// addresses (`10.1.2.3`, `fd00::1`) and ranges (`10.0.0.0/8`).
+    pub allow: Vec<String>,
+    /// Whether loopback addresses are allowed without being listed.
+    pub loopback: bool,
+}
+
+/// One sending.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// The method.
+    pub method: Method,
+    /// The URL as it resolved; judged before anything is sent.
+    pub url: String,
+    /// Headers beside `host`, `user-agent` and `content-length`.
+    pub headers: HeaderMap,
+    /// The body, empty for none.
+    pub body: Bytes,
+    /// From the moment there is a place at the host to the end of the answer.
+    pub timeout: Duration,
+}
+
+/// An answer, whatever its status.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Response {
+    /// The HTTP status; redirects are answers too.
+    pub status: u16,
+    /// At most [`KEPT_BYTES`] of the body.
+    pub body: Vec<u8>,
+    /// Whether the body is not whole: it was longer, or it broke off or was too slow after the
+    /// status had come. A status is an answer in any case.
+    pub truncated: bool,
+    /// From the moment there was a place at the host.
+    pub duration_ms: u64,
+}
+
+/// Why there was no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailureCode {
+    /// The URL or its address is not allowed; nothing was sent.
+    Refused,
+    /// No status within the time.
+    Timeout,
+    /// No connection, or one that broke before a status.
+    Unreachable,
+}
+
+/// No answer. The message is in our words and may stand in a frame.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// What kind of failure it is.
+    pub code: FailureCode,
+    /// What happened, with the host at the most.
+    pub message: String,
+}
+
+impl Failure {
+    fn new(code: FailureCode, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self { code, message }
+    }
+}
+
+/// The guarded client. Cloning is cheap and shares connections and bounds.
+#[derive(Clone)]
+pub struct Client(Arc<Inner>);
+
+struct Inner {
+    rules: Arc<Rules>,
+    connections: Connections,
+    places: Mutex<HashMap<String, Arc<Semaphore>>>,
+    per_host: usize,
+}
+
+impl Client {
+    /// A client for a policy. Connections and certificates are loaded when first needed.
+    pub fn new(policy: &Policy) -> Result<Self, BadEntry> {
+        Self::with(policy, Names::System, PER_HOST)
+    }
+
+    fn with(policy: &Policy, names: Names, per_host: usize) -> Result<Self, BadEntry> {
+        let rules = Arc::new(Rules::new(&policy.allow, policy.loopback)?);
+        Ok(Self(Arc::new(Inner {
+            connections: Connections::new(Arc::clone(&rules), names),
+            rules,
+            places: Mutex::default(),
+            per_host,
+        })))
+    }
+
+    /// Sends once: never repeated, never redirected.
+    pub async fn send(&self, request: Request) -> Result<Response, Failure> {
+        let target = self.0.rules.target(&request.url)?;
+        let places = self.places(&target);
+        // The wait for a place comes before the clock starts. The queue is of our own making: a
+        // receiver that answers promptly must not be reported as late because 10,000 runs called
+        // it at once.
+        let place = places.acquire().await;
+        // Boxed, so that a run waiting for a place holds a pointer and not the whole exchange.
+        let answer = Box::pin(self.exchange(target, request)).await;
+        drop(place);
+        answer
+    }
+
+    async fn exchange(&self, target: Target, request: Request) -> Result<Response, Failure> {
+        let started = Instant::now();
+        let deadline = tokio::time::Instant::from_std(started) + request.timeout;
+        let place = target.place.clone();
+        let limit = request.timeout.as_millis();
+        let sending = self.0.connections.send(target, request);
+        let mut answer = match tokio::time::timeout_at(deadline, sending).await {
+            Ok(answer) => answer?,
+            Err(_) => {
+                let message = format!("no answer from {place} within {limit} ms");
+                return Err(Failure::new(FailureCode::Timeout, message));
+            }
+        };
+        let status = answer.status().as_u16();
+        let mut body = Vec::new();
+        let truncated = tokio::time::timeout_at(deadline, keep(&mut answer, &mut body)).await;
+        Ok(Response {
+            status,
+            body,
+            truncated: truncated.unwrap_or(true),
+            duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+        })
+    }
+
+    /// The places at one host and port; hosts nobody waits for are forgotten now and then.
+    fn places(&self, target: &Target) -> Arc<Semaphore> {
+        // Held for these lines only; a panic in them leaves a map that is still whole.
+        let mut places = self.0.places.lock().unwrap_or_else(PoisonError::into_inner);
+        if places.len() >= 1024 {
+            places.retain(|_, places| Arc::strong_count(places) > 1);
+        }
+        let fresh = || Arc::new(Semaphore::new(self.0.per_host));
+        Arc::clone(places.entry(target.place.clone()).or_insert_with(fresh))
+    }
+}
+
+/// Reads what is kept of a body; true if it is not the whole.
+async fn keep(answer: &mut reqwest::Response, body: &mut Vec<u8>) -> bool {
+    loop {
+        match answer.chunk().await {
+            Ok(Some(chunk)) => {
+                let room = KEPT_BYTES - body.len();
+                body.extend_from_slice(&chunk[..room.min(chunk.len())]);
+                if chunk.len() > room {
+                    return true;
+                }
+            }
+            Ok(None) => return false,
+            Err(_) => return true,
+        }
+    }
+}
