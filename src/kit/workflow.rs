@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ktsu_ledger::event::plan::{
-    AuthScheme, InvokeAuth, OutputPlan, Policy, Variable, Visibility, Webhooks, WorkflowPlan,
+    AuthScheme, InvokeAuth, OutputPlan, Policy, Variable, Visibility, Webhooks, Work, WorkflowPlan,
 };
 
 use super::fault::{Fault, FaultCode};
@@ -68,19 +68,16 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<Draft> {
         .and_then(|node| policy(reader, node));
     let output = fields.get("output").and_then(|node| output(reader, node));
     let output_mentions = std::mem::take(&mut reader.mentions);
-    let before = reader.faults.len();
     let mut steps = pipeline(reader, &fields);
-    let steps_are_whole = reader.faults.len() == before;
     for step in &steps {
         mentions.extend(step.mentions.iter().cloned());
     }
     mentions.extend(output_mentions.iter().cloned());
     check_variables(reader, &mentions, &env, visibility);
     check_ids(reader, &steps);
-    if steps_are_whole {
-        resolve_edges(reader, &mut steps);
-        check_output(reader, &output_mentions, &steps);
-    }
+    let ids = ids(&fields);
+    resolve_edges(reader, &mut steps, &ids);
+    check_output(reader, &output_mentions, &ids);
     let plan = WorkflowPlan {
         env,
         invoke,
@@ -336,6 +333,20 @@ fn pipeline(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<StepDraft> {
     steps
 }
 
+/// The ids that stand in the file, those of broken steps too: a reference to one is no fault.
+fn ids(fields: &Fields<'_>) -> Vec<String> {
+    let Some(Data::List(steps)) = fields.get("pipeline").map(|node| &node.data) else {
+        return Vec::new();
+    };
+    let ids = steps
+        .iter()
+        .filter_map(|step| match (&step.data, &step.at("/id").data) {
+            (Data::Map(_), Data::Text(id)) => Some(id.clone()),
+            _ => None,
+        });
+    ids.collect()
+}
+
 /// Variables are declared, and secrets stay where they are sent (decision K3).
 fn check_variables(
     reader: &mut Reader<'_>,
@@ -392,29 +403,26 @@ fn check_ids(reader: &mut Reader<'_>, steps: &[StepDraft]) {
 }
 
 /// Declared and inferred edges become positions (decision T4).
-fn resolve_edges(reader: &mut Reader<'_>, steps: &mut [StepDraft]) {
-    let ids: Vec<String> = steps.iter().map(|step| step.plan.id.clone()).collect();
-    let find = |id: &str| ids.iter().position(|other| other == id);
+fn resolve_edges(reader: &mut Reader<'_>, steps: &mut [StepDraft], ids: &[String]) {
     let mut needs = Vec::with_capacity(steps.len());
-    let before = reader.faults.len();
     for step in steps.iter() {
-        let fan_out = matches!(&step.plan.work, ktsu_ledger::event::plan::Work::Agent(agent) if agent.for_each.is_some());
         let mut wanted = Vec::new();
-        for (id, place) in wanted_ids(reader, step, fan_out) {
-            match find(&id) {
+        for (id, place) in wanted_ids(reader, step) {
+            match steps.iter().position(|other| other.plan.id == id) {
                 Some(position) => wanted.push(position),
-                None => unknown_step(reader, &id, place, &ids),
+                None if ids.contains(&id) => {}
+                None => unknown_step(reader, &id, place, ids),
             }
         }
         wanted.sort_unstable();
         wanted.dedup();
         needs.push(wanted);
     }
-    if reader.faults.len() > before {
-        return;
-    }
     if let Err(cycle) = graph::order(&needs) {
-        let path: Vec<&str> = cycle.iter().map(|place| ids[*place].as_str()).collect();
+        let path: Vec<&str> = cycle
+            .iter()
+            .map(|place| steps[*place].plan.id.as_str())
+            .collect();
         let words = format!("steps wait for one another: {}", path.join(" -> "));
         let place = steps[cycle[0]].place;
         reader.fault(Fault::new(FaultCode::StepCycle, place, words));
@@ -428,7 +436,11 @@ fn resolve_edges(reader: &mut Reader<'_>, steps: &mut [StepDraft]) {
     }
 }
 
-fn wanted_ids(reader: &mut Reader<'_>, step: &StepDraft, fan_out: bool) -> Vec<(String, Place)> {
+fn wanted_ids(reader: &mut Reader<'_>, step: &StepDraft) -> Vec<(String, Place)> {
+    let fan_out = match &step.plan.work {
+        Work::Agent(agent) => agent.for_each.is_some(),
+        Work::Transform(_) | Work::Webhook(_) | Work::Workflow(_) => false,
+    };
     let mut wanted = step.depends_on.clone();
     for mention in &step.mentions {
         match &mention.root {
@@ -464,11 +476,10 @@ fn unknown_step(reader: &mut Reader<'_>, id: &str, place: Place, ids: &[String])
     reader.fault(fault);
 }
 
-fn check_output(reader: &mut Reader<'_>, mentions: &[Mention], steps: &[StepDraft]) {
-    let ids: Vec<String> = steps.iter().map(|step| step.plan.id.clone()).collect();
+fn check_output(reader: &mut Reader<'_>, mentions: &[Mention], ids: &[String]) {
     for mention in mentions {
         match &mention.root {
-            Root::Step(id) if !ids.contains(id) => unknown_step(reader, id, mention.place, &ids),
+            Root::Step(id) if !ids.contains(id) => unknown_step(reader, id, mention.place, ids),
             Root::Item | Root::ItemIndex => outside(reader, mention.place),
             Root::Step(_) | Root::Params | Root::Env(_) => {}
         }

@@ -10,7 +10,9 @@ use ktsu_ledger::event::plan::{
     AgentPlan, ChildPlan, FORMAT, OutputPlan, Plan, StepPlan, WebhookPlan, Work, WorkflowPlan,
 };
 
-use super::airlock::Schema;
+use serde_json::Value;
+
+use super::airlock::{Schema, Violation};
 use super::expression::{Expression, ExpressionError, Root};
 use super::graph;
 use super::params::ParamsSchema;
@@ -56,10 +58,12 @@ pub struct Step {
     pub dependants: Vec<usize>,
     /// Falsy skips the step.
     pub condition: Option<Expression>,
-    /// The air-lock of its output.
+    /// The air-lock of its output; [`Step::check_output`] applies it.
     pub schema: Option<Schema>,
     /// What it does.
     pub work: CompiledWork,
+    /// The schema speaks of the value of a transform, not of the object around it.
+    judges_result: bool,
 }
 
 /// The four primitives with their expressions parsed.
@@ -206,6 +210,12 @@ impl Workflow {
             }
         }
         link(&mut steps, &by_id, path, faults);
+        for template in output.iter().filter_map(|(map, _)| map.as_ref()) {
+            for id in graph::step_ids(template.roots()).filter(|id| !by_id.contains_key(*id)) {
+                let at = format!("{path}/output/map");
+                faults.push((at, format!("there is no step {id:?}")));
+            }
+        }
         (faults.len() == before).then(|| Self {
             plan: plan.clone(),
             steps,
@@ -305,7 +315,23 @@ impl Step {
             condition,
             schema,
             work,
+            judges_result: judges_result(plan),
         })
+    }
+
+    /// What the step's own schema says about an output without reserved fields; nothing when
+    /// there is no schema (decision E5).
+    ///
+    /// The output of a transform is `{"result": value}`: a schema that requires `result` judges
+    /// the object, any other judges the value.
+    pub fn check_output(&self, output: &Value) -> Vec<Violation> {
+        let Some(schema) = &self.schema else {
+            return Vec::new();
+        };
+        match output.get("result").filter(|_| self.judges_result) {
+            Some(result) => schema.check(result),
+            None => schema.check(output),
+        }
     }
 
     /// Every name its condition and its work mention.
@@ -317,6 +343,18 @@ impl Step {
                 .flat_map(|one| one.roots().iter().cloned()),
         );
         roots
+    }
+}
+
+fn judges_result(plan: &StepPlan) -> bool {
+    let schema = plan.schema.as_ref().map(Json::to_value);
+    let required = schema
+        .as_ref()
+        .and_then(|schema| schema.get("required")?.as_array());
+    let wraps = required.is_some_and(|names| names.iter().any(|name| name == "result"));
+    match &plan.work {
+        Work::Transform(_) => !wraps,
+        Work::Agent(_) | Work::Webhook(_) | Work::Workflow(_) => false,
     }
 }
 
