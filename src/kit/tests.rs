@@ -1,6 +1,10 @@
 use std::fs;
 
+use std::collections::BTreeSet;
+
+use super::loader::file_names;
 use super::*;
+use ktsu_ledger::event::plan::Plan;
 use ktsu_ledger::event::plan::Work;
 
 /// A kit in a temporary folder.
