@@ -107,17 +107,24 @@ pub enum NotOpened {
 pub async fn open(setup: Setup) -> Result<Engine, NotOpened> {
     let environment = resolve(&setup)?;
     let policy = Policy {
-        allow: setup.environment.as_ref().map(|one| one.egress_allow.clone()).unwrap_or_default(),
+        allow: setup
+            .environment
+            .as_ref()
+            .map(|one| one.egress_allow.clone())
+            .unwrap_or_default(),
         // Without principals everything is local, and so is what it may call (decision K6).
         loopback: true,
     };
     let egress = egress::Client::new(&policy)?;
     let (mut lock, store, readers, room) = open_store(&setup.ledger)?;
     let listener = server::bind_loopback(setup.listen).await?;
-    let address = listener.local_addr().map_err(|error| NotOpened::Other(error.to_string()))?;
+    let address = listener
+        .local_addr()
+        .map_err(|error| NotOpened::Other(error.to_string()))?;
     let url = format!("http://{address}");
     if let Some(lock) = &mut lock {
-        lock.set_url(&url).map_err(|error| NotOpened::Other(error.to_string()))?;
+        lock.set_url(&url)
+            .map_err(|error| NotOpened::Other(error.to_string()))?;
     }
     let options = Options {
         room,
@@ -214,7 +221,9 @@ pub fn readers(path: &Path) -> Result<Readers, StoreError> {
 fn resolve(setup: &Setup) -> Result<BTreeMap<String, Resolved>, NotOpened> {
     let mut all = BTreeMap::new();
     for (name, workflow) in &setup.kit.workflows {
-        let Some(root) = workflow.definition.root() else { continue };
+        let Some(root) = workflow.definition.root() else {
+            continue;
+        };
         let environment = setup.environment.as_ref();
         let resolved = environment::resolve(environment, &root.plan.env, &setup.process);
         let resolved = resolved.map_err(|error| NotOpened::Environment {
@@ -242,7 +251,12 @@ fn open_store(place: &LedgerPlace) -> Result<Opened, NotOpened> {
                 other => NotOpened::Lock(other),
             })?;
             let store = SqliteStore::open(path)?;
-            Ok((Some(lock), Box::new(store), readers(path)?, Room::beside(path, LOW_WATER)))
+            Ok((
+                Some(lock),
+                Box::new(store),
+                readers(path)?,
+                Room::beside(path, LOW_WATER),
+            ))
         }
     }
 }

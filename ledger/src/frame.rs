@@ -236,7 +236,9 @@ impl Record {
     pub fn to_json_with(&self, frame: &Frame) -> String {
         let whole = to_text(&Data(&frame.event));
         let bare = serde_json::from_str::<BTreeMap<&str, &RawValue>>(&self.body);
-        let (Ok(whole), Ok(bare)) = (whole, bare) else { return self.to_json() };
+        let (Ok(whole), Ok(bare)) = (whole, bare) else {
+            return self.to_json();
+        };
         match bare.get("data") {
             Some(data) => self.to_json().replacen(data.get(), &whole, 1),
             None => self.to_json(),

@@ -17,14 +17,21 @@ const LEDGER: &str = ".ktsu/ledger.db";
 pub(super) fn ledger_path(common: &Common, environment: Option<&Environment>) -> PathBuf {
     let named = environment.and_then(|environment| environment.ledger.as_ref());
     let named = named.map(PathBuf::from);
-    common.ledger.clone().or(named).unwrap_or_else(|| PathBuf::from(LEDGER))
+    common
+        .ledger
+        .clone()
+        .or(named)
+        .unwrap_or_else(|| PathBuf::from(LEDGER))
 }
 
 /// Reads a kit; what is wrong with it is said in full.
 pub(super) fn load_kit(dir: &Path) -> Result<Arc<Kit>, Failure> {
     kit::load(dir).map(Arc::new).map_err(|faults| {
-        Failure::could_not_run(format!("the kit is not valid\n\n{}", kit::render::text(&faults, false)))
-            .hint(format!("ktsu validate {}", dir.display()))
+        Failure::could_not_run(format!(
+            "the kit is not valid\n\n{}",
+            kit::render::text(&faults, false)
+        ))
+        .hint(format!("ktsu validate {}", dir.display()))
     })
 }
 
@@ -60,14 +67,17 @@ pub(super) async fn open(setup: Setup) -> Result<Engine, Failure> {
         LedgerPlace::File(path) => path.display().to_string(),
         LedgerPlace::Memory => "memory".to_owned(),
     };
-    assemble::open(setup).await.map_err(|refused| explain(refused, &path))
+    assemble::open(setup)
+        .await
+        .map_err(|refused| explain(refused, &path))
 }
 
 fn explain(refused: NotOpened, path: &str) -> Failure {
     match refused {
         NotOpened::Owned(holder) => {
             let url = holder.as_ref().and_then(|holder| holder.url.clone());
-            let who = holder.map_or_else(String::new, |holder| format!(" (process {})", holder.pid));
+            let who =
+                holder.map_or_else(String::new, |holder| format!(" (process {})", holder.pid));
             let failure = Failure::could_not_run(format!("{path} is owned by another ktsu{who}"));
             match url {
                 Some(url) => failure.hint(format!(
@@ -80,8 +90,9 @@ fn explain(refused: NotOpened, path: &str) -> Failure {
         NotOpened::Environment { workflow, error } => {
             let first = error.missing.first().or(error.short.first()).cloned();
             let name = first.unwrap_or_default();
-            Failure::could_not_run(format!("workflow {workflow}: {error}"))
-                .hint(format!("export {name}=…, or set it under `variables` of the environment file"))
+            Failure::could_not_run(format!("workflow {workflow}: {error}")).hint(format!(
+                "export {name}=…, or set it under `variables` of the environment file"
+            ))
         }
         other => Failure::could_not_run(other.to_string()),
     }

@@ -68,7 +68,10 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     .await?;
     let code = invoke_and_follow(&engine, common, &workflow, &input).await;
     if let Some(receiver) = receiver {
-        note(&format!("the local receiver got {} webhooks", receiver.received()));
+        note(&format!(
+            "the local receiver got {} webhooks",
+            receiver.received()
+        ));
     }
     engine.close().await.map_err(Failure::could_not_run)?;
     code
@@ -83,17 +86,26 @@ async fn invoke_and_follow(
     let peer = Peer::Local(engine.router.clone());
     let request = Request::post(format!("/invoke/{workflow}")).body(Body::from(input.to_owned()));
     let request = request.map_err(|error| Failure::could_not_run(error.to_string()))?;
-    let (status, body) = peer.whole(request).await.map_err(|error| Failure::could_not_run(error.to_string()))?;
+    let (status, body) = peer
+        .whole(request)
+        .await
+        .map_err(|error| Failure::could_not_run(error.to_string()))?;
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     let run_id = body["run_id"].as_str().filter(|_| status == 202);
     let Some(run_id) = run_id else {
-        let words = body["message"].as_str().unwrap_or("the workflow was not started");
+        let words = body["message"]
+            .as_str()
+            .unwrap_or("the workflow was not started");
         return Err(Failure::could_not_run(words));
     };
     let envelope = follow(&peer, run_id, common.json).await?;
     line(&format!("{envelope:#}"));
     let complete = envelope["status"] == "complete";
-    Ok(if complete { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    Ok(if complete {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(1)
+    })
 }
 
 fn workflow_of(kit: &Kit, named: Option<&str>) -> Result<String, Failure> {

@@ -26,7 +26,8 @@ use axum::body::Bytes;
 use axum::http::{HeaderMap, Method};
 use tokio::sync::Semaphore;
 
-use address::{BadEntry, Rules, Target};
+pub use address::BadEntry;
+use address::{Rules, Target};
 use connect::{Connections, Names};
 
 /// The most bytes of an answer's body that are kept.

@@ -53,7 +53,10 @@ pub fn run(reader: &dyn Reader, asked: &str) -> Result<Found, StoreError> {
         [] => Found::None,
         [one] => Found::One(one.clone(), scope.to_owned()),
         many => {
-            let named = many.iter().take(NAMED).map(|stream| stream.name().to_owned());
+            let named = many
+                .iter()
+                .take(NAMED)
+                .map(|stream| stream.name().to_owned());
             Found::Many(named.collect())
         }
     })

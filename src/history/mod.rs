@@ -33,7 +33,10 @@ pub enum Unreadable {
 pub fn frames(reader: &dyn Reader, stream: &StreamId) -> Result<Vec<Frame>, StoreError> {
     let mut blobs = Blobs::new(reader);
     let records = read_all(reader, stream, 0)?;
-    records.iter().map(|record| blobs.decode(stream, record)).collect()
+    records
+        .iter()
+        .map(|record| blobs.decode(stream, record))
+        .collect()
 }
 
 /// The fold behind the envelopes of a run; none if there is no such run.

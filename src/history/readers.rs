@@ -59,7 +59,11 @@ impl Readers {
         &self,
         work: impl FnOnce(&dyn Reader) -> Result<T, E>,
     ) -> Result<T, E> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let idle = self
+            .idle
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop();
         let reader = match idle {
             Some(reader) => reader,
             None => (self.open)()?,

@@ -67,7 +67,9 @@ pub fn page(
 /// Whether a frame's scope is a scope or lies inside it.
 pub fn is_within(scope: &str, outer: &str) -> bool {
     outer.is_empty()
-        || scope.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        || scope
+            .strip_prefix(outer)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 fn text(

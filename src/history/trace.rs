@@ -56,5 +56,10 @@ pub fn ancestors(frames: &[Frame], seq: u64) -> Option<Vec<Node>> {
     let lineage = Lineage::of(frames);
     lineage.node(seq)?;
     let chain = lineage.ancestors(seq);
-    Some(chain.into_iter().filter_map(|seq| lineage.node(seq).cloned()).collect())
+    Some(
+        chain
+            .into_iter()
+            .filter_map(|seq| lineage.node(seq).cloned())
+            .collect(),
+    )
 }

@@ -79,9 +79,15 @@ impl FromRequestParts<Orchestrator> for Run {
         orchestrator: &Orchestrator,
     ) -> Result<Self, Problem> {
         let path = axum::extract::Path::<String>::from_request_parts(parts, orchestrator).await;
-        let asked = path.ok().and_then(|path| RunPath::parse(&path.0)).ok_or_else(no_such_run)?;
+        let asked = path
+            .ok()
+            .and_then(|path| RunPath::parse(&path.0))
+            .ok_or_else(no_such_run)?;
         let text = asked.to_string();
-        let found = orchestrator.readers().with(move |reader| find::run(reader, &text)).await;
+        let found = orchestrator
+            .readers()
+            .with(move |reader| find::run(reader, &text))
+            .await;
         match found.map_err(|error| unreadable(&error))? {
             Found::One(stream, scope) => Ok(Self { stream, scope }),
             Found::None => Err(no_such_run()),

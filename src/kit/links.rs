@@ -4,8 +4,8 @@ use std::path::{Component, Path, PathBuf};
 
 use ktsu_ledger::event::plan::{Webhooks, Work, WorkflowPlan};
 
-use super::Loader;
 use super::fault::{Fault, FaultCode};
+use super::loader::Loader;
 use super::step::{ChildDraft, StepDraft};
 use super::workflow::{Draft, SUFFIX};
 use super::yaml::Place;

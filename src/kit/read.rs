@@ -2,15 +2,10 @@
 
 use std::path::Path;
 
-use ktsu_ledger::Json;
-
 use super::fault::{Fault, FaultCode};
 use super::yaml::{Data, Key, Node, Place};
-use crate::workflow::airlock::Schema;
-use crate::workflow::expression::{Expression, ExpressionError, Root};
+use crate::workflow::expression::Root;
 use crate::workflow::nearest;
-use crate::workflow::params::ParamsSchema;
-use crate::workflow::template::Template;
 
 /// Reads one file and gathers its faults.
 pub(crate) struct Reader<'a> {
@@ -158,7 +153,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Keys twice anywhere in a free tree (schemas, bodies).
-    fn twice_within(&mut self, node: &Node) {
+    pub(super) fn twice_within(&mut self, node: &Node) {
         match &node.data {
             Data::Map(members) => {
                 self.twice(members);
@@ -282,164 +277,6 @@ impl<'a> Reader<'a> {
             format!("{what} must be {}, got {text:?}", known.join(" or ")),
         )
     }
-
-    /// A tree as canonical JSON.
-    pub(super) fn tree(&mut self, node: &Node) -> Option<Json> {
-        self.twice_within(node);
-        match Json::from_value(&node.to_value()) {
-            Ok(json) => Some(json),
-            Err(_) => {
-                let words = "nested deeper than 64 levels";
-                self.fault(Fault::new(FaultCode::TooDeep, node.place, words));
-                None
-            }
-        }
-    }
-
-    /// A JSON Schema that compiles.
-    pub(super) fn schema(&mut self, node: &Node) -> Option<Json> {
-        self.schema_with(node, |json| Schema::compile_output(json).map(drop))
-    }
-
-    pub(super) fn params_schema(&mut self, node: &Node) -> Option<Json> {
-        self.schema_with(node, |json| ParamsSchema::compile(json).map(drop))
-    }
-
-    fn schema_with(
-        &mut self,
-        node: &Node,
-        compile: impl FnOnce(&Json) -> Result<(), crate::workflow::airlock::SchemaError>,
-    ) -> Option<Json> {
-        let json = self.tree(node)?;
-        match compile(&json) {
-            Ok(()) => Some(json),
-            Err(error) => {
-                let words = format!("not a JSON Schema we can use: {}", error.message);
-                let place = node.at(&error.pointer).place;
-                self.fault(Fault::new(FaultCode::BadSchema, place, words));
-                None
-            }
-        }
-    }
-
-    /// A tree of templates.
-    pub(super) fn template(&mut self, node: &Node, usage: Usage) -> Option<Json> {
-        let json = self.tree(node)?;
-        match Template::parse(&json) {
-            Ok(_) => {
-                self.mention(node, usage);
-                Some(json)
-            }
-            Err(error) => {
-                let leaf = node.at(&error.pointer);
-                let place = self.inside(leaf, error.offset, 1);
-                let words = format!("bad template: {}", error.message);
-                let fault = Fault::new(FaultCode::BadTemplate, place, words);
-                self.fault(with_hint(fault, error.hint));
-                None
-            }
-        }
-    }
-
-    /// Notes the names of every string of a tree at that string.
-    fn mention(&mut self, node: &Node, usage: Usage) {
-        match &node.data {
-            Data::Text(text) => {
-                let roots = Template::text(text).map(|one| one.roots().clone());
-                self.note(roots.unwrap_or_default(), node.place, usage);
-            }
-            Data::List(items) => items.iter().for_each(|item| self.mention(item, usage)),
-            Data::Map(members) => members
-                .iter()
-                .for_each(|(_, node)| self.mention(node, usage)),
-            Data::Null | Data::Bool(_) | Data::Number(_) => {}
-        }
-    }
-
-    fn note(&mut self, roots: impl IntoIterator<Item = Root>, place: Place, usage: Usage) {
-        let new = roots.into_iter().map(|root| Mention { root, place, usage });
-        self.mentions.extend(new);
-    }
-
-    /// An expression over names; a surrounding `{{ }}` is tolerated. Gives the bare text.
-    pub(super) fn expression(&mut self, node: &Node, what: &str, usage: Usage) -> Option<String> {
-        let (source, start) = bare(self.string(node, what)?);
-        match Expression::parse(source) {
-            Ok(expression) => {
-                self.note(expression.roots().clone(), node.place, usage);
-                Some(source.to_owned())
-            }
-            Err(error) => self.bad_expression(node, start, error),
-        }
-    }
-
-    /// An expression on elements.
-    pub(super) fn element(&mut self, node: &Node, what: &str) -> Option<String> {
-        let (source, start) = bare(self.string(node, what)?);
-        match Expression::parse_element(source) {
-            Ok(_) => Some(source.to_owned()),
-            Err(error) => self.bad_expression(node, start, error),
-        }
-    }
-
-    fn bad_expression<T>(
-        &mut self,
-        node: &Node,
-        start: usize,
-        error: ExpressionError,
-    ) -> Option<T> {
-        let place = self.inside(node, start + error.offset, 1);
-        let words = format!("bad expression: {}", error.message);
-        let fault = Fault::new(FaultCode::BadExpression, place, words);
-        self.fault(with_hint(fault, error.hint));
-        None
-    }
-
-    /// The place of a byte of a string, where the string stands in the file as it is; otherwise
-    /// the place of the whole string.
-    fn inside(&self, node: &Node, offset: usize, length: usize) -> Place {
-        let whole = node.place;
-        let Data::Text(value) = &node.data else {
-            return whole;
-        };
-        let Some(rest) = self.text.get(whole.offset..) else {
-            return whole;
-        };
-        let quote = usize::from(rest.starts_with(['"', '\'']));
-        let shown = rest
-            .get(quote..)
-            .is_some_and(|rest| rest.starts_with(value.as_str()));
-        let Some(before) = value
-            .get(..offset)
-            .filter(|_| shown && !value.contains('\n'))
-        else {
-            return whole;
-        };
-        Place {
-            column: whole.column + quote + before.chars().count(),
-            length,
-            offset: whole.offset + quote + offset,
-            ..whole
-        }
-    }
-}
-
-fn with_hint(fault: Fault, hint: Option<String>) -> Fault {
-    match hint {
-        Some(hint) => fault.hint(hint),
-        None => fault,
-    }
-}
-
-/// An expression without the `{{ }}` around it, and where it begins.
-fn bare(source: &str) -> (&str, usize) {
-    let trimmed = source.trim();
-    let inner = trimmed
-        .strip_prefix("{{")
-        .and_then(|rest| rest.strip_suffix("}}"));
-    let inner = inner.map_or(trimmed, str::trim);
-    let start = inner.as_ptr() as usize - source.as_ptr() as usize;
-    (inner, start)
 }
 
 #[expect(

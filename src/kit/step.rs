@@ -1,14 +1,12 @@
 //! One step of a pipeline: exactly one of the four primitives, and the keys that go with it.
 
 use ktsu_ledger::Json;
-use ktsu_ledger::event::plan::{
-    AgentPlan, ChildPlan, FanOut, RetryOn, RetryPlan, StepPlan, WebhookPlan, Webhooks, Work,
-};
+use ktsu_ledger::event::plan::{AgentPlan, ChildPlan, FanOut, StepPlan, Webhooks, Work};
 
 use super::fault::{Fault, FaultCode};
 use super::read::{Fields, Mention, Reader, Usage, rounded};
-use super::transform;
 use super::yaml::{Data, Node, Place};
+use super::{transform, webhook};
 
 /// A step as read: its edges, and the plans of its children, are not resolved yet.
 pub(super) struct StepDraft {
@@ -104,7 +102,7 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<StepDraft> {
     let work = match primitive {
         "agent" => read_agent(reader, &fields, body, &mut agent).map(Work::Agent),
         "transform" => transform::read(reader, body).map(Work::Transform),
-        "webhook" => read_webhook(reader, &fields, body).map(Work::Webhook),
+        "webhook" => webhook::read(reader, &fields, body).map(Work::Webhook),
         _ => read_child(reader, &fields, body, &mut child).map(Work::Workflow),
     };
     let mentions = std::mem::take(&mut reader.mentions);
@@ -274,96 +272,6 @@ fn read_fan_out(reader: &mut Reader<'_>, node: &Node) -> Option<FanOut> {
 fn params(reader: &mut Reader<'_>, node: &Node, what: &str) -> Option<Json> {
     reader.open_map(node, what)?;
     reader.template(node, Usage::Value)
-}
-
-fn read_webhook(reader: &mut Reader<'_>, step: &Fields<'_>, body: &Node) -> Option<WebhookPlan> {
-    let keys = ["body", "method", "retry", "timeout_s", "url"];
-    let fields = reader.map(body, "the webhook", &keys)?;
-    let url = reader.required(&fields, "url", "the webhook");
-    let url = url.and_then(|node| url_template(reader, node));
-    let method = fields.get("method").and_then(|node| {
-        let methods = ["GET", "POST", "PUT", "PATCH", "DELETE"].map(|word| (word, word));
-        let lower = ["get", "post", "put", "patch", "delete"];
-        let upper = lower
-            .iter()
-            .zip(methods)
-            .map(|(lower, (word, _))| (*lower, word));
-        let known: Vec<_> = methods.into_iter().chain(upper).collect();
-        reader.word(node, "method", &known)
-    });
-    let on_approval = step
-        .get("on")
-        .is_some_and(|node| reader.word(node, "on", &[("approval", ())]).is_some());
-    if let (Some(_), Some(place)) = (fields.key("retry"), step.key("retry")) {
-        let words = "retry stands both on the step and in the webhook";
-        reader.fault(Fault::new(FaultCode::MisplacedKey, place, words));
-    }
-    let retry = fields.get("retry").or_else(|| step.get("retry"));
-    let retry = retry.and_then(|node| read_retry(reader, node));
-    let timeout = fields
-        .get("timeout_s")
-        .and_then(|node| reader.seconds(node, "timeout_s"));
-    let tree = fields
-        .get("body")
-        .and_then(|node| reader.template(node, Usage::Value));
-    Some(WebhookPlan {
-        body: tree,
-        method: method.unwrap_or("POST").to_owned(),
-        on_approval,
-        retry,
-        timeout_ms: timeout.unwrap_or(30_000),
-        url: url?,
-    })
-}
-
-fn url_template(reader: &mut Reader<'_>, node: &Node) -> Option<String> {
-    let url = reader.string(node, "url")?;
-    reader.template(node, Usage::Value)?;
-    // What stands before the first expression decides; a URL that begins with one is checked
-    // when it is known.
-    let literal = url.split("{{").next().unwrap_or_default();
-    let lower = literal.to_ascii_lowercase();
-    let begins = |scheme: &str| {
-        lower.starts_with(scheme) || (url.contains("{{") && scheme.starts_with(&lower))
-    };
-    if !begins("http://") && !begins("https://") {
-        let words = format!("{url:?} is not an http or https URL");
-        let hint = "begin it with http:// or https://, or with {{ env.NAME }}";
-        reader.fault(Fault::new(FaultCode::BadUrl, node.place, words).hint(hint));
-        return None;
-    }
-    Some(url.to_owned())
-}
-
-fn read_retry(reader: &mut Reader<'_>, node: &Node) -> Option<RetryPlan> {
-    let fields = reader.map(node, "retry", &["attempts", "backoff", "on"])?;
-    let attempts = reader.required(&fields, "attempts", "retry");
-    let attempts = attempts.and_then(|node| reader.whole(node, "retry.attempts", 2, 10));
-    let backoff = fields
-        .get("backoff")
-        .and_then(|node| reader.duration(node, "retry.backoff"));
-    let mut on = Vec::new();
-    let kinds = [
-        ("rate_limited", RetryOn::RateLimited),
-        ("server_error", RetryOn::ServerError),
-        ("timeout", RetryOn::Timeout),
-        ("unreachable", RetryOn::Unreachable),
-    ];
-    match fields.get("on") {
-        Some(node) => {
-            for entry in reader.list(node, "retry.on").unwrap_or_default() {
-                let kind = reader.word(entry, "retry.on", &kinds);
-                on.extend(kind.filter(|kind| !on.contains(kind)));
-            }
-        }
-        None => on = vec![RetryOn::ServerError, RetryOn::Timeout, RetryOn::Unreachable],
-    }
-    on.sort_by_key(|kind| kinds.iter().position(|(_, known)| known == kind));
-    Some(RetryPlan {
-        attempts: u32::try_from(attempts?).ok()?,
-        backoff_ms: backoff.unwrap_or(1_000),
-        on,
-    })
 }
 
 fn read_child(

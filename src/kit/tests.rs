@@ -1,6 +1,10 @@
 use std::fs;
 
+use std::collections::BTreeSet;
+
+use super::loader::file_names;
 use super::*;
+use ktsu_ledger::event::plan::Plan;
 use ktsu_ledger::event::plan::Work;
 
 /// A kit in a temporary folder.
@@ -95,6 +99,29 @@ fn a_sound_kit_becomes_a_definition_with_every_edge() {
         (3, 90_000, 3)
     );
     assert!(root.is_secret("KEY") && !root.is_secret("URL"));
+}
+
+#[test]
+fn a_definition_can_be_shared_by_threads() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Arc<Definition>>();
+}
+
+#[test]
+fn a_transforms_schema_judges_its_value_unless_it_asks_for_the_object() {
+    let text = "kind: workflow\nname: w\nversion: 1.0.0\npipeline:\n\
+        \x20 - {id: a, transform: {}, output: {schema: {type: array}}}\n\
+        \x20 - {id: b, transform: {}, output: {schema: {required: [result]}}}\n";
+    let dir = kit(&[("workflows/w.workflow.yaml", text)]);
+    let kit = load(dir.path()).unwrap();
+    let steps = &kit.workflows["w"].definition.root().unwrap().steps;
+    let output = |value| serde_json::json!({"result": value});
+    assert_eq!(steps[0].check_output(&output(serde_json::json!([1]))), []);
+    assert_eq!(
+        steps[0].check_output(&output(serde_json::json!({}))).len(),
+        1
+    );
+    assert_eq!(steps[1].check_output(&output(serde_json::json!({}))), []);
 }
 
 #[test]

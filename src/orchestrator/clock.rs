@@ -11,7 +11,9 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 /// The machine's wall clock.
 pub fn system() -> Clock {
     Arc::new(|| {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         Timestamp::from_micros(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
     })
 }

@@ -85,7 +85,9 @@ async fn look_up(readers: &Readers, claim: Claim, digest: &str) -> Result<Repeat
     let key = claim.key.clone();
     let row = readers.with(move |reader| reader.by_key(&key)).await;
     let row = row.map_err(|error| NotStarted::Internal(error.to_string()))?;
-    let Some(row) = row else { return Ok(Repeated::Never(claim)) };
+    let Some(row) = row else {
+        return Ok(Repeated::Never(claim));
+    };
     let row: RunRow = serde_json::from_str(row.row.as_str())
         .map_err(|error| NotStarted::Internal(error.to_string()))?;
     claim.settle(Some(row.run_id.clone()));

@@ -144,10 +144,17 @@ impl Orchestrator {
     /// # Errors
     /// A message, if the ledger cannot be read.
     pub async fn start(parts: Parts) -> Result<(Self, Recovered), String> {
-        let redactor = Redactor::new(parts.environment.values().flat_map(|one| one.secrets.values()));
-        let definitions = parts.kit.workflows.values().map(|one| {
-            (one.definition.digest.clone(), Arc::clone(&one.definition))
-        });
+        let redactor = Redactor::new(
+            parts
+                .environment
+                .values()
+                .flat_map(|one| one.secrets.values()),
+        );
+        let definitions = parts
+            .kit
+            .workflows
+            .values()
+            .map(|one| (one.definition.digest.clone(), Arc::clone(&one.definition)));
         let definitions = definitions.collect();
         let shared = Arc::new(Shared {
             appender: parts.appender,
@@ -173,7 +180,10 @@ impl Orchestrator {
     pub async fn invoke(&self, mut request: Request) -> Result<Accepted, NotStarted> {
         let shared = &self.shared;
         let workflow = shared.kit.workflows.get(&request.workflow);
-        let definition = workflow.ok_or(NotStarted::UnknownWorkflow)?.definition.clone();
+        let definition = workflow
+            .ok_or(NotStarted::UnknownWorkflow)?
+            .definition
+            .clone();
         shared.redactor.redact_value(&mut request.body);
         let Some(key) = request.idempotency_key.clone() else {
             return self.create(&definition, request, None).await;
@@ -189,8 +199,15 @@ impl Orchestrator {
                 })
             }
             Repeated::Never(claim) => {
-                let accepted = self.create(&definition, request, Some((scoped, digest))).await;
-                claim.settle(accepted.as_ref().ok().map(|accepted| accepted.run_id.clone()));
+                let accepted = self
+                    .create(&definition, request, Some((scoped, digest)))
+                    .await;
+                claim.settle(
+                    accepted
+                        .as_ref()
+                        .ok()
+                        .map(|accepted| accepted.run_id.clone()),
+                );
                 accepted
             }
         }
@@ -212,7 +229,8 @@ impl Orchestrator {
         };
         let created = admit::invocation(definition, invocation).map_err(NotStarted::from)?;
         let run_id = format!("run_{}", uuid::Uuid::now_v7().simple());
-        let stream = StreamId::run(&run_id).map_err(|error| NotStarted::Internal(error.to_string()))?;
+        let stream =
+            StreamId::run(&run_id).map_err(|error| NotStarted::Internal(error.to_string()))?;
         let memo = Memo::default();
         let begun = turn::begin(definition, stream, created, (shared.clock)(), &memo);
         let (state, turn) = begun.map_err(|broken| NotStarted::Internal(broken.to_string()))?;
@@ -281,7 +299,10 @@ impl Orchestrator {
 
     /// Why the ledger stopped, if it did.
     pub fn failed(&self) -> Option<String> {
-        self.shared.appender.failed().map(|reason| reason.to_string())
+        self.shared
+            .appender
+            .failed()
+            .map(|reason| reason.to_string())
     }
 
     /// Stops: no run goes on, and what was handed to the appender is durable. Whatever was under
@@ -319,10 +340,15 @@ impl Shared {
 
     /// What `run.created` may say about the environment: secrets by name only (decision K3).
     fn recorded_env(&self, workflow: &str) -> BTreeMap<String, EnvValue> {
-        let Some(resolved) = self.environment.get(workflow) else { return BTreeMap::new() };
+        let Some(resolved) = self.environment.get(workflow) else {
+            return BTreeMap::new();
+        };
         let values = resolved.values.iter();
         let plain = values.map(|(name, value)| (name.clone(), EnvValue::Value(value.clone())));
-        let secret = resolved.secrets.keys().map(|name| (name.clone(), EnvValue::Secret));
+        let secret = resolved
+            .secrets
+            .keys()
+            .map(|name| (name.clone(), EnvValue::Secret));
         plain.chain(secret).collect()
     }
 }
@@ -332,7 +358,9 @@ async fn wait_for(
     progress: &mut watch::Receiver<Progress>,
     wanted: impl Fn(&Progress) -> bool,
 ) -> Result<(), String> {
-    let seen = progress.wait_for(|now| wanted(now) || now.failed.is_some()).await;
+    let seen = progress
+        .wait_for(|now| wanted(now) || now.failed.is_some())
+        .await;
     let seen = seen.map(|now| now.clone());
     match seen {
         Ok(now) if wanted(&now) => Ok(()),

@@ -37,7 +37,10 @@ pub(super) async fn resume_all(shared: &Arc<Shared>) -> Result<Recovered, String
             ..Filter::default()
         };
         let at = cursor.take();
-        let page = shared.readers.with(move |reader| reader.list(&filter, at.as_ref(), PAGE)).await;
+        let page = shared
+            .readers
+            .with(move |reader| reader.list(&filter, at.as_ref(), PAGE))
+            .await;
         let page = page.map_err(|error| error.to_string())?;
         for row in &page.rows {
             resume(shared, row.stream.clone(), &mut found).await;
@@ -53,7 +56,10 @@ async fn resume(shared: &Arc<Shared>, stream: StreamId, found: &mut Recovered) {
     found.unfinished += 1;
     let folding = Arc::clone(shared);
     let name = stream.name().to_owned();
-    let folded = shared.readers.with(move |reader| fold(&folding, reader, &stream)).await;
+    let folded = shared
+        .readers
+        .with(move |reader| fold(&folding, reader, &stream))
+        .await;
     match folded {
         Ok((definition, state)) => {
             found.resent += state.unanswered().len() as u64;
@@ -84,7 +90,9 @@ fn fold(
     stream: &StreamId,
 ) -> Result<(Arc<Definition>, RunState), Lost> {
     let frames = history::frames(reader, stream)?;
-    let (first, rest) = frames.split_first().ok_or(Lost("the stream is empty".to_owned()))?;
+    let (first, rest) = frames
+        .split_first()
+        .ok_or(Lost("the stream is empty".to_owned()))?;
     let definition = definition_of(shared, first)?;
     let state = RunState::begin(first, Arc::clone(&definition.outline));
     let mut state = state.map_err(|refusal| Lost(refusal.to_string()))?;
@@ -98,17 +106,24 @@ fn fold(
 /// The recorded definition, compiled once however many runs share it.
 fn definition_of(shared: &Shared, first: &Frame) -> Result<Arc<Definition>, Lost> {
     let Event::Run(RunEvent::Created(created)) = &first.event else {
-        return Err(Lost("the stream does not begin with run.created".to_owned()));
+        return Err(Lost(
+            "the stream does not begin with run.created".to_owned(),
+        ));
     };
     if let Some(known) = lock(&shared.definitions).get(&created.digest) {
         return Ok(Arc::clone(known));
     }
     let plan = serde_json::from_str(created.definition.as_str());
-    let plan = plan
-        .map_err(|error| Lost(format!("the recorded definition cannot be read: {error}")))?;
+    let plan =
+        plan.map_err(|error| Lost(format!("the recorded definition cannot be read: {error}")))?;
     let definition = Definition::compile(plan).map_err(|faults| {
-        let first = faults.first().map(|(place, words)| format!("{place}: {words}"));
-        Lost(format!("the recorded definition does not compile: {}", first.unwrap_or_default()))
+        let first = faults
+            .first()
+            .map(|(place, words)| format!("{place}: {words}"));
+        Lost(format!(
+            "the recorded definition does not compile: {}",
+            first.unwrap_or_default()
+        ))
     })?;
     let definition = Arc::new(definition);
     lock(&shared.definitions).insert(created.digest.clone(), Arc::clone(&definition));

@@ -95,10 +95,12 @@ impl RunTask {
     pub(super) fn resume(mut self, clock: Timestamp) {
         self.indexed = Some(self.state.status());
         let last = self.state.next_seq().saturating_sub(1);
-        self.progress.send_modify(|progress| progress.durable = Some(last));
+        self.progress
+            .send_modify(|progress| progress.durable = Some(last));
         self.register();
         for (scope, step) in self.state.unanswered() {
-            self.waiting.push_back((last, effects::Place { scope, step }));
+            self.waiting
+                .push_back((last, effects::Place { scope, step }));
         }
         for input in admit::restart(&self.definition, &self.state, clock) {
             if let Err(broken) = self.take(input) {
@@ -190,7 +192,9 @@ impl RunTask {
     }
 
     fn timer(&mut self) -> Result<(), Broken> {
-        let Some((until, _)) = self.armed.take() else { return Ok(()) };
+        let Some((until, _)) = self.armed.take() else {
+            return Ok(());
+        };
         match admit::timer(&self.state, until) {
             Some(input) => self.take(input),
             None => Ok(()),
@@ -215,7 +219,8 @@ impl RunTask {
         let last = self.state.next_seq().saturating_sub(1);
         for sealed in &turn.sealed {
             if let Event::Webhook(WebhookEvent::Sent(sent)) = &sealed.frame.event
-                && let Some(place) = effects::Place::find(&self.state, &sealed.frame.scope, &sent.step)
+                && let Some(place) =
+                    effects::Place::find(&self.state, &sealed.frame.scope, &sent.step)
             {
                 self.waiting.push_back((sealed.record.seq, place));
             }
@@ -266,13 +271,23 @@ impl RunTask {
                 break;
             }
             self.waiting.pop_front();
-            effects::start(&self.shared, &self.state, &self.definition, place, &self.sender);
+            effects::start(
+                &self.shared,
+                &self.state,
+                &self.definition,
+                place,
+                &self.sender,
+            );
         }
     }
 
     fn failed(&self, reason: &str) {
-        tracing::error!(run = self.state.stream().name(), "the run's task stopped: {reason}");
-        self.progress.send_modify(|progress| progress.failed = Some(reason.to_owned()));
+        tracing::error!(
+            run = self.state.stream().name(),
+            "the run's task stopped: {reason}"
+        );
+        self.progress
+            .send_modify(|progress| progress.failed = Some(reason.to_owned()));
     }
 
     /// A promise did not hold: the task ends and writes nothing; the process goes on.

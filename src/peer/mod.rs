@@ -65,8 +65,11 @@ impl Peer {
     /// # Errors
     /// [`Unreachable`].
     pub async fn get(&self, path: &str, accept: &str) -> Result<Response<Body>, Unreachable> {
-        let request = Request::get(path).header("accept", accept).body(Body::empty());
-        self.call(request.map_err(|_| Unreachable::Url(path.to_owned()))?).await
+        let request = Request::get(path)
+            .header("accept", accept)
+            .body(Body::empty());
+        self.call(request.map_err(|_| Unreachable::Url(path.to_owned()))?)
+            .await
     }
 
     /// Asks, and reads the whole answer: status and body.
@@ -76,10 +79,14 @@ impl Peer {
     pub async fn whole(&self, request: Request<Body>) -> Result<(u16, Vec<u8>), Unreachable> {
         let response = self.call(request).await?;
         let status = response.status().as_u16();
-        let body = response.into_body().collect().await.map_err(|error| Unreachable::Silent {
-            url: self.name(),
-            why: error.to_string(),
-        })?;
+        let body = response
+            .into_body()
+            .collect()
+            .await
+            .map_err(|error| Unreachable::Silent {
+                url: self.name(),
+                why: error.to_string(),
+            })?;
         Ok((status, body.to_bytes().to_vec()))
     }
 
@@ -109,7 +116,9 @@ async fn send(
         url: url.to_owned(),
         why,
     };
-    let stream = TcpStream::connect(host).await.map_err(|error| silent(error.to_string()))?;
+    let stream = TcpStream::connect(host)
+        .await
+        .map_err(|error| silent(error.to_string()))?;
     let shaken = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = shaken.map_err(|error| silent(error.to_string()))?;
     tokio::spawn(connection);

@@ -162,7 +162,10 @@ pub fn next_timer(state: &RunState) -> Option<Timer> {
             _ => None,
         }
     });
-    deadline.into_iter().chain(retry).min_by_key(|timer| timer.until)
+    deadline
+        .into_iter()
+        .chain(retry)
+        .min_by_key(|timer| timer.until)
 }
 
 /// The timer that is due, if one is: the run's time before any retry.

@@ -45,9 +45,14 @@ pub(super) async fn frames(
     Query(from): Query<From>,
 ) -> Result<Response, Problem> {
     let mut start = from.from.unwrap_or_default();
-    let limit = from.limit.unwrap_or(shown::MAX_FRAMES).clamp(1, shown::MAX_FRAMES);
+    let limit = from
+        .limit
+        .unwrap_or(shown::MAX_FRAMES)
+        .clamp(1, shown::MAX_FRAMES);
     let expand = from.expand.unwrap_or_default();
-    let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    let accepts = headers
+        .get(header::ACCEPT)
+        .and_then(|value| value.to_str().ok());
     if accepts.is_some_and(|accepts| accepts.contains("text/event-stream")) {
         if let Some(last) = headers.get("last-event-id") {
             let last = last.to_str().ok().and_then(|text| text.parse::<u64>().ok());
@@ -68,8 +73,15 @@ pub(super) async fn frames(
         return Ok(events.into_response());
     }
     let page = read(&orchestrator, &run, start, limit, expand).await?;
-    let frames = page.frames.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join(",");
-    let next = page.next.map_or_else(String::new, |next| format!(",\"next\":{next}"));
+    let frames = page
+        .frames
+        .iter()
+        .map(|(_, text)| text.as_str())
+        .collect::<Vec<_>>()
+        .join(",");
+    let next = page
+        .next
+        .map_or_else(String::new, |next| format!(",\"next\":{next}"));
     Ok(json(format!("{{\"frames\":[{frames}]{next}}}")))
 }
 
@@ -81,9 +93,9 @@ async fn read(
     expand: bool,
 ) -> Result<Page, Problem> {
     let (stream, scope): (StreamId, String) = (run.stream.clone(), run.scope.clone());
-    let page = orchestrator.readers().with(move |reader| {
-        shown::page(reader, &stream, &scope, from, limit, expand)
-    });
+    let page = orchestrator
+        .readers()
+        .with(move |reader| shown::page(reader, &stream, &scope, from, limit, expand));
     page.await.map_err(|error| unreadable(&error))
 }
 
@@ -128,8 +140,9 @@ impl Follower {
             let more = page.next.is_some();
             self.from = page.after;
             let events = page.frames.into_iter().rev();
-            self.ready =
-                events.map(|(seq, text)| Event::default().id(seq.to_string()).data(text)).collect();
+            self.ready = events
+                .map(|(seq, text)| Event::default().id(seq.to_string()).data(text))
+                .collect();
             if ended && !more {
                 self.finished = true;
             } else if self.ready.is_empty() && !more {

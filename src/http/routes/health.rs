@@ -20,13 +20,21 @@ pub(super) async fn health(
 ) -> (StatusCode, Json<wire::Health>) {
     let failed = orchestrator.failed().is_some();
     let own = if failed { "error" } else { "ok" };
-    let services = [("orchestrator", own), ("runtime", "unconfigured"), ("gateway", "unconfigured")];
+    let services = [
+        ("orchestrator", own),
+        ("runtime", "unconfigured"),
+        ("gateway", "unconfigured"),
+    ];
     let health = wire::Health {
         status: own.to_owned(),
         services: BTreeMap::from(services.map(|(name, state)| (name.to_owned(), state.to_owned()))),
         active_runs: orchestrator.active() as u64,
         engine: ENGINE.to_owned(),
     };
-    let status = if failed { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
+    let status = if failed {
+        StatusCode::SERVICE_UNAVAILABLE
+    } else {
+        StatusCode::OK
+    };
     (status, Json(health))
 }

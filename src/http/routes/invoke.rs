@@ -68,8 +68,14 @@ pub(super) async fn invoke(
     let unknown = || Problem::from(ErrorCode::WorkflowNotFound);
     let workflow = ids::name(&workflow).ok_or_else(unknown)?.to_owned();
     let found = orchestrator.kit().workflows.get(&workflow);
-    let found = found.filter(|found| found.visibility == Visibility::Root).ok_or_else(unknown)?;
-    if let Some(auth) = found.definition.root().and_then(|root| root.plan.invoke.as_ref()) {
+    let found = found
+        .filter(|found| found.visibility == Visibility::Root)
+        .ok_or_else(unknown)?;
+    if let Some(auth) = found
+        .definition
+        .root()
+        .and_then(|root| root.plan.invoke.as_ref())
+    {
         authorize(&orchestrator, &workflow, auth, &headers)?;
     }
     if wait.wait.is_some_and(|seconds| seconds > MAX_WAIT) {
@@ -114,15 +120,23 @@ async fn wait_for(
     }
     let stream = StreamId::run(&accepted.run_id)
         .map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))?;
-    let read = orchestrator.readers().with(move |reader| history::envelope(reader, &stream)).await;
+    let read = orchestrator
+        .readers()
+        .with(move |reader| history::envelope(reader, &stream))
+        .await;
     let envelope = read?.and_then(|fold| fold.envelope(""));
     let text = envelope.and_then(|envelope| serde_json::to_string(&envelope).ok());
     text.map(json).ok_or_else(|| ErrorCode::Internal.into())
 }
 
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
-    let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
-    let key = value.to_str().ok().filter(|key| !key.is_empty() && key.len() <= MAX_KEY);
+    let Some(value) = headers.get("idempotency-key") else {
+        return Ok(None);
+    };
+    let key = value
+        .to_str()
+        .ok()
+        .filter(|key| !key.is_empty() && key.len() <= MAX_KEY);
     let key = key.ok_or_else(|| {
         let words = format!("Idempotency-Key has 1 to {MAX_KEY} visible ASCII characters");
         Problem::new(ErrorCode::InvalidQuery, words)
@@ -145,7 +159,11 @@ fn authorize(
         AuthScheme::Bearer => sent.and_then(|value| value.strip_prefix(b"Bearer ")),
     };
     let same = sent.is_some_and(|sent| sent.ct_eq(expected.expose().as_bytes()).into());
-    if same { Ok(()) } else { Err(ErrorCode::Unauthorized.into()) }
+    if same {
+        Ok(())
+    } else {
+        Err(ErrorCode::Unauthorized.into())
+    }
 }
 
 impl From<NotStarted> for Problem {
@@ -153,16 +171,17 @@ impl From<NotStarted> for Problem {
         let words = refused.to_string();
         match refused {
             NotStarted::UnknownWorkflow => ErrorCode::WorkflowNotFound.into(),
-            NotStarted::Params(found) => Self::new(ErrorCode::InvalidParams, named(&found)).with_errors(
-                found
-                    .into_iter()
-                    .map(|one| Violation {
-                        path: one.path,
-                        message: one.message,
-                        rule: one.rule,
-                    })
-                    .collect(),
-            ),
+            NotStarted::Params(found) => Self::new(ErrorCode::InvalidParams, named(&found))
+                .with_errors(
+                    found
+                        .into_iter()
+                        .map(|one| Violation {
+                            path: one.path,
+                            message: one.message,
+                            rule: one.rule,
+                        })
+                        .collect(),
+                ),
             NotStarted::AgentStep(_) => Self::new(ErrorCode::AgentNotSupported, words),
             NotStarted::KeyReused => ErrorCode::IdempotencyConflict.into(),
             NotStarted::DiskFull => ErrorCode::DiskFull.into(),
@@ -175,7 +194,9 @@ impl From<NotStarted> for Problem {
 
 /// The first finding, with the field it is about.
 fn named(found: &[ktsu_ledger::event::Violation]) -> String {
-    let Some(first) = found.first() else { return String::new() };
+    let Some(first) = found.first() else {
+        return String::new();
+    };
     let more = match found.len() {
         1 => String::new(),
         count => format!(" (and {} more)", count - 1),

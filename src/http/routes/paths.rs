@@ -47,12 +47,19 @@ mod tests {
             ("/runs/R/frames?from=3", None),
             ("/runs/R%2Fcall/frames", None),
             ("/runs/R/call", Some("/runs/R%2Fcall")),
-            ("/runs/R/call/inner/frames?from=3", Some("/runs/R%2Fcall%2Finner/frames?from=3")),
+            (
+                "/runs/R/call/inner/frames?from=3",
+                Some("/runs/R%2Fcall%2Finner/frames?from=3"),
+            ),
             ("/invoke/a/b", None),
         ];
         for (from, to) in cases {
             let uri: Uri = from.parse().unwrap();
-            assert_eq!(joined(&uri).map(|uri| uri.to_string()).as_deref(), to, "{from}");
+            assert_eq!(
+                joined(&uri).map(|uri| uri.to_string()).as_deref(),
+                to,
+                "{from}"
+            );
         }
     }
 }

@@ -40,9 +40,16 @@ pub(super) async fn list(
     State(orchestrator): State<Orchestrator>,
     Query(which): Query<Which>,
 ) -> Result<Response, Problem> {
-    let cursor = which.cursor.as_deref().map(str::parse::<Cursor>).transpose();
+    let cursor = which
+        .cursor
+        .as_deref()
+        .map(str::parse::<Cursor>)
+        .transpose();
     let cursor = cursor.map_err(|_| {
-        Problem::new(ErrorCode::InvalidQuery, "cursor is not the `next` of another page")
+        Problem::new(
+            ErrorCode::InvalidQuery,
+            "cursor is not the `next` of another page",
+        )
     })?;
     let limit = which.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
     let filter = Filter {
@@ -55,7 +62,11 @@ pub(super) async fn list(
         .with(move |reader| reader.list(&filter, cursor.as_ref(), limit))
         .await
         .map_err(|error| unreadable(&error))?;
-    let rows: Vec<Value> = page.rows.iter().map(|row| shown(&row.row.to_value())).collect();
+    let rows: Vec<Value> = page
+        .rows
+        .iter()
+        .map(|row| shown(&row.row.to_value()))
+        .collect();
     let mut body = value!({ "runs": rows });
     if let Some(next) = page.next {
         body["next"] = Value::from(next.to_string());
@@ -110,9 +121,13 @@ pub(super) async fn envelope(
 
 async fn read_envelope(orchestrator: &Orchestrator, run: Run) -> Result<Value, Problem> {
     let Run { stream, scope } = run;
-    let fold = orchestrator.readers().with(move |reader| history::envelope(reader, &stream)).await?;
-    let envelope = fold.and_then(|fold| fold.envelope(&scope)).ok_or(ErrorCode::RunNotFound)?;
-    serde_json::to_value(&envelope).map_err(|error| {
-        Problem::new(ErrorCode::Internal, error.to_string())
-    })
+    let fold = orchestrator
+        .readers()
+        .with(move |reader| history::envelope(reader, &stream))
+        .await?;
+    let envelope = fold
+        .and_then(|fold| fold.envelope(&scope))
+        .ok_or(ErrorCode::RunNotFound)?;
+    serde_json::to_value(&envelope)
+        .map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))
 }

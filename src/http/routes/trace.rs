@@ -34,7 +34,10 @@ pub(super) async fn trace(
 ) -> Result<Response, Problem> {
     let name = run.stream.name().to_owned();
     let stream = run.stream.clone();
-    let read = orchestrator.readers().with(move |reader| history::frames(reader, &stream)).await;
+    let read = orchestrator
+        .readers()
+        .with(move |reader| history::frames(reader, &stream))
+        .await;
     let frames = read.map_err(|error| unreadable(&error))?;
     let body = match of.frame {
         None => value!({

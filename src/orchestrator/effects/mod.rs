@@ -38,7 +38,9 @@ pub(super) fn start(
     place: Place,
     mailbox: &mpsc::Sender<Answer>,
 ) {
-    let Some(sending) = webhook::prepare(shared, state, definition, place) else { return };
+    let Some(sending) = webhook::prepare(shared, state, definition, place) else {
+        return;
+    };
     let shared = Arc::clone(shared);
     let mailbox = mailbox.clone();
     tokio::spawn(async move {

@@ -40,9 +40,16 @@ pub(super) fn prepare(
 ) -> Option<Sending> {
     let scope = state.scope(place.scope)?;
     let held = scope.steps.get(place.step as usize)?;
-    let Phase::Sent { sending, .. } = held.phase else { return None };
-    let Work::Webhook(plan) = &scope.shape.step(place.step)?.work else { return None };
-    let step = definition.workflow(&scope.shape.key)?.steps.get(place.step as usize)?;
+    let Phase::Sent { sending, .. } = held.phase else {
+        return None;
+    };
+    let Work::Webhook(plan) = &scope.shape.step(place.step)?.work else {
+        return None;
+    };
+    let step = definition
+        .workflow(&scope.shape.key)?
+        .steps
+        .get(place.step as usize)?;
     let memo = Memo::default();
     let names = WithSecrets {
         names: Scoped::new(state, place.scope, &memo),
@@ -65,7 +72,9 @@ fn request(
     names: &WithSecrets<'_>,
     delivery: &str,
 ) -> Option<Request> {
-    let CompiledWork::Webhook { url, body } = work else { return None };
+    let CompiledWork::Webhook { url, body } = work else {
+        return None;
+    };
     let mentioned = body.iter().flat_map(|body| body.roots()).chain(url.roots());
     if mentioned.into_iter().any(|root| names.lacks(root)) {
         return None;
@@ -79,21 +88,30 @@ fn request(
         method: plan.method.parse().ok()?,
         url: text_of(&url),
         headers: headers(delivery)?,
-        body: Json::from_value(&body).ok()?.to_string().into_bytes().into(),
+        body: Json::from_value(&body)
+            .ok()?
+            .to_string()
+            .into_bytes()
+            .into(),
         timeout: Duration::from_millis(plan.timeout_ms),
     })
 }
 
 fn headers(delivery: &str) -> Option<HeaderMap> {
     let mut headers = HeaderMap::new();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
     headers.insert("webhook-id", delivery.parse().ok()?);
     Some(headers)
 }
 
 /// Renders with secrets in place.
 fn whole(template: &Template, names: &dyn Names) -> Result<Value, EvaluationError> {
-    template.render(names, &|_| false).map(|rendered| rendered.value)
+    template
+        .render(names, &|_| false)
+        .map(|rendered| rendered.value)
 }
 
 /// The names of a scope, and the values of the secrets its run declares.
@@ -138,7 +156,11 @@ impl Sending {
         };
         let begun = Instant::now();
         let outcome = match self.request {
-            Some(request) => shared.egress.send(request).await.map_err(|failure| failure.code),
+            Some(request) => shared
+                .egress
+                .send(request)
+                .await
+                .map_err(|failure| failure.code),
             None => Err(FailureCode::Refused),
         };
         match outcome {

@@ -96,6 +96,31 @@ fn what_makes_no_sense_is_refused_with_its_place() {
 }
 
 #[test]
+fn the_deepest_allowed_expressions_fit_on_a_small_stack() {
+    let sources = [
+        "!".repeat(190) + "params",
+        format!("params{}", "[*]".repeat(190)),
+        format!("params{}", ".*".repeat(190)),
+        format!("params{}", "[]".repeat(190)),
+        format!("params{}", "[?a]".repeat(190)),
+        format!("{}params{}", "[".repeat(64), "]".repeat(64)),
+        format!("{}params{}", "not_null(".repeat(64), ")".repeat(64)),
+        format!("params{}", ".a".repeat(490)),
+        format!("params{}", "||a".repeat(330)),
+        format!("`{}`", "[".repeat(990)),
+    ];
+    let run = move || {
+        for source in sources {
+            if let Ok(expression) = Expression::parse(&source) {
+                let _ = expression.evaluate(&names());
+            }
+        }
+    };
+    let small = std::thread::Builder::new().stack_size(2 << 20).spawn(run);
+    assert!(small.unwrap().join().is_ok());
+}
+
+#[test]
 fn paths_are_known_as_paths() {
     let path = |source: &str| Expression::parse(source).unwrap().as_path();
     assert_eq!(

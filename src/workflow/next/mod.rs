@@ -327,26 +327,11 @@ impl<'a> At<'a> {
         unit.push(Event::Step(event), cause);
     }
 
-    /// The air-lock's findings; none if the step declares no schema. A transform's schema is about
-    /// its result, unless it asks for `result` itself.
+    /// The air-lock's findings; none if the step declares no schema.
     fn judge(&self, step: &Step, value: &Value) -> Option<Vec<ktsu_ledger::event::Violation>> {
-        let schema = step.schema.as_ref()?;
-        let plan = self.scope.shape.step(self.position)?;
-        let wrapped = matches!(plan.work, Work::Transform(_))
-            && !plan.schema.as_ref().is_some_and(asks_for_result);
-        let judged = if wrapped {
-            value.get("result").unwrap_or(value)
-        } else {
-            value
-        };
-        Some(violations(schema.check(judged)))
+        step.schema.as_ref()?;
+        Some(violations(step.check_output(value)))
     }
-}
-
-fn asks_for_result(schema: &Json) -> bool {
-    let required = schema.pointer("/required");
-    let names = required.as_ref().and_then(Value::as_array);
-    names.is_some_and(|names| names.iter().any(|name| name == "result"))
 }
 
 /// Findings in the form frames carry them.

@@ -5,16 +5,15 @@
 //! says where each value came from, so that a frame can hold a reference instead of a copy, and
 //! leaves values with secrets unbuilt: their template text is what a frame may hold.
 
+mod render;
+
 use std::collections::BTreeSet;
 
-use jmespath::Rcvar;
 use ktsu_ledger::Json;
 use serde_json::Value;
 
-use super::expression::{
-    EvaluationError, Expression, MAX_NESTING, Meter, Names, Root, from_value, measure_within,
-    to_value,
-};
+use super::expression::{EvaluationError, Expression, Meter, Names, Root};
+use render::Render;
 
 /// A tree of values whose strings may hold expressions.
 #[derive(Debug, Clone)]
@@ -296,100 +295,6 @@ fn closing(source: &str, start: usize) -> Option<usize> {
     None
 }
 
-struct Render<'a> {
-    names: &'a dyn Names,
-    is_secret: &'a dyn Fn(&str) -> bool,
-    meter: Meter,
-    leaves: Vec<Leaf>,
-}
-
-impl Render<'_> {
-    fn node(
-        &mut self,
-        node: &Node,
-        at: &mut String,
-        depth: usize,
-    ) -> Result<Value, EvaluationError> {
-        match node {
-            Node::Literal(value) => Ok(value.clone()),
-            Node::Text(text) => self.text(text, at, depth),
-            Node::List(items) => {
-                let items = items.iter().enumerate().map(|(index, item)| {
-                    below(at, &index.to_string(), |at| self.node(item, at, depth + 1))
-                });
-                items.collect::<Result<_, _>>().map(Value::Array)
-            }
-            Node::Map(members) => {
-                let members = members.iter().map(|(key, member)| {
-                    let value = below(at, key, |at| self.node(member, at, depth + 1))?;
-                    Ok((key.clone(), value))
-                });
-                members.collect::<Result<_, _>>().map(Value::Object)
-            }
-        }
-    }
-
-    fn text(&mut self, text: &Text, at: &str, depth: usize) -> Result<Value, EvaluationError> {
-        let roots = text.roots();
-        let secret = roots
-            .iter()
-            .any(|root| matches!(root, Root::Env(name) if (self.is_secret)(name)));
-        let (value, source) = if secret {
-            (Value::String(text.source.clone()), Source::Secret)
-        } else if let [Part::Expression(expression)] = text.parts.as_slice() {
-            self.whole(expression, depth)?
-        } else {
-            (self.mixed(text)?, Source::Computed { roots })
-        };
-        self.leaves.push(Leaf {
-            at: at.to_owned(),
-            source,
-        });
-        Ok(value)
-    }
-
-    fn whole(
-        &mut self,
-        expression: &Expression,
-        depth: usize,
-    ) -> Result<(Value, Source), EvaluationError> {
-        let value = expression.evaluate_within(self.names, &mut self.meter)?;
-        if depth > 0 {
-            measure_within(&value, depth.min(MAX_NESTING), Meter::MAX_BYTES)?;
-        }
-        let source = match expression.as_path() {
-            Some((root, pointer)) if self.exists(expression) => Source::Path { root, pointer },
-            Some(_) | None => Source::Computed {
-                roots: expression.roots().iter().cloned().collect(),
-            },
-        };
-        Ok((to_value(&value), source))
-    }
-
-    fn exists(&self, expression: &Expression) -> bool {
-        expression.find(self.names).is_some()
-    }
-
-    fn mixed(&mut self, text: &Text) -> Result<Value, EvaluationError> {
-        let mut out = String::new();
-        for part in &text.parts {
-            match part {
-                Part::Literal(literal) => out.push_str(literal),
-                Part::Expression(expression) => {
-                    let value = expression.evaluate_within(self.names, &mut self.meter)?;
-                    out.push_str(&text_of(&to_value(&value)));
-                }
-            }
-        }
-        measure_within(&from_text(&out), 0, super::expression::MAX_RESULT)?;
-        Ok(Value::String(out))
-    }
-}
-
-fn from_text(text: &str) -> Rcvar {
-    from_value(&Value::String(text.to_owned()))
-}
-
 impl Text {
     fn roots(&self) -> Vec<Root> {
         let mut roots = BTreeSet::new();
@@ -404,125 +309,4 @@ impl Text {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use super::*;
-    use serde_json::json;
-
-    fn names() -> BTreeMap<Root, Rcvar> {
-        BTreeMap::from([
-            (
-                Root::Params,
-                from_value(&json!({"n": 12_345_678, "o": {"k": [1]}, "x": null})),
-            ),
-            (Root::Env("KEY".into()), from_value(&json!("s3cret"))),
-        ])
-    }
-
-    fn render(tree: Value) -> Rendered {
-        let template = Template::from_value(&tree).unwrap();
-        template.render(&names(), &|name| name == "KEY").unwrap()
-    }
-
-    #[test]
-    fn a_tree_is_walked_and_its_leaves_say_where_they_came_from() {
-        let rendered = render(json!({
-            "plain": "env:X", "n": "{{ params.n }}", "t": ["n={{ params.n }}", 1],
-            "gone": "{{ params.y }}", "there": "{{ params.x }}", "a/b": "{{ length(params.o) }}"
-        }));
-        assert_eq!(
-            rendered.value,
-            json!({
-                "plain": "env:X", "n": 12_345_678, "t": ["n=12345678", 1], "gone": null, "there": null, "a/b": 1
-            })
-        );
-        let path = |pointer: &str| Source::Path {
-            root: Root::Params,
-            pointer: pointer.into(),
-        };
-        let computed = Source::Computed {
-            roots: vec![Root::Params],
-        };
-        let leaves: BTreeMap<_, _> = rendered
-            .leaves
-            .into_iter()
-            .map(|leaf| (leaf.at, leaf.source))
-            .collect();
-        assert_eq!(
-            leaves,
-            BTreeMap::from([
-                ("/n".into(), path("/n")),
-                ("/t/0".into(), computed.clone()),
-                ("/gone".into(), computed.clone()),
-                ("/there".into(), path("/x")),
-                ("/a~1b".into(), computed),
-            ])
-        );
-    }
-
-    #[test]
-    fn a_secret_leaf_keeps_its_template_text_until_it_is_built() {
-        let rendered = render(json!({"auth": "Bearer {{ env.KEY }}"}));
-        assert_eq!(rendered.value, json!({"auth": "Bearer {{ env.KEY }}"}));
-        assert_eq!(rendered.leaves[0].source, Source::Secret);
-        let built = render_secret_leaf("Bearer {{ env.KEY }}", &names());
-        assert_eq!(built, Ok(json!("Bearer s3cret")));
-    }
-
-    #[test]
-    fn braces_inside_an_expression_do_not_close_it() {
-        assert_eq!(
-            render(json!("{{ {a: {b: params.n}} }}")).value,
-            json!({"a": {"b": 12_345_678}})
-        );
-        assert_eq!(render(json!("{{ '}}' }}")).value, json!("}}"));
-        assert_eq!(render(json!("{{ '{{' }} x")).value, json!("{{ x"));
-    }
-
-    #[test]
-    fn broken_templates_say_where() {
-        for (source, offset) in [
-            ("a {{ }}", 2),
-            ("x {{ params.n", 2),
-            ("{{ params. }}", 10),
-            ("{{}}", 0),
-        ] {
-            let error = Template::from_value(&json!({"k": [source]})).unwrap_err();
-            assert_eq!(
-                (error.pointer.as_str(), error.offset),
-                ("/k/0", offset),
-                "{error:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn text_follows_the_text_rule() {
-        for (value, text) in [
-            (json!(12_345_678), "12345678"),
-            (json!(1.5), "1.5"),
-            (json!(1e7), "10000000"),
-            (json!(true), "true"),
-            (json!(null), ""),
-            (json!([1, {"a": "b"}]), r#"[1,{"a":"b"}]"#),
-            (json!(u64::MAX), "18446744073709551615"),
-        ] {
-            assert_eq!(text_of(&value), text);
-        }
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn no_text_makes_it_panic(text in "[{} a-z'\"`.|é]{0,40}") {
-            if let Ok(template) = Template::text(&text) {
-                let _ = template.render(&names(), &|_| false);
-            }
-        }
-
-        #[test]
-        fn text_without_braces_is_literal(text in "[^{]{0,40}") {
-            proptest::prop_assert_eq!(render(json!(text.clone())).value, json!(text));
-        }
-    }
-}
+mod tests;

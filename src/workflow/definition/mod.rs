@@ -2,21 +2,21 @@
 //! every edge checked. Made from a plan, whether that was just read from files or comes back from
 //! a blob after a crash.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod step;
+
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use ktsu_ledger::Json;
-use ktsu_ledger::event::plan::{
-    AgentPlan, ChildPlan, FORMAT, OutputPlan, Plan, StepPlan, WebhookPlan, Work, WorkflowPlan,
-};
+use ktsu_ledger::event::plan::{FORMAT, OutputPlan, Plan, StepPlan, Work, WorkflowPlan};
 use ktsu_projections::run::Outline;
 
 use super::airlock::Schema;
-use super::expression::{Expression, ExpressionError, Root};
+use super::expression::ExpressionError;
 use super::graph;
 use super::params::ParamsSchema;
 use super::template::{Template, TemplateError};
-use super::transform::CompiledTransform;
+pub use step::{CompiledWork, Step};
 
 /// The root workflow and everything it reaches, compiled.
 #[derive(Debug)]
@@ -46,49 +46,6 @@ pub struct Workflow {
     pub output: Option<(Option<Template>, Option<Schema>)>,
     /// Positions in `steps`.
     pub by_id: HashMap<String, usize>,
-}
-
-/// One step, compiled.
-#[derive(Debug)]
-pub struct Step {
-    /// Unique in its workflow.
-    pub id: String,
-    /// Positions of the steps it waits for, ascending.
-    pub needs: Vec<usize>,
-    /// Positions of the steps that wait for it, ascending.
-    pub dependants: Vec<usize>,
-    /// Falsy skips the step.
-    pub condition: Option<Expression>,
-    /// The air-lock of its output.
-    pub schema: Option<Schema>,
-    /// What it does.
-    pub work: CompiledWork,
-}
-
-/// The four primitives with their expressions parsed.
-#[derive(Debug)]
-pub enum CompiledWork {
-    /// A model reasons.
-    Agent {
-        /// An object of templates.
-        params: Option<Template>,
-        /// `for_each.from`.
-        from: Option<Expression>,
-    },
-    /// Data is reshaped.
-    Transform(CompiledTransform),
-    /// An HTTP endpoint is called.
-    Webhook {
-        /// A template that makes text.
-        url: Template,
-        /// A tree of templates.
-        body: Option<Template>,
-    },
-    /// Another workflow runs inline.
-    Workflow {
-        /// An object of templates.
-        params: Option<Template>,
-    },
 }
 
 /// What is wrong where, in words.
@@ -212,6 +169,12 @@ impl Workflow {
             }
         }
         link(&mut steps, &by_id, path, faults);
+        for template in output.iter().filter_map(|(map, _)| map.as_ref()) {
+            for id in graph::step_ids(template.roots()).filter(|id| !by_id.contains_key(*id)) {
+                let at = format!("{path}/output/map");
+                faults.push((at, format!("there is no step {id:?}")));
+            }
+        }
         (faults.len() == before).then(|| Self {
             plan: plan.clone(),
             steps,
@@ -281,119 +244,6 @@ fn link(steps: &mut [Step], by_id: &HashMap<String, usize>, path: &str, faults: 
             .collect();
         let words = format!("steps wait for one another: {}", names.join(" -> "));
         faults.push((path.to_owned(), words));
-    }
-}
-
-impl Step {
-    /// Compiles one step, without its dependants.
-    pub fn compile(plan: &StepPlan, path: &str, faults: &mut Faults) -> Option<Self> {
-        let before = faults.len();
-        let at = format!("{path}/{}", plan.id);
-        let condition = plan.condition.as_ref().and_then(|source| {
-            noted(
-                Expression::parse(source),
-                faults,
-                &format!("{at}/condition"),
-            )
-        });
-        let schema = plan.schema.as_ref().and_then(|schema| {
-            noted(
-                Schema::compile_output(schema),
-                faults,
-                &format!("{at}/output/schema"),
-            )
-        });
-        let work = CompiledWork::compile(&plan.work, &at, faults)?;
-        (faults.len() == before).then(|| Self {
-            id: plan.id.clone(),
-            needs: plan.needs.iter().map(|need| *need as usize).collect(),
-            dependants: Vec::new(),
-            condition,
-            schema,
-            work,
-        })
-    }
-
-    /// Every name its condition and its work mention.
-    pub fn roots(&self) -> BTreeSet<Root> {
-        let mut roots = self.work.roots();
-        roots.extend(
-            self.condition
-                .iter()
-                .flat_map(|one| one.roots().iter().cloned()),
-        );
-        roots
-    }
-}
-
-impl CompiledWork {
-    fn compile(work: &Work, at: &str, faults: &mut Faults) -> Option<Self> {
-        match work {
-            Work::Agent(agent) => Some(Self::agent(agent, at, faults)),
-            Work::Transform(plan) => {
-                match CompiledTransform::compile(plan) {
-                    Ok(transform) => Some(Self::Transform(transform)),
-                    Err(errors) => {
-                        faults.extend(errors.into_iter().map(|(place, error)| {
-                            (format!("{at}/transform/{place}"), error.message)
-                        }));
-                        None
-                    }
-                }
-            }
-            Work::Webhook(webhook) => Self::webhook(webhook, at, faults),
-            Work::Workflow(ChildPlan { params, .. }) => Some(Self::Workflow {
-                params: tree(params.as_ref(), faults, &format!("{at}/params")),
-            }),
-        }
-    }
-
-    fn agent(plan: &AgentPlan, at: &str, faults: &mut Faults) -> Self {
-        let from = plan.for_each.as_ref().and_then(|fan| {
-            noted(
-                Expression::parse(&fan.from),
-                faults,
-                &format!("{at}/for_each/from"),
-            )
-        });
-        Self::Agent {
-            params: tree(plan.params.as_ref(), faults, &format!("{at}/params")),
-            from,
-        }
-    }
-
-    fn webhook(plan: &WebhookPlan, at: &str, faults: &mut Faults) -> Option<Self> {
-        let url = noted(
-            Template::text(&plan.url),
-            faults,
-            &format!("{at}/webhook/url"),
-        );
-        let body = tree(plan.body.as_ref(), faults, &format!("{at}/webhook/body"));
-        Some(Self::Webhook { url: url?, body })
-    }
-
-    /// Every name mentioned.
-    pub fn roots(&self) -> BTreeSet<Root> {
-        let of = |template: &Option<Template>| {
-            template
-                .iter()
-                .flat_map(|one| one.roots().iter().cloned())
-                .collect()
-        };
-        match self {
-            Self::Agent { params, from } => {
-                let mut roots: BTreeSet<Root> = of(params);
-                roots.extend(from.iter().flat_map(|one| one.roots().iter().cloned()));
-                roots
-            }
-            Self::Transform(transform) => transform.roots(),
-            Self::Webhook { url, body } => {
-                let mut roots: BTreeSet<Root> = of(body);
-                roots.extend(url.roots().iter().cloned());
-                roots
-            }
-            Self::Workflow { params } => of(params),
-        }
     }
 }
 

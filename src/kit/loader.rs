@@ -1,0 +1,281 @@
+//! The files of a kit, one after another, until nothing new is named.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ktsu_ledger::event::plan::{FORMAT, Plan, Visibility};
+
+use super::fault::{Fault, FaultCode, Faults};
+use super::read::Reader;
+use super::workflow::{self, Draft, SUFFIX};
+use super::yaml::{self, Place};
+use super::{Kit, KitWorkflow, links};
+use crate::workflow::definition::Definition;
+
+/// What `kit.yaml` says.
+#[derive(Default)]
+pub(super) struct Settings {
+    name: Option<String>,
+    pub(super) default: Option<(String, Place)>,
+}
+
+#[derive(Default)]
+pub(super) struct Loader {
+    pub(super) root: PathBuf,
+    pub(super) faults: Faults,
+    /// By path relative to the kit; nothing where a file is broken.
+    pub(super) drafts: BTreeMap<String, Option<Draft>>,
+    /// (parent, position of the step) to the path of the child.
+    pub(super) children: BTreeMap<(String, usize), String>,
+}
+
+const KIT: &str = "kit.yaml";
+
+impl Loader {
+    fn fault(&mut self, file: &str, fault: Fault) {
+        self.faults.add(fault.in_file(Path::new(file)));
+    }
+
+    /// The text of a file of the kit, kept for reports.
+    fn text(&mut self, path: &str) -> Option<String> {
+        let full = self.root.join(path);
+        let refuse = |code, words: &str| Err(Fault::new(code, Place::default(), words));
+        let read = match (full.canonicalize(), std::fs::metadata(&full)) {
+            (Ok(real), _) if !real.starts_with(&self.root) => refuse(
+                FaultCode::ChildOutsideKit,
+                "the file is a link that leads out of the kit",
+            ),
+            (Ok(_), Ok(about)) if about.len() > yaml::MAX_FILE => {
+                refuse(FaultCode::FileTooLarge, "the file is larger than 1 MiB")
+            }
+            (Ok(_), Ok(about)) if about.is_file() => match std::fs::read_to_string(&full) {
+                Ok(text) => Ok(text),
+                Err(_) => refuse(FaultCode::FileUnreadable, "the file is not readable text"),
+            },
+            (Ok(_) | Err(_), _) => refuse(FaultCode::FileUnreadable, "the file cannot be read"),
+        };
+        match read {
+            Ok(text) => {
+                self.faults
+                    .sources
+                    .insert(PathBuf::from(path), text.clone());
+                Some(text)
+            }
+            Err(fault) => {
+                self.fault(path, fault);
+                None
+            }
+        }
+    }
+
+    fn node(&mut self, path: &str, text: &str) -> Option<yaml::Node> {
+        match yaml::parse(text) {
+            Ok(node) => Some(node),
+            Err(fault) => {
+                self.fault(path, *fault);
+                None
+            }
+        }
+    }
+
+    pub(super) fn settings(&mut self) -> Settings {
+        if !self.root.join(KIT).exists() {
+            return Settings::default();
+        }
+        let Some(text) = self.text(KIT) else {
+            return Settings::default();
+        };
+        let Some(node) = self.node(KIT, &text) else {
+            return Settings::default();
+        };
+        let mut reader = Reader::new(Path::new(KIT), &text);
+        let settings = read_settings(&mut reader, &node);
+        self.faults.faults.append(&mut reader.faults);
+        settings.unwrap_or_default()
+    }
+
+    /// The workflow files of the kit's own folder.
+    pub(super) fn top_level(&mut self) -> Vec<String> {
+        let names = file_names(&self.root.join("workflows"));
+        let names = names.into_iter().filter(|name| name.ends_with(SUFFIX));
+        let paths: Vec<String> = names.map(|name| format!("workflows/{name}")).collect();
+        if paths.is_empty() {
+            let words = format!("there is no workflows/NAME{SUFFIX}");
+            let fault = Fault::new(FaultCode::NoWorkflows, Place::default(), words);
+            self.fault("workflows", fault);
+        }
+        paths
+    }
+
+    pub(super) fn read_workflow(&mut self, path: &str) {
+        if self.drafts.contains_key(path) {
+            return;
+        }
+        let mut draft = None;
+        if let Some(text) = self.text(path)
+            && let Some(node) = self.node(path, &text)
+        {
+            let mut reader = Reader::new(Path::new(path), &text);
+            draft = workflow::read(&mut reader, &node);
+            self.faults.faults.append(&mut reader.faults);
+        }
+        self.drafts.insert(path.to_owned(), draft);
+    }
+
+    /// Reads every workflow that another one names, until there are no new ones.
+    pub(super) fn follow_children(&mut self) {
+        let mut waiting: Vec<String> = self.drafts.keys().cloned().collect();
+        while let Some(parent) = waiting.pop() {
+            let Some(Some(draft)) = self.drafts.get(&parent) else {
+                continue;
+            };
+            let steps = draft.steps.iter().enumerate();
+            let named: Vec<_> = steps
+                .filter_map(|(n, step)| {
+                    step.child
+                        .as_ref()
+                        .map(|child| (n, child.path.clone(), child.place))
+                })
+                .collect();
+            for (position, name, place) in named {
+                match links::resolve(&self.root, &parent, &name, place) {
+                    Ok(path) => {
+                        if !self.drafts.contains_key(&path) {
+                            self.read_workflow(&path);
+                            waiting.push(path.clone());
+                        }
+                        self.children.insert((parent.clone(), position), path);
+                    }
+                    Err(fault) => self.fault(&parent, fault),
+                }
+            }
+        }
+    }
+
+    pub(super) fn check_default(&mut self, default: Option<&(String, Place)>) {
+        let Some((name, place)) = default else {
+            return;
+        };
+        let path = format!("workflows/{name}{SUFFIX}");
+        let visibility = match self.drafts.get(&path) {
+            Some(Some(draft)) => draft.plan.visibility,
+            // Its own faults are told already.
+            Some(None) => return,
+            None => Visibility::SubWorkflow,
+        };
+        if visibility != Visibility::Root {
+            let words = format!("the default {name:?} is not a root workflow of this kit");
+            self.fault(KIT, Fault::new(FaultCode::UnknownDefault, *place, words));
+        }
+    }
+
+    pub(super) fn finish(mut self, settings: Settings, top: &[String]) -> Result<Kit, Faults> {
+        let mut workflows = BTreeMap::new();
+        if !self.faults.has_errors() {
+            for path in top {
+                let compiled = self.compile(path);
+                workflows.extend(compiled.map(|one| (invoke_name(path).to_owned(), one)));
+            }
+        }
+        self.faults.sort();
+        if self.faults.has_errors() {
+            return Err(self.faults);
+        }
+        let folder = self
+            .root
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned());
+        let examples = file_names(&self.root.join("examples"))
+            .into_iter()
+            .filter_map(|file| {
+                let name = file.strip_suffix(".json")?.to_owned();
+                Some((name, self.root.join("examples").join(&file)))
+            });
+        Ok(Kit {
+            name: settings.name.or(folder).unwrap_or_else(|| "kit".to_owned()),
+            default_workflow: settings.default.map(|(name, _)| name),
+            examples: examples.collect(),
+            workflows,
+            warnings: self.faults,
+            root: self.root,
+        })
+    }
+
+    /// The definition of one workflow: it and everything it reaches.
+    fn compile(&mut self, root: &str) -> Option<KitWorkflow> {
+        let mut workflows = BTreeMap::new();
+        let mut waiting = BTreeSet::from([root.to_owned()]);
+        while let Some(path) = waiting.pop_first() {
+            let plan = links::plan(self, &path)?;
+            waiting.extend(links::children(&plan).filter(|child| !workflows.contains_key(child)));
+            workflows.insert(path, plan);
+        }
+        let visibility = workflows.get(root)?.visibility;
+        let plan = Plan {
+            format: FORMAT,
+            root: root.to_owned(),
+            workflows,
+        };
+        match Definition::compile(plan) {
+            Ok(definition) => Some(KitWorkflow {
+                path: root.to_owned(),
+                definition: Arc::new(definition),
+                visibility,
+            }),
+            Err(found) => {
+                for (place, words) in found {
+                    let words = format!("{place}: {words}");
+                    self.fault(
+                        root,
+                        Fault::new(FaultCode::BadValue, Place::default(), words),
+                    );
+                }
+                None
+            }
+        }
+    }
+}
+
+fn invoke_name(path: &str) -> &str {
+    let file = path.rsplit('/').next().unwrap_or(path);
+    file.strip_suffix(SUFFIX).unwrap_or(file)
+}
+
+fn read_settings(reader: &mut Reader<'_>, node: &yaml::Node) -> Option<Settings> {
+    let fields = reader.map(
+        node,
+        "kit.yaml",
+        &["default", "description", "name", "version"],
+    )?;
+    let name = fields.get("name").and_then(|node| {
+        let name = reader.string(node, "name")?;
+        if !workflow::is_name(name) {
+            return reader.bad_value(node, format!("{name:?} is not a name"));
+        }
+        Some(name.to_owned())
+    });
+    let default = fields.get("default").and_then(|node| {
+        let name = reader.string(node, "default")?;
+        Some((name.to_owned(), node.place))
+    });
+    if let Some(node) = fields.get("version")
+        && let Some(version) = reader.string(node, "version")
+        && semver::Version::parse(version).is_err()
+    {
+        let words = format!("{version:?} is not a semantic version");
+        reader.fault(Fault::new(FaultCode::BadVersion, node.place, words));
+    }
+    Some(Settings { name, default })
+}
+
+/// The names of the files of a folder, sorted; none if it does not exist.
+pub(super) fn file_names(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries
+        .filter(|entry| entry.path().is_file())
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    names.sort();
+    names
+}

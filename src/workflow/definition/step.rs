@@ -1,0 +1,199 @@
+//! One step of a definition: its condition, its air-lock and its work.
+
+use std::collections::BTreeSet;
+
+use ktsu_ledger::Json;
+use ktsu_ledger::event::plan::{AgentPlan, ChildPlan, StepPlan, WebhookPlan, Work};
+use serde_json::Value;
+
+use super::{Faults, noted, tree};
+use crate::workflow::airlock::{Schema, Violation};
+use crate::workflow::expression::{Expression, Root};
+use crate::workflow::template::Template;
+use crate::workflow::transform::CompiledTransform;
+
+/// One step, compiled.
+#[derive(Debug)]
+pub struct Step {
+    /// Unique in its workflow.
+    pub id: String,
+    /// Positions of the steps it waits for, ascending.
+    pub needs: Vec<usize>,
+    /// Positions of the steps that wait for it, ascending.
+    pub dependants: Vec<usize>,
+    /// Falsy skips the step.
+    pub condition: Option<Expression>,
+    /// The air-lock of its output; [`Step::check_output`] applies it.
+    pub schema: Option<Schema>,
+    /// What it does.
+    pub work: CompiledWork,
+    /// The schema speaks of the value of a transform, not of the object around it.
+    judges_result: bool,
+}
+
+/// The four primitives with their expressions parsed.
+#[derive(Debug)]
+pub enum CompiledWork {
+    /// A model reasons.
+    Agent {
+        /// An object of templates.
+        params: Option<Template>,
+        /// `for_each.from`.
+        from: Option<Expression>,
+    },
+    /// Data is reshaped.
+    Transform(CompiledTransform),
+    /// An HTTP endpoint is called.
+    Webhook {
+        /// A template that makes text.
+        url: Template,
+        /// A tree of templates.
+        body: Option<Template>,
+    },
+    /// Another workflow runs inline.
+    Workflow {
+        /// An object of templates.
+        params: Option<Template>,
+    },
+}
+
+impl Step {
+    /// Compiles one step, without its dependants.
+    pub fn compile(plan: &StepPlan, path: &str, faults: &mut Faults) -> Option<Self> {
+        let before = faults.len();
+        let at = format!("{path}/{}", plan.id);
+        let condition = plan.condition.as_ref().and_then(|source| {
+            noted(
+                Expression::parse(source),
+                faults,
+                &format!("{at}/condition"),
+            )
+        });
+        let schema = plan.schema.as_ref().and_then(|schema| {
+            noted(
+                Schema::compile_output(schema),
+                faults,
+                &format!("{at}/output/schema"),
+            )
+        });
+        let work = CompiledWork::compile(&plan.work, &at, faults)?;
+        (faults.len() == before).then(|| Self {
+            id: plan.id.clone(),
+            needs: plan.needs.iter().map(|need| *need as usize).collect(),
+            dependants: Vec::new(),
+            condition,
+            schema,
+            work,
+            judges_result: judges_result(plan),
+        })
+    }
+
+    /// What the step's own schema says about an output without reserved fields; nothing when
+    /// there is no schema (decision E5).
+    ///
+    /// The output of a transform is `{"result": value}`: a schema that requires `result` judges
+    /// the object, any other judges the value.
+    pub fn check_output(&self, output: &Value) -> Vec<Violation> {
+        let Some(schema) = &self.schema else {
+            return Vec::new();
+        };
+        match output.get("result").filter(|_| self.judges_result) {
+            Some(result) => schema.check(result),
+            None => schema.check(output),
+        }
+    }
+
+    /// Every name its condition and its work mention.
+    pub fn roots(&self) -> BTreeSet<Root> {
+        let mut roots = self.work.roots();
+        roots.extend(
+            self.condition
+                .iter()
+                .flat_map(|one| one.roots().iter().cloned()),
+        );
+        roots
+    }
+}
+
+fn judges_result(plan: &StepPlan) -> bool {
+    let schema = plan.schema.as_ref().map(Json::to_value);
+    let required = schema
+        .as_ref()
+        .and_then(|schema| schema.get("required")?.as_array());
+    let wraps = required.is_some_and(|names| names.iter().any(|name| name == "result"));
+    match &plan.work {
+        Work::Transform(_) => !wraps,
+        Work::Agent(_) | Work::Webhook(_) | Work::Workflow(_) => false,
+    }
+}
+
+impl CompiledWork {
+    fn compile(work: &Work, at: &str, faults: &mut Faults) -> Option<Self> {
+        match work {
+            Work::Agent(agent) => Some(Self::agent(agent, at, faults)),
+            Work::Transform(plan) => {
+                match CompiledTransform::compile(plan) {
+                    Ok(transform) => Some(Self::Transform(transform)),
+                    Err(errors) => {
+                        faults.extend(errors.into_iter().map(|(place, error)| {
+                            (format!("{at}/transform/{place}"), error.message)
+                        }));
+                        None
+                    }
+                }
+            }
+            Work::Webhook(webhook) => Self::webhook(webhook, at, faults),
+            Work::Workflow(ChildPlan { params, .. }) => Some(Self::Workflow {
+                params: tree(params.as_ref(), faults, &format!("{at}/params")),
+            }),
+        }
+    }
+
+    fn agent(plan: &AgentPlan, at: &str, faults: &mut Faults) -> Self {
+        let from = plan.for_each.as_ref().and_then(|fan| {
+            noted(
+                Expression::parse(&fan.from),
+                faults,
+                &format!("{at}/for_each/from"),
+            )
+        });
+        Self::Agent {
+            params: tree(plan.params.as_ref(), faults, &format!("{at}/params")),
+            from,
+        }
+    }
+
+    fn webhook(plan: &WebhookPlan, at: &str, faults: &mut Faults) -> Option<Self> {
+        let url = noted(
+            Template::text(&plan.url),
+            faults,
+            &format!("{at}/webhook/url"),
+        );
+        let body = tree(plan.body.as_ref(), faults, &format!("{at}/webhook/body"));
+        Some(Self::Webhook { url: url?, body })
+    }
+
+    /// Every name mentioned.
+    pub fn roots(&self) -> BTreeSet<Root> {
+        let of = |template: &Option<Template>| {
+            template
+                .iter()
+                .flat_map(|one| one.roots().iter().cloned())
+                .collect()
+        };
+        match self {
+            Self::Agent { params, from } => {
+                let mut roots: BTreeSet<Root> = of(params);
+                roots.extend(from.iter().flat_map(|one| one.roots().iter().cloned()));
+                roots
+            }
+            Self::Transform(transform) => transform.roots(),
+            Self::Webhook { url, body } => {
+                let mut roots: BTreeSet<Root> = of(body);
+                roots.extend(url.roots().iter().cloned());
+                roots
+            }
+            Self::Workflow { params } => of(params),
+        }
+    }
+}
