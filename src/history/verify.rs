@@ -56,7 +56,7 @@ fn fold_run(reader: &dyn Reader, stream: &StreamId) -> Result<(), Problem> {
         row.status == expected.status
             && row.workflow == expected.workflow
             && row.created_us == state.created().at.as_micros()
-            && row.key == state.created().idempotency_key
+            && row.key == RunRow::key(&state)
             && row.open != state.status().is_terminal()
     });
     if agrees && says == Some(expected.to_json()) {

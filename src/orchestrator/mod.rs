@@ -28,6 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ktsu_ledger::appender::Appender;
 use ktsu_ledger::event::{EnvValue, Principal};
 use ktsu_ledger::{Json, StreamId};
+use ktsu_projections::index;
 use serde_json::Value;
 use tokio::sync::watch;
 
