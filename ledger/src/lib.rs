@@ -1,7 +1,9 @@
 //! What happened: immutable, hash-chained frames, and the stores that keep them.
 
 pub mod appender;
+pub mod backup;
 pub mod canonical;
+pub mod chain;
 pub mod event;
 pub mod frame;
 pub mod hash;
@@ -11,6 +13,7 @@ pub mod room;
 pub mod store;
 pub mod strict;
 pub mod time;
+pub mod verify;
 
 pub use canonical::Json;
 pub use event::Event;
