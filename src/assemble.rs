@@ -19,11 +19,11 @@ use tokio::sync::watch;
 
 use crate::egress::{self, Policy};
 use crate::environment::{self, Environment, ResolveError, Resolved};
-use crate::history::Readers;
 use crate::http::routes;
 use crate::http::server::{self, BindError, Limits};
 use crate::kit::Kit;
 use crate::orchestrator::{Clock, Orchestrator, Parts, Recovered, clock, rebuild_index};
+use crate::readers::Readers;
 use crate::workflow::admit::ENGINE;
 
 /// Where the ledger is.

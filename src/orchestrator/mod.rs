@@ -34,8 +34,8 @@ use tokio::sync::watch;
 
 use crate::egress;
 use crate::environment::Resolved;
-use crate::history::Readers;
 use crate::kit::Kit;
+use crate::readers::Readers;
 use crate::secret::{Redactor, Secret};
 use crate::workflow::admit::{self, Invocation, NotAdmitted};
 use crate::workflow::definition::Definition;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ktsu_ledger::branch::frames;
 use ktsu_ledger::event::RunEvent;
 use ktsu_ledger::store::{Filter, Reader, Store, StoreError};
 use ktsu_ledger::{Event, Frame, StreamId};
@@ -9,7 +10,6 @@ use ktsu_projections::run::RunState;
 
 use super::run::{RunTask, index_row};
 use super::{Shared, lock};
-use crate::history;
 use crate::workflow::definition::Definition;
 use crate::workflow::next::Memo;
 
@@ -44,7 +44,7 @@ pub fn rebuild_index(store: &mut dyn Store) -> Result<(), StoreError> {
         after = Some(last.clone());
         let mut rows = Vec::new();
         for stream in page.iter().filter(|stream| stream.kind() == "run") {
-            let frames = history::frames(store, stream)?;
+            let frames = frames(store, stream)?;
             match RunState::fold(&frames) {
                 Ok(state) => rows.push(index_row(&state)),
                 Err(error) => tracing::error!(run = stream.name(), "cannot be indexed: {error}"),
@@ -119,7 +119,7 @@ fn fold(
     reader: &dyn Reader,
     stream: &StreamId,
 ) -> Result<(Arc<Definition>, RunState), Lost> {
-    let frames = history::frames(reader, stream)?;
+    let frames = frames(reader, stream)?;
     let (first, rest) = frames
         .split_first()
         .ok_or(Lost("the stream is empty".to_owned()))?;
