@@ -87,6 +87,33 @@ fn every_file_keeps_the_rules_of_import() {
 }
 
 #[test]
+fn every_file_has_its_sentence_in_the_architecture() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let document = std::fs::read_to_string(root.join("docs/architecture.md")).expect("the page");
+    let mut missing = Vec::new();
+    for folder in ["ledger/src", "projections/src", "src"] {
+        let mut files = Vec::new();
+        collect(&root.join(folder), &mut files);
+        for file in files {
+            let path = file
+                .strip_prefix(root.join(folder))
+                .expect("below the folder");
+            let is_test =
+                path.ends_with("cases.rs") || path.to_string_lossy().ends_with("tests.rs");
+            let row = format!("| `{}` | ", path.display());
+            if !is_test && !document.contains(&row) {
+                missing.push(format!("{folder}/{}", path.display()));
+            }
+        }
+    }
+    assert!(
+        missing.is_empty(),
+        "docs/architecture.md leaves out\n{}",
+        missing.join("\n")
+    );
+}
+
+#[test]
 fn the_checker_bites() {
     for (path, text) in [
         ("src/workflow/next.rs", "use crate::kit::Kit;"),
