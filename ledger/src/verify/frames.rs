@@ -113,7 +113,7 @@ impl Frames {
             return read.map(|_| ());
         };
         seen.chain
-            .follow(&record, &frame)
+            .follow_hashed(&record, &frame)
             .map_err(|broken| (kind_of(broken), broken.to_string()))?;
         if !found {
             let message = "a look-up by stream and number finds another frame, or none";
