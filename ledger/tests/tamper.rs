@@ -289,7 +289,9 @@ fn unnoticed(path: &Path, first: usize, step: usize) -> Vec<usize> {
     let before = answers(&SqliteReader::open(path).unwrap()).unwrap();
     let mut unnoticed = Vec::new();
     for place in (first..whole.len()).step_by(step) {
-        for changed in changes(whole[place], place) {
+        // Every byte has a bit flipped; every fourth is also set to all ones.
+        let ways = if place % 4 == first { 2 } else { 1 };
+        for changed in changes(whole[place], place).into_iter().take(ways) {
             file.write_all_at(&[changed], place as u64).unwrap();
             if check_file(path).is_sound() {
                 let after = SqliteReader::open(path).and_then(|reader| answers(&reader));
@@ -315,7 +317,7 @@ fn every_byte_of_the_file_is_found_or_means_nothing() {
     tool.execute_batch("PRAGMA page_size = 512; VACUUM;")
         .unwrap();
     drop(tool);
-    let workers = 4;
+    let workers = 2;
     let found: Vec<usize> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..workers)
             .map(|first| {
@@ -355,8 +357,9 @@ fn forge(path: &Path, script: &str) {
 
 #[test]
 fn frames_moved_added_or_taken_away_are_found() {
+    type Case = (&'static str, &'static str, Option<(&'static str, i64)>);
     // Positions: 1 store#0, 2 a#0, 3 a#1, 4 b#0, 5 b#1, 6 b#2, 7 a#2, 8 a#3.
-    let cases: [(&str, &str, Option<(&str, i64)>); 9] = [
+    let cases: [Case; 9] = [
         (
             "one changed",
             "UPDATE frames SET body = replace(body, 'two', 'owt') WHERE pos = 7",

@@ -50,7 +50,11 @@ impl RunRow {
     pub fn key(state: &RunState) -> Option<String> {
         let created = state.created();
         let key = created.idempotency_key.as_ref()?;
-        Some(scoped_key(&created.principal.id, &state.outline().root().plan.name, key))
+        Some(scoped_key(
+            &created.principal.id,
+            &state.outline().root().plan.name,
+            key,
+        ))
     }
 
     /// As a store keeps it.
