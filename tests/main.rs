@@ -4,5 +4,5 @@ mod support;
 
 #[path = "suite/api/mod.rs"]
 mod api;
-//CASES
-//CASESMOD
+#[path = "suite/cases.rs"]
+mod cases;

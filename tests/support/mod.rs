@@ -19,7 +19,7 @@ use std::time::Duration;
 use ktsu::assemble::{self, Engine, LedgerPlace, Setup};
 use ktsu::egress::{self, Policy};
 use ktsu::environment;
-use ktsu::history::Readers;
+use ktsu::readers::Readers;
 use ktsu::http::routes;
 use ktsu::kit::{self, Kit};
 use ktsu::orchestrator::{Clock, Orchestrator, Parts, Recovered, clock};
