@@ -3,7 +3,9 @@
 #![warn(clippy::wildcard_enum_match_arm)]
 
 pub mod appender;
+pub mod backup;
 pub mod canonical;
+pub mod chain;
 pub mod event;
 pub mod frame;
 pub mod hash;
@@ -13,6 +15,7 @@ pub mod room;
 pub mod store;
 pub mod strict;
 pub mod time;
+pub mod verify;
 
 pub use canonical::Json;
 pub use event::Event;

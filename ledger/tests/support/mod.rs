@@ -3,7 +3,8 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 use ktsu_ledger::event::{
-    RunCompleted, RunEvent, StepCompleted, StepEvent, StoreEvent, StoreOpened,
+    Limits, Principal, RunCompleted, RunCreated, RunEvent, StepCompleted, StepEvent, StoreEvent,
+    StoreOpened,
 };
 use ktsu_ledger::store::{Entry, IndexRow};
 use ktsu_ledger::{Actor, Cause, Draft, Event, Hash, Json, Link, Sealed, StreamId, Timestamp};
@@ -104,4 +105,36 @@ pub(crate) fn payload(bytes: usize, salt: u64) -> Json {
         .map(|place| char::from(b'a' + ((place as u64 * 7 + salt) % 26) as u8))
         .collect();
     Json::string(&text)
+}
+
+/// The stream of the ledger as a whole.
+pub(crate) fn store_stream() -> StreamId {
+    StreamId::store()
+}
+
+/// An accepted invocation; its definition becomes a blob.
+pub(crate) fn created(workflow: &str) -> Draft {
+    let definition = format!(r#"{{"format":1,"root":"{workflow}","workflows":{{}}}}"#);
+    Draft {
+        scope: String::new(),
+        actor: Actor::Principal("local".to_owned()),
+        cause: Vec::new(),
+        event: Event::Run(RunEvent::Created(Box::new(RunCreated {
+            digest: Hash::of(definition.as_bytes()).to_string(),
+            definition: Json::parse(definition.as_bytes()).unwrap(),
+            engine: "ktsu 0.0.0".to_owned(),
+            env: Default::default(),
+            idempotency_digest: None,
+            idempotency_key: None,
+            limits: Limits::default(),
+            params: Json::parse(b"{}").unwrap(),
+            principal: Principal {
+                auth: "none".to_owned(),
+                id: "local".to_owned(),
+            },
+            rules: 1,
+            version: "1.0.0".to_owned(),
+            workflow: workflow.to_owned(),
+        }))),
+    }
 }

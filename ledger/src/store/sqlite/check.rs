@@ -1,5 +1,7 @@
 //! What an SQLite ledger finds wrong with itself, apart from its frames.
 
+use std::collections::BTreeSet;
+
 use rusqlite::Connection;
 
 use super::schema::{APPLICATION_ID, FORMAT, OBJECTS};
@@ -41,29 +43,25 @@ fn pages(connection: &Connection, found: &mut Inspection) -> rusqlite::Result<()
 }
 
 fn schema(connection: &Connection, found: &mut Inspection) -> rusqlite::Result<()> {
-    let mut statement =
-        connection.prepare("SELECT type, name, sql FROM sqlite_schema ORDER BY rowid")?;
-    let rows = statement.query_map([], |row| {
-        Ok((
-            row.get::<_, String>(0)?,
-            row.get::<_, String>(1)?,
-            row.get::<_, Option<String>>(2)?,
-        ))
-    })?;
-    let mut wanted = OBJECTS.iter();
-    for row in rows {
-        let (kind, name, Some(text)) = row? else {
-            // The indexes that SQLite makes for UNIQUE have no text; the pages were checked.
-            continue;
-        };
-        if wanted.next() != Some(&(kind.as_str(), name.as_str(), text.as_str())) {
-            found
-                .problems
-                .push(format!("the {kind} {name} is not what this format has"));
-            return Ok(());
+    // The indexes that SQLite makes for UNIQUE have no text; the pages were checked.
+    let mut statement = connection
+        .prepare("SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE sql IS NOT NULL")?;
+    let mut rows = statement.query([])?;
+    let mut seen = BTreeSet::new();
+    while let Some(row) = rows.next()? {
+        let (kind, name): (String, String) = (row.get(0)?, row.get(1)?);
+        let (table, text): (String, String) = (row.get(2)?, row.get(3)?);
+        let wanted = OBJECTS
+            .iter()
+            .any(|(k, n, t)| (*k, *n, *t) == (kind.as_str(), name.as_str(), text.as_str()));
+        // `CREATE TABLE name` or `CREATE … ON table`: the table stands in the text as well.
+        if !wanted || !text.contains(&table) {
+            let problem = format!("the {kind} {name} is not what this format has");
+            found.problems.push(problem);
         }
+        seen.insert(name);
     }
-    if let Some((kind, name, _)) = wanted.next() {
+    for (kind, name, _) in OBJECTS.iter().filter(|(_, name, _)| !seen.contains(*name)) {
         found.problems.push(format!("the {kind} {name} is missing"));
     }
     Ok(())

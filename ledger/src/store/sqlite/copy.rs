@@ -22,9 +22,8 @@ pub(crate) fn copy_database(from: &Path, to: &Path) -> Result<(), StoreError> {
     {
         let view = source.view();
         let backup = Backup::new(&view, &mut target).map_err(failed)?;
-        match backup.step(-1).map_err(failed)? {
-            StepResult::Done => {}
-            _ => return Err(StoreError::failed("copy the ledger", "it is busy")),
+        if backup.step(-1).map_err(failed)? != StepResult::Done {
+            return Err(StoreError::failed("copy the ledger", "it is busy"));
         }
     }
     target
@@ -34,7 +33,10 @@ pub(crate) fn copy_database(from: &Path, to: &Path) -> Result<(), StoreError> {
         .query_row("PRAGMA journal_mode = DELETE", [], |row| row.get(0))
         .map_err(failed)?;
     if mode != "delete" {
-        return Err(StoreError::failed("finish the copy", format!("it is in {mode} mode")));
+        return Err(StoreError::failed(
+            "finish the copy",
+            format!("it is in {mode} mode"),
+        ));
     }
     target.close().map_err(|(_, error)| failed(error))?;
     std::fs::File::open(&paths.db)

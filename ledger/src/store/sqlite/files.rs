@@ -50,7 +50,7 @@ impl Paths {
     }
 
     /// Whether there is a file to read.
-    pub(super) fn must_be_file(&self) -> Result<(), StoreError> {
+    pub(crate) fn must_be_file(&self) -> Result<(), StoreError> {
         match fs::metadata(&self.db) {
             Ok(found) if found.is_file() => Ok(()),
             Ok(_) => Err(self.not_a_ledger("it is not a file")),

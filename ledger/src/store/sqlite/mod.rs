@@ -11,6 +11,7 @@
 //! ```
 
 mod check;
+mod copy;
 mod files;
 mod queries;
 mod reader;
@@ -28,7 +29,8 @@ use rusqlite::{Connection, ErrorCode, MAIN_DB};
 pub use reader::SqliteReader;
 pub use schema::FORMAT;
 
-pub(crate) use files::Paths;
+pub(crate) use copy::copy_database;
+pub(crate) use files::{Paths, fresh_file};
 
 use files::failed;
 use queries::Queries;

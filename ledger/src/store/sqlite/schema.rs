@@ -122,8 +122,8 @@ BEGIN SELECT RAISE(ABORT, 'frames stay'); END",
         "trigger",
         "frames_are_not_replaced",
         "CREATE TRIGGER frames_are_not_replaced BEFORE INSERT ON frames
-WHEN EXISTS (SELECT 1 FROM frames WHERE stream = NEW.stream AND seq = NEW.seq)
-  OR EXISTS (SELECT 1 FROM frames WHERE pos = NEW.pos)
+WHEN NEW.pos <> -1
+  OR EXISTS (SELECT 1 FROM frames WHERE stream = NEW.stream AND seq = NEW.seq)
 BEGIN SELECT RAISE(ABORT, 'frames are not replaced'); END",
     ),
     (

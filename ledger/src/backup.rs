@@ -1,0 +1,108 @@
+//! Copies of a ledger, and coming back from one.
+//!
+//! A backup is one file without a log, in `journal_mode = DELETE`, which any SQLite tool opens. It
+//! is taken from a ledger in use without stopping its owner, and shows one state of it.
+
+use std::path::{Path, PathBuf};
+
+use crate::lock;
+use crate::store::{Paths, StoreError, copy_database, fresh_file};
+use crate::verify::{Options, Report, verify_file};
+
+/// Why a backup was not taken, or not brought back. Nothing is left at the target then.
+#[derive(Debug, thiserror::Error)]
+pub enum BackupError {
+    /// There is something at the target already.
+    #[error("{} exists already", .0.display())]
+    Exists(PathBuf),
+    /// Somebody owns the ledger that would be written.
+    #[error("{} is owned by process {pid}", path.display())]
+    Owned {
+        /// The ledger.
+        path: PathBuf,
+        /// Its owner.
+        pid: u32,
+    },
+    /// The copy does not verify.
+    #[error("{} problems were found, the first: {}", .0.problems.len(), first(.0))]
+    Unsound(Box<Report>),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+fn first(report: &Report) -> String {
+    let problem = report.problems.first();
+    problem.map_or_else(String::new, |problem| {
+        let stream = problem.stream.as_deref().unwrap_or("the file");
+        match problem.seq {
+            Some(seq) => format!("{stream}#{seq}: {}", problem.message),
+            None => format!("{stream}: {}", problem.message),
+        }
+    })
+}
+
+/// Copies a ledger, which may be in use, into a file that does not exist yet. Every frame of the
+/// copy is then verified, if asked for.
+///
+/// # Errors
+/// [`BackupError`].
+pub fn backup(ledger: &Path, to: &Path, verified: bool) -> Result<Option<Report>, BackupError> {
+    copy(ledger, to)?;
+    if !verified {
+        return Ok(None);
+    }
+    match verify_file(to, &Options::default(), &mut |_| {}) {
+        Ok(report) if report.is_sound() => Ok(Some(report)),
+        Ok(report) => {
+            discard(to);
+            Err(BackupError::Unsound(Box::new(report)))
+        }
+        Err(error) => {
+            discard(to);
+            Err(error.into())
+        }
+    }
+}
+
+/// Makes a ledger out of a backup, which is verified first. The next owner continues it in a
+/// higher epoch.
+///
+/// # Errors
+/// [`BackupError`]; a target that exists or is owned is never touched.
+pub fn restore(backup: &Path, ledger: &Path) -> Result<Report, BackupError> {
+    if let Some(holder) = lock::holder(ledger) {
+        return Err(BackupError::Owned {
+            path: ledger.to_owned(),
+            pid: holder.pid,
+        });
+    }
+    let report = verify_file(backup, &Options::default(), &mut |_| {})?;
+    if !report.is_sound() {
+        return Err(BackupError::Unsound(Box::new(report)));
+    }
+    copy(backup, ledger)?;
+    Ok(report)
+}
+
+fn copy(from: &Path, to: &Path) -> Result<(), BackupError> {
+    Paths::of(from).must_be_file()?;
+    let target = Paths::of(to);
+    // A log without its ledger would be replayed into the copy.
+    for path in [&target.db, &target.wal] {
+        if path.symlink_metadata().is_ok() {
+            return Err(BackupError::Exists(path.clone()));
+        }
+    }
+    drop(fresh_file(&target.db)?);
+    copy_database(from, &target.db).map_err(|error| {
+        discard(&target.db);
+        error.into()
+    })
+}
+
+/// Takes away what this call made.
+fn discard(path: &Path) {
+    let removed = std::fs::remove_file(path);
+    drop(removed);
+}

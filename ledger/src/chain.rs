@@ -1,0 +1,99 @@
+//! The chain of one stream: each frame is hashed as stored and names the hash of the one before.
+//!
+//! Whoever folds recovered frames walks them through a [`Chain`]; verification does the same. It
+//! knows nothing of what frames mean.
+
+use crate::frame::{Frame, Record};
+use crate::hash::Hash;
+use crate::id::StreamId;
+use crate::store::Tail;
+
+/// How far a stream was followed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chain {
+    stream: StreamId,
+    next: u64,
+    prev: Hash,
+}
+
+/// Where a chain breaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Break {
+    /// The stored hash is not that of the stored bytes.
+    #[error("its hash is not that of its bytes")]
+    Hash,
+    /// The body says another stream or number than the columns.
+    #[error("its body says another stream or number")]
+    Columns,
+    /// Its number is not the next one.
+    #[error("its number is not {expected}, which comes next")]
+    Gap {
+        /// The number that comes next.
+        expected: u64,
+    },
+    /// It does not name the hash of the frame before it.
+    #[error("it does not follow from the frame before it")]
+    Prev,
+}
+
+impl Chain {
+    /// From the beginning of a stream.
+    pub fn new(stream: StreamId) -> Self {
+        Self {
+            stream,
+            next: 0,
+            prev: Hash::ZERO,
+        }
+    }
+
+    /// From behind a frame that is trusted.
+    pub fn after(stream: StreamId, tail: Tail) -> Self {
+        Self {
+            stream,
+            next: tail.seq.saturating_add(1),
+            prev: tail.hash,
+        }
+    }
+
+    /// Follows one more frame. Where it breaks, the next frame is held against what is stored
+    /// here, so that one damaged frame is one finding.
+    ///
+    /// # Errors
+    /// [`Break`].
+    pub fn follow(&mut self, record: &Record, frame: &Frame) -> Result<(), Break> {
+        let followed = self.judge(record, frame);
+        self.next = record.seq.saturating_add(1);
+        self.prev = record.hash;
+        followed
+    }
+
+    fn judge(&self, record: &Record, frame: &Frame) -> Result<(), Break> {
+        if Hash::of(record.body.as_bytes()) != record.hash {
+            Err(Break::Hash)
+        } else if frame.stream != self.stream || frame.seq != record.seq {
+            Err(Break::Columns)
+        } else if record.seq != self.next {
+            Err(Break::Gap {
+                expected: self.next,
+            })
+        } else if frame.prev != self.prev {
+            Err(Break::Prev)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The number the next frame must have.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// The last frame that was followed.
+    pub fn tail(&self) -> Option<Tail> {
+        let seq = self.next.checked_sub(1)?;
+        Some(Tail {
+            seq,
+            hash: self.prev,
+        })
+    }
+}

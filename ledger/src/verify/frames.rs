@@ -1,0 +1,246 @@
+//! Frames of all streams, in the order they were appended.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::blobs::Blobs;
+use super::report::{Kind, Report};
+use super::{Head, Options, PAGE, Progress};
+use crate::chain::{Break, Chain};
+use crate::event::{Event, StoreEvent};
+use crate::frame::{Frame, MAX_BODY, Record};
+use crate::hash::Hash;
+use crate::id::{Cause, StreamId};
+use crate::store::{RawFrame, Reader, Tail};
+use crate::strict;
+
+/// What is wrong with a frame.
+type Wrong = (Kind, String);
+
+/// What was read so far.
+pub(super) struct Frames {
+    streams: BTreeMap<String, Seen>,
+    blobs: Blobs,
+    heads: HashMap<String, Vec<(Head, bool)>>,
+    /// Frames of types this version does not know.
+    pub(super) unknown: BTreeMap<String, u64>,
+    last_epoch: u64,
+}
+
+/// One stream.
+struct Seen {
+    chain: Chain,
+    broken: bool,
+}
+
+impl Frames {
+    pub(super) fn new(blobs: Blobs, options: &Options) -> Self {
+        let mut heads: HashMap<String, Vec<(Head, bool)>> = HashMap::new();
+        for head in &options.heads {
+            let of_stream = heads.entry(head.stream.to_string()).or_default();
+            of_stream.push((head.clone(), false));
+        }
+        Self {
+            streams: BTreeMap::new(),
+            blobs,
+            heads,
+            unknown: BTreeMap::new(),
+            last_epoch: 0,
+        }
+    }
+
+    /// Reads all frames.
+    pub(super) fn scan(
+        &mut self,
+        reader: &dyn Reader,
+        report: &mut Report,
+        progress: &mut dyn FnMut(Progress),
+    ) {
+        let mut after = 0;
+        loop {
+            let page = match reader.scan_frames(after, PAGE) {
+                Ok(page) => page,
+                Err(error) => {
+                    let message = format!("the frames after {after} cannot be read: {error}");
+                    return report.find(None, None, Kind::Container, message);
+                }
+            };
+            match page.last() {
+                Some(last) if last.position > after => after = last.position,
+                Some(_) | None => return,
+            }
+            for frame in page {
+                report.frames += 1;
+                self.take(frame, report);
+            }
+            progress(Progress {
+                frames: report.frames,
+            });
+        }
+    }
+
+    fn take(&mut self, raw: RawFrame, report: &mut Report) {
+        let position = raw.position;
+        let Some(name) = raw.stream.clone() else {
+            let message = format!("the frame at {position} is of no stream");
+            return report.find(None, None, Kind::Container, message);
+        };
+        let seq = u64::try_from(raw.seq).ok();
+        if let Err((kind, message)) = self.judge(&name, raw) {
+            let broken = self.streams.get_mut(&name).map(|seen| &mut seen.broken);
+            if !broken.is_some_and(|broken| std::mem::replace(broken, true)) {
+                report.find(Some(&name), seq, kind, message);
+            }
+        }
+    }
+
+    /// Judges one frame; its stream is followed on even where it is damaged.
+    fn judge(&mut self, name: &str, raw: RawFrame) -> Result<(), Wrong> {
+        let stream: StreamId = name.parse().unwrap_or_else(|_| StreamId::store());
+        let seen = self.streams.entry(name.to_owned()).or_insert_with(|| Seen {
+            chain: Chain::new(stream),
+            broken: false,
+        });
+        let (record, found) = record_of(raw)?;
+        let read = read(&record);
+        let Ok(frame) = read else {
+            let tail = Tail {
+                seq: record.seq,
+                hash: record.hash,
+            };
+            let stream = name.parse().unwrap_or_else(|_| StreamId::store());
+            seen.chain = Chain::after(stream, tail);
+            return read.map(|_| ());
+        };
+        seen.chain
+            .follow(&record, &frame)
+            .map_err(|broken| (kind_of(broken), broken.to_string()))?;
+        if !found {
+            let message = "a look-up by stream and number finds another frame, or none";
+            return Err((Kind::Container, message.to_owned()));
+        }
+        self.causes(&frame)?;
+        for external in &frame.ext {
+            let named = self.blobs.name(&external.hash, external.bytes);
+            named.map_err(|message| (Kind::Blob, message))?;
+        }
+        self.note(name, &frame);
+        Ok(())
+    }
+
+    /// Whether every cause is an earlier frame.
+    fn causes(&self, frame: &Frame) -> Result<(), Wrong> {
+        for cause in &frame.cause {
+            let exists = match cause {
+                Cause::Here(seq) => *seq < frame.seq,
+                Cause::There(stream, seq) if *stream == frame.stream => *seq < frame.seq,
+                Cause::There(stream, seq) => self
+                    .streams
+                    .get(stream.as_str())
+                    .is_some_and(|other| *seq < other.chain.next()),
+            };
+            if !exists {
+                let message = format!("it names the cause {cause}, which does not exist before it");
+                return Err((Kind::Cause, message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Remembers what a sound frame says about others.
+    fn note(&mut self, name: &str, frame: &Frame) {
+        for (head, found) in self.heads.get_mut(name).into_iter().flatten() {
+            *found |= head.seq == frame.seq && head.hash == frame.hash;
+        }
+        if !frame.event.is_known() {
+            let count = self.unknown.entry(frame.event.kind().to_owned());
+            *count.or_default() += 1;
+        }
+        if let Event::Store(StoreEvent::Opened(opened)) = &frame.event {
+            self.last_epoch = self.last_epoch.max(opened.epoch);
+        }
+    }
+
+    /// Says what only the whole can show.
+    pub(super) fn finish(&mut self, epoch: Option<u64>, report: &mut Report) {
+        report.streams = self.streams.len() as u64;
+        self.blobs.finish(report);
+        if epoch.is_some_and(|epoch| epoch < self.last_epoch) {
+            let message = format!(
+                "the ledger says epoch {}, its frames say {}",
+                epoch.unwrap_or_default(),
+                self.last_epoch
+            );
+            report.find(None, None, Kind::Container, message);
+        }
+        let mut missing: Vec<&Head> = self
+            .heads
+            .values()
+            .flatten()
+            .filter(|(_, found)| !found)
+            .map(|(head, _)| head)
+            .collect();
+        missing.sort_by(|left, right| (&left.stream, left.seq).cmp(&(&right.stream, right.seq)));
+        for head in missing {
+            let message = format!("the recorded head {} is not there", head.hash);
+            report.find(
+                Some(head.stream.as_str()),
+                Some(head.seq),
+                Kind::Head,
+                message,
+            );
+        }
+    }
+
+    /// Every stream that was seen, with its end.
+    pub(super) fn tails(&self) -> impl Iterator<Item = (&str, Option<Tail>)> {
+        let streams = self.streams.iter();
+        streams.map(|(name, seen)| (name.as_str(), seen.chain.tail()))
+    }
+
+    /// Whether a stream has frames.
+    pub(super) fn knows(&self, name: &str) -> bool {
+        self.streams.contains_key(name)
+    }
+}
+
+/// The columns, as a record; and whether a look-up finds it.
+fn record_of(raw: RawFrame) -> Result<(Record, bool), Wrong> {
+    let wrong = |kind, message: &str| (kind, message.to_owned());
+    let found = raw.found_at == Some(raw.position);
+    let seq = u64::try_from(raw.seq).map_err(|_| wrong(Kind::Column, "its number is negative"))?;
+    let hash = Hash::from_bytes(&raw.hash)
+        .ok_or_else(|| wrong(Kind::Hash, "its hash has not 32 bytes"))?;
+    let body = String::from_utf8(raw.body).map_err(|error| {
+        let changed = Hash::of(error.as_bytes()) != hash;
+        let kind = if changed {
+            Kind::Hash
+        } else {
+            Kind::Unreadable
+        };
+        wrong(kind, "its bytes are not UTF-8")
+    })?;
+    Ok((Record { seq, hash, body }, found))
+}
+
+/// Reads a body both ways: as what it is, and as strictly as anybody could.
+fn read(record: &Record) -> Result<Frame, Wrong> {
+    if Hash::of(record.body.as_bytes()) != record.hash {
+        return Err((Kind::Hash, Break::Hash.to_string()));
+    }
+    if record.body.len() > MAX_BODY {
+        let message = format!("it has {} bytes", record.body.len());
+        return Err((Kind::Unreadable, message));
+    }
+    strict::check_body(&record.body).map_err(|unfit| (Kind::Unreadable, unfit.to_string()))?;
+    let frame = record.decode_bare();
+    frame.map_err(|error| (Kind::Unreadable, error.to_string()))
+}
+
+fn kind_of(broken: Break) -> Kind {
+    match broken {
+        Break::Hash => Kind::Hash,
+        Break::Columns => Kind::Column,
+        Break::Gap { .. } => Kind::Gap,
+        Break::Prev => Kind::Prev,
+    }
+}

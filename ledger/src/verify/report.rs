@@ -1,0 +1,107 @@
+//! What verification found.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::Options;
+
+/// The outcome of a verification.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// Blobs looked at.
+    pub blobs: u64,
+    /// Frames looked at.
+    pub frames: u64,
+    /// What nothing can be said about.
+    pub not_covered: Vec<String>,
+    /// What is wrong; of each stream the first bad frame only, since what follows one is
+    /// suspicious anyway.
+    pub problems: Vec<Problem>,
+    /// Streams that have frames.
+    pub streams: u64,
+    /// Blobs that no frame names: harmless, but somebody's space.
+    pub unreferenced_blobs: u64,
+}
+
+/// One finding.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// What kind of finding.
+    pub kind: Kind,
+    /// For people.
+    pub message: String,
+    /// The frame, if it is about one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seq: Option<u64>,
+    /// The stream, if it is about one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stream: Option<String>,
+}
+
+/// What kind of finding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A frame names a blob that is missing or changed, or a blob is.
+    Blob,
+    /// A frame names a cause that does not exist.
+    Cause,
+    /// The body and the columns beside it disagree.
+    Column,
+    /// The container around the frames is damaged.
+    Container,
+    /// A number is missing, or comes twice.
+    Gap,
+    /// The hash is not that of the bytes.
+    Hash,
+    /// A head recorded elsewhere is not there.
+    Head,
+    /// An index row is damaged; all of them can be made again.
+    Index,
+    /// A frame does not name the hash of the one before it.
+    Prev,
+    /// The bytes are not a frame, or not one that everybody reads the same way.
+    Unreadable,
+}
+
+impl Report {
+    /// Whether nothing is wrong.
+    pub fn is_sound(&self) -> bool {
+        self.problems.is_empty()
+    }
+
+    pub(super) fn find(
+        &mut self,
+        stream: Option<&str>,
+        seq: Option<u64>,
+        kind: Kind,
+        message: String,
+    ) {
+        self.problems.push(Problem {
+            kind,
+            message,
+            seq,
+            stream: stream.map(str::to_owned),
+        });
+    }
+
+    pub(super) fn say_what_is_not_covered(
+        &mut self,
+        options: &Options,
+        unknown: &BTreeMap<String, u64>,
+    ) {
+        for (kind, count) in unknown {
+            self.not_covered.push(format!(
+                "what {count} frames of the type {kind:?} mean, which this version does not know"
+            ));
+        }
+        let cut = if options.heads.is_empty() {
+            "frames cut off the end of a stream, and whole streams cut off the end of the ledger: \
+             only a head recorded elsewhere can show that, and none was given"
+        } else {
+            "frames after the heads that were given, and streams without one"
+        };
+        self.not_covered.push(cut.to_owned());
+    }
+}
