@@ -3,7 +3,9 @@
 pub mod find;
 mod readers;
 pub mod shown;
+pub mod steps;
 pub mod trace;
+pub mod verify;
 
 pub use readers::Readers;
 
