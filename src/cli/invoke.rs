@@ -35,10 +35,15 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "DIR", alias = "project-dir")]
     kit: Option<PathBuf>,
     /// The environment file, with --kit
-    #[arg(long, env = "KTSU_ENV", value_name = "FILE")]
+    #[arg(long, env = "KTSU_ENV", hide_env_values = true, value_name = "FILE")]
     env: Option<PathBuf>,
     /// The engine to ask [default: the owner of the ledger]
-    #[arg(long, value_name = "URL", env = "KTSU_ORCHESTRATOR_URL")]
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "KTSU_ORCHESTRATOR_URL",
+        hide_env_values = true
+    )]
     orchestrator: Option<String>,
     /// Requests with the same key and input start one run
     #[arg(long, value_name = "KEY")]

@@ -44,7 +44,6 @@ use output::line;
 #[command(
     name = "ktsu",
     version,
-    propagate_version = true,
     arg_required_else_help = true,
     after_help = "Exit codes: 0 fine; 1 a verdict against (a run failed, a kit is not valid, a \
                   ledger is damaged); 2 could not run.\nAny unambiguous beginning or end of a run's \
@@ -67,6 +66,7 @@ struct Common {
         env = "KTSU_LEDGER",
         value_name = "FILE",
         alias = "db-path",
+        hide_env_values = true,
         help_heading = "Global options"
     )]
     ledger: Option<PathBuf>,

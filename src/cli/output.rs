@@ -96,6 +96,9 @@ pub(super) fn transient(text: &str) {
 
 /// Text in a style. The text is clean already.
 pub(super) fn painted(style: Style, text: &str) -> String {
+    if text.is_empty() {
+        return String::new();
+    }
     format!("{style}{text}{style:#}")
 }
 

@@ -22,7 +22,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "TEXT")]
     goal: Option<String>,
     /// The environment file [default: the nearest environments/local.env.yaml, from the kit upward]
-    #[arg(long, env = "KTSU_ENV", value_name = "FILE")]
+    #[arg(long, env = "KTSU_ENV", hide_env_values = true, value_name = "FILE")]
     env: Option<PathBuf>,
     /// Keeps the ledger in memory: it is gone with the command
     #[arg(long, conflicts_with = "ledger")]

@@ -7,7 +7,7 @@ use ktsu_ledger::store::{Cursor, Filter, Reader};
 use serde_json::{Value, json};
 
 use super::envelope::{self, Shown};
-use super::output::{DIM, line, note, painted};
+use super::output::{DIM, is_terminal, line, note, painted};
 use super::reading::{find_run, no_such_child, open};
 use super::table::Rows;
 use super::{Common, Failure, json as shape, text};
@@ -33,6 +33,8 @@ pub(super) struct Arguments {
 #[derive(Debug, clap::Subcommand)]
 enum One {
     /// The envelope of a run: what it was given, what its steps gave, how it ended
+    ///
+    /// A terminal gets the gist of it; --json and pipes get all of it, as indented JSON.
     Get {
         /// The run: its id, or any part of its beginning or end; RUN/STEP for an inline child
         run: String,
@@ -124,7 +126,7 @@ fn get(common: &Common, run: &str) -> Result<ExitCode, Failure> {
     let envelope = envelope.ok_or_else(|| no_such_child(&stream, &scope))?;
     let json = serde_json::to_string(&envelope)
         .map_err(|error| Failure::could_not_run(error.to_string()))?;
-    if common.json {
+    if common.json || !is_terminal() {
         line(&shape::pretty(&json));
         return Ok(ExitCode::SUCCESS);
     }

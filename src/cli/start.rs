@@ -32,17 +32,19 @@ pub(super) struct Arguments {
         value_name = "DIR",
         alias = "project-dir",
         env = "KTSU_PROJECT_DIR",
+        hide_env_values = true,
         default_value = "."
     )]
     kit: PathBuf,
     /// The environment file [default: the nearest environments/local.env.yaml, from the kit upward]
-    #[arg(long, env = "KTSU_ENV", value_name = "FILE")]
+    #[arg(long, env = "KTSU_ENV", hide_env_values = true, value_name = "FILE")]
     env: Option<PathBuf>,
     /// Where to listen: an address of this machine alone
     #[arg(
         long,
         alias = "orchestrator-host",
         env = "KTSU_ORCHESTRATOR_HOST",
+        hide_env_values = true,
         default_value = "127.0.0.1",
         value_name = "ADDRESS"
     )]
@@ -52,6 +54,7 @@ pub(super) struct Arguments {
         long,
         alias = "orchestrator-port",
         env = "KTSU_ORCHESTRATOR_PORT",
+        hide_env_values = true,
         default_value_t = 5050
     )]
     port: u16,

@@ -42,7 +42,7 @@ impl Rows {
     fn lined(&self) -> String {
         let mut table = Table::new();
         table
-            .load_style(presets::UTF8_HORIZONTAL_ONLY)
+            .load_style(presets::UTF8_FULL_CONDENSED)
             .set_content_arrangement(ContentArrangement::Disabled)
             .set_header(self.head.clone());
         for row in &self.rows {

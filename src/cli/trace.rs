@@ -1,5 +1,6 @@
 //! `ktsu trace`: what followed from what.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use ktsu_ledger::{Frame, StreamId};
@@ -115,8 +116,8 @@ fn chain(
     Ok(ExitCode::SUCCESS)
 }
 
-/// The tree of frames. The last of several effects goes on below its cause, the others are set off,
-/// so that a long chain stays a straight line.
+/// The tree of frames. Of several effects, the one most follows from goes on below its cause, the
+/// others are set off, so that a long chain stays a straight line.
 fn tree(
     common: &Common,
     stream: &StreamId,
@@ -124,47 +125,49 @@ fn tree(
     scope: &str,
 ) -> Result<ExitCode, Failure> {
     let lineage = Lineage::of(frames);
-    let inside: Vec<&Node> = lineage
-        .nodes()
-        .iter()
-        .filter(|node| is_within(&node.scope, scope))
-        .collect();
-    if inside.is_empty() {
+    let inside = |node: &&Node| is_within(&node.scope, scope);
+    let nodes: Vec<&Node> = lineage.nodes().iter().filter(inside).collect();
+    if nodes.is_empty() {
         return Err(no_such_child(stream, scope));
     }
     if common.json {
-        let body = json!({"run_id": stream.name(), "frames": inside});
+        let body = json!({"run_id": stream.name(), "frames": nodes});
         line(&shape::pretty(&body.to_string()));
         return Ok(ExitCode::SUCCESS);
     }
-    let mut effects: Vec<Vec<&Node>> = vec![Vec::new(); frames.len()];
-    let mut open: Vec<(&Node, usize)> = Vec::new();
-    for node in &inside {
-        let within = |cause: &&u64| {
-            let cause = lineage.node(**cause);
-            cause.is_some_and(|cause| is_within(&cause.scope, scope))
-        };
-        let parent = node.cause.iter().filter(within).max();
-        match parent.and_then(|seq| effects.get_mut(usize::try_from(*seq).ok()?)) {
-            Some(effects) => effects.push(node),
-            None => open.push((node, 0)),
+    // From the last frame to the first: what follows from a frame comes after it.
+    let mut below: BTreeMap<u64, Vec<Below<'_>>> = BTreeMap::new();
+    let mut open = Vec::new();
+    for node in nodes.iter().rev() {
+        let effects = below.get(&node.seq).map_or(&[][..], Vec::as_slice);
+        let size = 1 + effects.iter().map(|one| one.size).sum::<usize>();
+        let causes = node.cause.iter().filter_map(|seq| lineage.node(*seq));
+        let cause = causes.filter(inside).map(|cause| cause.seq).max();
+        match cause {
+            Some(cause) => below.entry(cause).or_default().push(Below { node, size }),
+            None => open.push((*node, 0)),
         }
     }
-    open.reverse();
     while let Some((node, depth)) = open.pop() {
         let indent = "│ ".repeat(depth.min(20));
         if !line(in_words(node, &indent).trim_end()) {
             break;
         }
-        let below = usize::try_from(node.seq).ok();
-        let below = below.and_then(|seq| effects.get(seq));
-        let below = below.map_or(&[][..], Vec::as_slice);
-        if let Some((last, others)) = below.split_last() {
-            open.push((last, depth));
-            open.extend(others.iter().rev().map(|node| (*node, depth + 1)));
-        }
+        let mut effects = below.remove(&node.seq).unwrap_or_default();
+        effects.sort_by_key(|one| (std::cmp::Reverse(one.size), one.node.seq));
+        let mut effects = effects.into_iter();
+        open.extend(effects.next().map(|one| (one.node, depth)));
+        let mut others: Vec<&Node> = effects.map(|one| one.node).collect();
+        others.sort_by_key(|node| std::cmp::Reverse(node.seq));
+        open.extend(others.into_iter().map(|node| (node, depth + 1)));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A frame, and how many stand in the tree from it on.
+struct Below<'a> {
+    node: &'a Node,
+    size: usize,
 }
 
 fn in_words(node: &Node, indent: &str) -> String {
@@ -174,7 +177,7 @@ fn in_words(node: &Node, indent: &str) -> String {
         (scope, "") => format!("{scope}/"),
         (scope, step) => format!("{scope}/{step}"),
     };
-    let width = 20usize.saturating_sub(indent.chars().count());
+    let width = 24usize.saturating_sub(indent.chars().count());
     format!(
         "{:>5}  {}{} {:<20} {}",
         node.seq,
