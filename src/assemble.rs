@@ -19,11 +19,11 @@ use tokio::sync::watch;
 
 use crate::egress::{self, Policy};
 use crate::environment::{self, Environment, ResolveError, Resolved};
-use crate::history::Readers;
 use crate::http::routes;
 use crate::http::server::{self, BindError, Limits};
 use crate::kit::Kit;
-use crate::orchestrator::{Clock, Orchestrator, Parts, Recovered, clock};
+use crate::orchestrator::{Clock, Orchestrator, Parts, Recovered, clock, rebuild_index};
+use crate::readers::Readers;
 use crate::workflow::admit::ENGINE;
 
 /// Where the ledger is.
@@ -116,7 +116,8 @@ pub async fn open(setup: Setup) -> Result<Engine, NotOpened> {
         loopback: true,
     };
     let egress = egress::Client::new(&policy)?;
-    let (mut lock, store, readers, room) = open_store(&setup.ledger)?;
+    let (mut lock, mut store, readers, room) = open_store(&setup.ledger)?;
+    rebuild_index(store.as_mut())?;
     let listener = server::bind_loopback(setup.listen).await?;
     let address = listener
         .local_addr()

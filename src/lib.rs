@@ -10,6 +10,7 @@ pub mod http;
 pub mod kit;
 pub mod orchestrator;
 pub mod peer;
+pub mod readers;
 pub mod receiver;
 pub mod secret;
 pub mod workflow;

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::lock;
+use crate::lock::{self, NotOwned};
 use crate::store::{Paths, StoreError, copy_database, fresh_file};
 use crate::verify::{Options, Report, verify_file};
 
@@ -71,17 +71,20 @@ pub fn backup(ledger: &Path, to: &Path, verified: bool) -> Result<Option<Report>
 /// # Errors
 /// [`BackupError`]; a target that exists or is owned is never touched.
 pub fn restore(backup: &Path, ledger: &Path) -> Result<Report, BackupError> {
-    if let Some(holder) = lock::holder(ledger) {
-        return Err(BackupError::Owned {
-            path: ledger.to_owned(),
-            pid: holder.pid,
-        });
-    }
     let report = verify_file(backup, &Options::default(), &mut |_| {})?;
     if !report.is_sound() {
         return Err(BackupError::Unsound(Box::new(report)));
     }
+    // Held while the file is made, so that nobody takes half a ledger.
+    let owned = lock::try_own(ledger).map_err(|error| match error {
+        NotOwned::Held(holder) => BackupError::Owned {
+            path: ledger.to_owned(),
+            pid: holder.map_or(0, |holder| holder.pid),
+        },
+        NotOwned::Io { source, .. } => StoreError::failed("lock the ledger", source).into(),
+    })?;
     copy(backup, ledger)?;
+    drop(owned);
     Ok(report)
 }
 

@@ -61,6 +61,13 @@ impl Chain {
     /// # Errors
     /// [`Break`].
     pub fn follow(&mut self, record: &Record, frame: &Frame) -> Result<(), Break> {
+        let hashed = Hash::of(record.body.as_bytes()) == record.hash;
+        let followed = self.follow_hashed(record, frame);
+        if hashed { followed } else { Err(Break::Hash) }
+    }
+
+    /// Follows one more frame whose hash is known to be that of its bytes.
+    pub(crate) fn follow_hashed(&mut self, record: &Record, frame: &Frame) -> Result<(), Break> {
         let followed = self.judge(record, frame);
         self.next = record.seq.saturating_add(1);
         self.prev = record.hash;
@@ -68,9 +75,7 @@ impl Chain {
     }
 
     fn judge(&self, record: &Record, frame: &Frame) -> Result<(), Break> {
-        if Hash::of(record.body.as_bytes()) != record.hash {
-            Err(Break::Hash)
-        } else if frame.stream != self.stream || frame.seq != record.seq {
+        if frame.stream != self.stream || frame.seq != record.seq {
             Err(Break::Columns)
         } else if record.seq != self.next {
             Err(Break::Gap {
@@ -95,5 +100,59 @@ impl Chain {
             seq,
             hash: self.prev,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Event, RunCompleted, RunEvent};
+    use crate::frame::{Draft, Link, Sealed};
+    use crate::id::Actor;
+    use crate::time::Timestamp;
+
+    fn stream() -> StreamId {
+        "run:a".parse().unwrap_or_else(|_| StreamId::store())
+    }
+
+    fn sealed(seq: u64, prev: Hash) -> Result<Sealed, crate::FrameError> {
+        let draft = Draft {
+            scope: String::new(),
+            actor: Actor::Orchestrator,
+            cause: Vec::new(),
+            event: Event::Run(RunEvent::Completed(RunCompleted::default())),
+        };
+        let stream = stream();
+        let link = Link { stream, seq, prev };
+        draft.seal(link, Timestamp::default())
+    }
+
+    #[test]
+    fn a_chain_breaks_where_it_was_touched_and_nowhere_else() -> Result<(), crate::FrameError> {
+        let first = sealed(0, Hash::ZERO)?;
+        let second = sealed(1, first.record.hash)?;
+        let third = sealed(2, second.record.hash)?;
+        let mut chain = Chain::new(stream());
+        assert_eq!(chain.follow(&first.record, &first.frame), Ok(()));
+        let mut changed = second.record.clone();
+        changed.body.push(' ');
+        assert_eq!(chain.follow(&changed, &second.frame), Err(Break::Hash));
+        assert_eq!(chain.follow(&third.record, &third.frame), Ok(()));
+        let gap = chain.follow(&second.record, &second.frame);
+        assert_eq!(gap, Err(Break::Gap { expected: 3 }));
+        assert_eq!(chain.follow(&third.record, &third.frame), Ok(()));
+
+        let tail = Tail {
+            seq: 0,
+            hash: Hash::of(b"another"),
+        };
+        let mut other = Chain::after(stream(), tail);
+        let prev = other.follow(&second.record, &second.frame);
+        assert_eq!(prev, Err(Break::Prev));
+        let mut store = Chain::new(StreamId::store());
+        assert_eq!(store.tail(), None);
+        let columns = store.follow(&first.record, &first.frame);
+        assert_eq!(columns, Err(Break::Columns));
+        Ok(())
     }
 }

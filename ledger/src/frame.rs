@@ -205,8 +205,13 @@ impl Record {
         }
         for (external, text) in frame.ext.iter().zip(&texts) {
             let name = external.path.strip_prefix('/').unwrap_or_default();
+            let name = name.replace("~1", "/").replace("~0", "~");
             let raw = serde_json::from_str(text.as_str()).map_err(malformed)?;
-            members.insert(name.to_owned(), raw);
+            let before: Option<Box<RawValue>> = members.insert(name, raw);
+            if before.is_some_and(|before| before.get() != "null") {
+                let taken = format!("{} stands in the frame and in a blob", external.path);
+                return Err(FrameError::Malformed(taken).into());
+            }
         }
         let whole = to_text(&members)?;
         let mut reader = serde_json::Deserializer::from_str(&whole);

@@ -4,6 +4,7 @@
 
 pub mod appender;
 pub mod backup;
+pub mod branch;
 pub mod canonical;
 pub mod chain;
 pub mod event;

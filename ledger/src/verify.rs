@@ -5,11 +5,13 @@
 //! [`Problem`] in the [`Report`], never an error of the verifier.
 //!
 //! ```text
+//! frames     columns, strict reading, chain, causes, heads             verify/frames
+//! blobs      that they are there; hash, canonical text                 verify/blobs
 //! inspect    the container: pages, schema, meta, gaps in the order     (store)
-//! blobs      hash, canonical text                                      verify/blobs
-//! frames     columns, strict reading, chain, causes, blobs, heads      verify/frames
 //! look-ups   what readers will answer: tails, names, index rows        here
 //! ```
+//!
+//! A ledger in use may be verified: each part is held only against parts that are not younger.
 //!
 //! **What a chain cannot show:** frames cut off the end, with everything re-linked before. Only a
 //! head that was recorded elsewhere can; the report says where none was given.
@@ -18,6 +20,7 @@ mod blobs;
 mod frames;
 mod report;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 pub use report::{Kind, Problem, Report};
@@ -85,18 +88,17 @@ pub fn verify(
     progress: &mut dyn FnMut(Progress),
 ) -> Report {
     let mut report = Report::default();
+    let mut frames = Frames::new(options);
+    frames.scan(reader, &mut report, progress);
+    frames.blobs.check(reader, &mut report);
     let inspection = reader.inspect();
     for problem in inspection.problems {
         report.find(None, None, Kind::Container, problem);
     }
-    for (stream, frames) in inspection.removed {
-        report
-            .not_covered
-            .push(format!("{stream}, whose {frames} frames were removed"));
+    for (stream, count) in inspection.removed {
+        let removed = format!("{stream}, whose {count} frames were removed");
+        report.not_covered.push(removed);
     }
-    let blobs = blobs::scan(reader, &mut report);
-    let mut frames = Frames::new(blobs, options);
-    frames.scan(reader, &mut report, progress);
     frames.finish(inspection.epoch, &mut report);
     look_up(reader, &frames, &mut report);
     report.say_what_is_not_covered(options, &frames.unknown);
@@ -105,80 +107,90 @@ pub fn verify(
 
 /// Asks what readers will be asked, and holds it against what was read.
 fn look_up(reader: &dyn Reader, frames: &Frames, report: &mut Report) {
-    let mut names = 0;
     for (name, tail) in frames.tails() {
         let Ok(stream) = name.parse::<StreamId>() else {
             let said = "this does not name a stream".to_owned();
             report.find(Some(name), None, Kind::Column, said);
             continue;
         };
-        names += 1;
-        match reader.tail(&stream) {
-            Ok(found) if found == tail => {}
-            Ok(found) => {
-                let shown = |tail: Option<Tail>| tail.map_or(-1, |tail| i128::from(tail.seq));
-                let message = format!(
-                    "a look-up gives {} for its end, reading it gives {}",
-                    shown(found),
-                    shown(tail)
-                );
-                report.find(Some(name), tail.map(|it| it.seq), Kind::Container, message);
+        let seq = tail.map(|tail| tail.seq);
+        match look_up_tail(reader, &stream, tail) {
+            Ok(true) => {}
+            Ok(false) => {
+                let message = "a look-up by name does not find it".to_owned();
+                report.find(Some(name), seq, Kind::Container, message);
             }
-            Err(error) => report.find(Some(name), None, Kind::Container, error.to_string()),
+            Err(error) => report.find(Some(name), seq, Kind::Container, error.to_string()),
         }
     }
-    if let Err(error) = look_up_names(reader, names, report) {
+    if let Err(error) = look_up_names(reader, frames, report) {
         report.find(None, None, Kind::Container, error.to_string());
     }
-    if let Err(error) = look_up_rows(reader, frames, report) {
+    if let Err(error) = look_up_rows(reader, report) {
         report.find(None, None, Kind::Index, error.to_string());
     }
 }
 
+/// Whether a stream is found by its name, up to the last frame that was read or further.
+fn look_up_tail(
+    reader: &dyn Reader,
+    stream: &StreamId,
+    seen: Option<Tail>,
+) -> Result<bool, StoreError> {
+    let Some(seen) = seen else {
+        return Ok(true);
+    };
+    let found = reader.read(stream, seen.seq, 1)?;
+    let same = |seq, hash| seq == seen.seq && hash == seen.hash;
+    let read = found.first().is_some_and(|it| same(it.seq, it.hash));
+    let tail = reader.tail(stream)?;
+    Ok(read && tail.is_some_and(|it| it.seq > seen.seq || same(it.seq, it.hash)))
+}
+
+/// Whether every stream that was read is listed.
 fn look_up_names(
     reader: &dyn Reader,
-    expected: u64,
+    frames: &Frames,
     report: &mut Report,
 ) -> Result<(), StoreError> {
-    let (mut count, mut after) = (0, None);
+    let mut listed = BTreeSet::new();
     loop {
-        let page = reader.streams(after.as_ref(), PAGE)?;
-        count += page.len() as u64;
-        match page.last() {
-            Some(last) => after = Some(last.clone()),
-            None => break,
+        let page = reader.streams(listed.last(), PAGE)?;
+        if page.is_empty() {
+            break;
         }
+        listed.extend(page);
     }
-    if count != expected {
-        let message = format!("{count} streams have a name, {expected} have frames");
-        report.find(None, None, Kind::Container, message);
+    for (name, _) in frames.tails() {
+        let found = name.parse().is_ok_and(|name| listed.contains(&name));
+        if !found {
+            let message = "it is not in the list of streams".to_owned();
+            report.find(Some(name), None, Kind::Container, message);
+        }
     }
     Ok(())
 }
 
 /// Index rows can be made again at any time; a wrong one is still told.
-fn look_up_rows(
-    reader: &dyn Reader,
-    frames: &Frames,
-    report: &mut Report,
-) -> Result<(), StoreError> {
+fn look_up_rows(reader: &dyn Reader, report: &mut Report) -> Result<(), StoreError> {
     let mut cursor = None;
     loop {
         let page = reader.list(&Filter::default(), cursor.as_ref(), PAGE)?;
         for row in &page.rows {
-            let name = row.stream.as_str();
-            if !frames.knows(name) {
+            let name = Some(row.stream.as_str());
+            if reader.tail(&row.stream)?.is_none() {
                 let message = "an index row of a stream without frames".to_owned();
-                report.find(Some(name), None, Kind::Index, message);
+                report.find(name, None, Kind::Index, message);
             }
-            let same = reader.row(&row.stream)?.as_ref() == Some(row);
             let by_key = match &row.key {
-                Some(key) => reader.by_key(key)?.as_ref() == Some(row),
+                Some(key) => reader
+                    .by_key(key)?
+                    .is_some_and(|it| it.stream == row.stream),
                 None => true,
             };
-            if !same || !by_key {
+            if reader.row(&row.stream)?.is_none() || !by_key {
                 let message = "its index row is not found by stream or key".to_owned();
-                report.find(Some(name), None, Kind::Index, message);
+                report.find(name, None, Kind::Index, message);
             }
         }
         cursor = page.next;

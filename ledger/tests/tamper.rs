@@ -289,13 +289,13 @@ fn unnoticed(path: &Path, first: usize, step: usize) -> Vec<usize> {
     let before = answers(&SqliteReader::open(path).unwrap()).unwrap();
     let mut unnoticed = Vec::new();
     for place in (first..whole.len()).step_by(step) {
-        for changed in changes(whole[place], place) {
-            file.write_all_at(&[changed], place as u64).unwrap();
-            if check_file(path).is_sound() {
-                let after = SqliteReader::open(path).and_then(|reader| answers(&reader));
-                if after.as_ref() != Ok(&before) {
-                    unnoticed.push(place);
-                }
+        // Each byte is changed once: every other one in one bit, the rest to all ones.
+        let changed = changes(whole[place], place)[place / step % 2];
+        file.write_all_at(&[changed], place as u64).unwrap();
+        if check_file(path).is_sound() {
+            let after = SqliteReader::open(path).and_then(|reader| answers(&reader));
+            if after.as_ref() != Ok(&before) {
+                unnoticed.push(place);
             }
         }
         file.write_all_at(&whole[place..=place], place as u64)
@@ -315,7 +315,7 @@ fn every_byte_of_the_file_is_found_or_means_nothing() {
     tool.execute_batch("PRAGMA page_size = 512; VACUUM;")
         .unwrap();
     drop(tool);
-    let workers = 4;
+    let workers = 2;
     let found: Vec<usize> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..workers)
             .map(|first| {
@@ -355,8 +355,9 @@ fn forge(path: &Path, script: &str) {
 
 #[test]
 fn frames_moved_added_or_taken_away_are_found() {
+    type Case = (&'static str, &'static str, Option<(&'static str, i64)>);
     // Positions: 1 store#0, 2 a#0, 3 a#1, 4 b#0, 5 b#1, 6 b#2, 7 a#2, 8 a#3.
-    let cases: [(&str, &str, Option<(&str, i64)>); 9] = [
+    let cases: [Case; 9] = [
         (
             "one changed",
             "UPDATE frames SET body = replace(body, 'two', 'owt') WHERE pos = 7",

@@ -46,6 +46,17 @@ impl RunRow {
         }
     }
 
+    /// What a repeated request is looked up by: the key, as one client uses it for one workflow.
+    pub fn key(state: &RunState) -> Option<String> {
+        let created = state.created();
+        let key = created.idempotency_key.as_ref()?;
+        Some(scoped_key(
+            &created.principal.id,
+            &state.outline().root().plan.name,
+            key,
+        ))
+    }
+
     /// As a store keeps it.
     pub fn to_json(&self) -> Json {
         serde_json::to_value(self)
@@ -53,4 +64,9 @@ impl RunRow {
             .and_then(|value| Json::from_value(&value).ok())
             .unwrap_or_default()
     }
+}
+
+/// A client's key, as no other client and no other workflow has it.
+pub fn scoped_key(principal: &str, workflow: &str, key: &str) -> String {
+    format!("{principal}/{workflow}/{key}")
 }

@@ -346,3 +346,11 @@ async fn the_wait_for_a_place_does_not_count_as_the_receivers_time() {
     let (answer, ()) = tokio::join!(second, serve_second);
     assert_eq!(answer.map(|answer| answer.body), Ok(b"two".to_vec()));
 }
+
+#[tokio::test]
+async fn a_sending_that_waits_is_small() {
+    let client = local();
+    let waiting = client.send(request("http://127.0.0.1:1/"));
+    let bytes = size_of_val(&waiting);
+    assert!(bytes <= 1024, "{bytes} bytes");
+}

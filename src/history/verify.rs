@@ -135,7 +135,7 @@ fn fold_run(reader: &dyn Reader, stream: &StreamId) -> Option<Problem> {
         row.status == expected.status
             && row.workflow == expected.workflow
             && row.created_us == state.created().at.as_micros()
-            && row.key == state.created().idempotency_key
+            && row.key == RunRow::key(&state)
             && row.open != state.status().is_terminal()
             && row.row == expected.to_json()
     });

@@ -57,7 +57,7 @@ pub(super) fn check_variables(
             (Some(one), usage) if one.secret && !matches!(usage, Usage::Value | Usage::Secret) => {
                 let words = format!("the secret {name:?} cannot be used in {}", usage.words());
                 Fault::new(FaultCode::SecretNotAllowed, mention.place, words)
-                    .hint("secrets go into webhooks and params of steps only")
+                    .hint("secrets go into webhooks and the params of agents only")
             }
             (Some(_), _) => continue,
         };

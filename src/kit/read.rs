@@ -27,6 +27,7 @@ pub(super) struct Mention {
 /// What a name is used for; decides whether it may be a secret or an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Usage {
+    Child,
     Condition,
     ForEach,
     Output,
@@ -38,6 +39,7 @@ pub(super) enum Usage {
 impl Usage {
     pub(super) fn words(self) -> &'static str {
         match self {
+            Self::Child => "the params of a child workflow",
             Self::Condition => "a condition",
             Self::ForEach => "for_each",
             Self::Output => "the output",

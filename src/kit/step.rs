@@ -237,7 +237,7 @@ fn read_agent(
         .and_then(|node| read_fan_out(reader, node));
     let params = fields
         .get("params")
-        .and_then(|node| params(reader, node, "params"));
+        .and_then(|node| params(reader, node, "params", Usage::Value));
     Some(AgentPlan {
         agent: name.to_owned(),
         confidence_threshold_millionths: threshold,
@@ -269,9 +269,9 @@ fn read_fan_out(reader: &mut Reader<'_>, node: &Node) -> Option<FanOut> {
 }
 
 /// A map of templates.
-fn params(reader: &mut Reader<'_>, node: &Node, what: &str) -> Option<Json> {
+fn params(reader: &mut Reader<'_>, node: &Node, what: &str, usage: Usage) -> Option<Json> {
     reader.open_map(node, what)?;
-    reader.template(node, Usage::Value)
+    reader.template(node, usage)
 }
 
 fn read_child(
@@ -290,7 +290,7 @@ fn read_child(
         reader.fault(fault.hint("input is another name of params: keep one"));
     }
     let given = fields.get("params").or_else(|| fields.get("input"));
-    let tree = given.and_then(|node| params(reader, node, "params"));
+    let tree = given.and_then(|node| params(reader, node, "params", Usage::Child));
     let known = [
         ("execute", Webhooks::Execute),
         ("suppress", Webhooks::Suppress),

@@ -19,7 +19,7 @@ mod run;
 
 pub use clock::Clock;
 pub use idempotency::Repeated;
-pub use recover::Recovered;
+pub use recover::{Recovered, rebuild_index};
 pub use run::Progress;
 
 use std::collections::{BTreeMap, HashMap};
@@ -28,13 +28,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ktsu_ledger::appender::Appender;
 use ktsu_ledger::event::{EnvValue, Principal};
 use ktsu_ledger::{Json, StreamId};
+use ktsu_projections::index;
 use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::egress;
 use crate::environment::Resolved;
-use crate::history::Readers;
 use crate::kit::Kit;
+use crate::readers::Readers;
 use crate::secret::{Redactor, Secret};
 use crate::workflow::admit::{self, Invocation, NotAdmitted};
 use crate::workflow::definition::Definition;
@@ -189,7 +190,7 @@ impl Orchestrator {
             return self.create(&definition, request, None).await;
         };
         let digest = digest_of(&request.workflow, &request.body);
-        let scoped = format!("{}/{}/{key}", request.principal.id, request.workflow);
+        let scoped = index::scoped_key(&request.principal.id, &request.workflow, &key);
         match shared.keys.claim(&shared.readers, &scoped, &digest).await? {
             Repeated::Same(run_id) => {
                 self.wait_until_recorded(&run_id).await?;
@@ -199,16 +200,16 @@ impl Orchestrator {
                 })
             }
             Repeated::Never(claim) => {
-                let accepted = self
-                    .create(&definition, request, Some((scoped, digest)))
-                    .await;
-                claim.settle(
+                // On a task of its own: a client that goes away must not leave a key free whose
+                // run is on its way to the ledger.
+                let own = self.clone();
+                let created = tokio::spawn(async move {
+                    let accepted = own.create(&definition, request, Some((key, digest))).await;
+                    claim.settle(accepted.as_ref().ok().map(|new| new.run_id.clone()));
                     accepted
-                        .as_ref()
-                        .ok()
-                        .map(|accepted| accepted.run_id.clone()),
-                );
-                accepted
+                });
+                let done = created.await;
+                done.map_err(|error| NotStarted::Internal(error.to_string()))?
             }
         }
     }

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
+use ktsu_ledger::branch::frames;
 use ktsu_ledger::event::RunEvent;
-use ktsu_ledger::store::{Filter, Reader, StoreError};
+use ktsu_ledger::store::{Filter, Reader, Store, StoreError};
 use ktsu_ledger::{Event, Frame, StreamId};
 use ktsu_projections::run::RunState;
 
-use super::run::RunTask;
+use super::run::{RunTask, index_row};
 use super::{Shared, lock};
-use crate::history;
 use crate::workflow::definition::Definition;
 use crate::workflow::next::Memo;
 
@@ -22,6 +22,36 @@ pub struct Recovered {
     pub resent: u64,
     /// Unfinished runs that cannot be folded; `ktsu verify` says why.
     pub unreadable: u64,
+}
+
+/// Makes the index again if it is not whole: rows are derived, so anybody may delete them.
+///
+/// # Errors
+/// [`StoreError`] if the ledger cannot be read or written. A run that cannot be folded gets no row;
+/// `ktsu verify` names it.
+pub fn rebuild_index(store: &mut dyn Store) -> Result<(), StoreError> {
+    if store.is_indexed("run")? {
+        return Ok(());
+    }
+    let epoch = store.acquire()?;
+    store.clear_index(epoch)?;
+    let mut after: Option<StreamId> = None;
+    loop {
+        let page = store.streams(after.as_ref(), PAGE)?;
+        let Some(last) = page.last() else {
+            return Ok(());
+        };
+        after = Some(last.clone());
+        let mut rows = Vec::new();
+        for stream in page.iter().filter(|stream| stream.kind() == "run") {
+            let frames = frames(store, stream)?;
+            match RunState::fold(&frames) {
+                Ok(state) => rows.push(index_row(&state)),
+                Err(error) => tracing::error!(run = stream.name(), "cannot be indexed: {error}"),
+            }
+        }
+        store.put_rows(epoch, &rows)?;
+    }
 }
 
 /// How many runs are folded between two looks at the index.
@@ -89,7 +119,7 @@ fn fold(
     reader: &dyn Reader,
     stream: &StreamId,
 ) -> Result<(Arc<Definition>, RunState), Lost> {
-    let frames = history::frames(reader, stream)?;
+    let frames = frames(reader, stream)?;
     let (first, rest) = frames
         .split_first()
         .ok_or(Lost("the stream is empty".to_owned()))?;

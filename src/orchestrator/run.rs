@@ -310,7 +310,7 @@ pub(super) fn index_row(state: &RunState) -> IndexRow {
         status: row.status.clone(),
         open: !state.status().is_terminal(),
         created_us: state.created().at.as_micros(),
-        key: state.created().idempotency_key.clone(),
+        key: RunRow::key(state),
         row: row.to_json(),
     }
 }

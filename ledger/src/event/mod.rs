@@ -22,7 +22,7 @@ pub use step::{
 pub use store::{StoreEvent, StoreOpened, StoreRecovered};
 pub use webhook::{WebhookAnswer, WebhookDead, WebhookEvent, WebhookSent};
 
-use serde::Serialize;
+use serde::{Deserialize as _, Serialize};
 
 use crate::canonical::Json;
 
@@ -74,6 +74,15 @@ impl Event {
             Self::Run(_) | Self::Step(_) | Self::Webhook(_) | Self::Store(_) => true,
         }
     }
+}
+
+/// Reads a member that may stand in a blob: null, until it is put back, is an empty one.
+fn null_is_empty<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+where
+    T: Default + serde::Deserialize<'de>,
+    D: serde::Deserializer<'de>,
+{
+    Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
 /// Ties the variants of the subject enums to their persisted names: `kind()`, the writing of

@@ -55,7 +55,11 @@ pub struct RunCreated {
     /// Name and version of the engine that accepted it.
     pub engine: String,
     /// Declared environment variables: values, and for secrets the fact that they are.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "super::null_is_empty",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
     pub env: BTreeMap<String, EnvValue>,
     /// BLAKE3 of the request, to tell a repeated request from another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

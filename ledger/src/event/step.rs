@@ -44,7 +44,11 @@ pub struct StepStarted {
     pub attempt: u32,
     /// What the step got, by JSON pointer into its declaration: `/inputs/0`, `/body/text`,
     /// `/params/who`. Literals of the definition are not repeated.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "super::null_is_empty",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
     pub input: BTreeMap<String, Given>,
     /// The step.
     pub step: String,
@@ -82,7 +86,11 @@ pub struct OutputChecked {
     /// The attempt.
     pub attempt: u32,
     /// What is wrong, if anything.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "super::null_is_empty",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub errors: Vec<Violation>,
     /// The step.
     pub step: String,

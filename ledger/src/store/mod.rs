@@ -87,6 +87,24 @@ pub trait Reader: Send {
     /// The index row that has an idempotency key.
     fn by_key(&self, key: &str) -> Result<Option<IndexRow>, StoreError>;
 
+    /// Whether every stream of a kind (`run`) has its index row. Rows are derived, so whoever finds
+    /// that they are not all there makes them again.
+    fn is_indexed(&self, kind: &str) -> Result<bool, StoreError> {
+        let mut after: Option<StreamId> = None;
+        loop {
+            let page = self.streams(after.as_ref(), MAX_PAGE)?;
+            let Some(last) = page.last() else {
+                return Ok(true);
+            };
+            after = Some(last.clone());
+            for stream in page.iter().filter(|stream| stream.kind() == kind) {
+                if self.row(stream)?.is_none() {
+                    return Ok(false);
+                }
+            }
+        }
+    }
+
     /// For verification: frames of all streams in the order they were appended, after a position.
     /// Nothing about them is checked.
     fn scan_frames(&self, after: u64, limit: usize) -> Result<Vec<RawFrame>, StoreError>;

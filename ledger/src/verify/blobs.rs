@@ -1,99 +1,100 @@
-//! Blobs, looked at one by one before the frames that name them.
+//! Blobs, looked at one by one after the frames that name them: a blob is never younger than its
+//! frame, so a ledger in use cannot be caught halfway.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::PAGE;
 use super::report::{Kind, Report};
+use crate::frame::External;
 use crate::hash::Hash;
 use crate::store::{RawBlob, Reader};
 use crate::strict;
 
-/// Every blob, by the hash it is kept under.
+/// Every blob that a frame names, and the first frame that does.
 #[derive(Debug, Default)]
-pub(super) struct Blobs(HashMap<Hash, Blob>);
+pub(super) struct Named(HashMap<Hash, Naming>);
 
 #[derive(Debug)]
-struct Blob {
+struct Naming {
+    stream: String,
+    seq: u64,
     bytes: u64,
-    wrong: Option<&'static str>,
-    named: bool,
 }
 
-/// Reads all blobs.
-pub(super) fn scan(reader: &dyn Reader, report: &mut Report) -> Blobs {
-    let mut blobs = Blobs::default();
-    let mut after = 0;
-    loop {
-        let page = match reader.scan_blobs(after, PAGE) {
-            Ok(page) => page,
-            Err(error) => {
-                let message = format!("the blobs cannot be read: {error}");
-                report.find(None, None, Kind::Blob, message);
-                return blobs;
-            }
-        };
-        match page.last() {
-            Some(last) if last.position > after => after = last.position,
-            Some(_) | None => return blobs,
+impl Named {
+    /// Notes that a frame names a blob.
+    pub(super) fn note(
+        &mut self,
+        stream: &str,
+        seq: u64,
+        external: &External,
+    ) -> Result<(), String> {
+        let naming = self.0.entry(external.hash).or_insert_with(|| Naming {
+            stream: stream.to_owned(),
+            seq,
+            bytes: external.bytes,
+        });
+        if naming.bytes == external.bytes {
+            return Ok(());
         }
-        for blob in page {
-            report.blobs += 1;
-            blobs.take(&blob, report);
+        let hash = external.hash;
+        Err(format!("it gives the blob {hash} another length"))
+    }
+
+    /// Reads all blobs, and holds them against what frames say.
+    pub(super) fn check(&self, reader: &dyn Reader, report: &mut Report) {
+        let mut seen = HashSet::new();
+        let mut after = 0;
+        loop {
+            let page = match reader.scan_blobs(after, PAGE) {
+                Ok(page) => page,
+                Err(error) => {
+                    let message = format!("the blobs cannot be read: {error}");
+                    report.find(None, None, Kind::Blob, message);
+                    break;
+                }
+            };
+            match page.last() {
+                Some(last) if last.position > after => after = last.position,
+                Some(_) | None => break,
+            }
+            for blob in page {
+                report.blobs += 1;
+                self.take(&blob, &mut seen, report);
+            }
+        }
+        let missing = self.0.iter().filter(|(hash, _)| !seen.contains(*hash));
+        let missing: BTreeMap<_, _> = missing
+            .map(|(hash, naming)| ((&naming.stream, naming.seq), hash))
+            .collect();
+        for ((stream, seq), hash) in missing {
+            let message = format!("the blob {hash} is missing");
+            report.find(Some(stream), Some(seq), Kind::Blob, message);
         }
     }
-}
 
-impl Blobs {
-    fn take(&mut self, blob: &RawBlob, report: &mut Report) {
+    fn take(&self, blob: &RawBlob, seen: &mut HashSet<Hash>, report: &mut Report) {
         let Some(hash) = Hash::from_bytes(&blob.hash) else {
             let message = format!("the blob at {} is kept under no hash", blob.position);
             return report.find(None, None, Kind::Blob, message);
         };
+        let naming = self.0.get(&hash);
+        report.unreferenced_blobs += u64::from(naming.is_none());
         let text = std::str::from_utf8(&blob.body).ok();
         let wrong = if Hash::of(&blob.body) != hash {
-            Some("is not what its hash says")
+            "is not what its hash says"
         } else if text.is_none_or(|text| strict::check_value(text).is_err()) {
-            Some("is not canonical text")
+            "is not canonical text"
+        } else if naming.is_some_and(|naming| naming.bytes != blob.body.len() as u64) {
+            "has another length than its frame says"
+        } else if !seen.insert(hash) {
+            "is kept twice"
         } else {
-            None
+            return;
         };
-        let bytes = blob.body.len() as u64;
-        let named = false;
-        let seen = Blob {
-            bytes,
-            wrong,
-            named,
-        };
-        if self.0.insert(hash, seen).is_some() {
-            report.find(
-                None,
-                None,
-                Kind::Blob,
-                format!("the blob {hash} is kept twice"),
-            );
-        }
-    }
-
-    /// What is wrong with a blob that a frame names.
-    pub(super) fn name(&mut self, hash: &Hash, bytes: u64) -> Result<(), String> {
-        let blob = self.0.get_mut(hash);
-        let blob = blob.ok_or_else(|| format!("the blob {hash} is missing"))?;
-        blob.named = true;
-        match blob.wrong {
-            Some(wrong) => Err(format!("the blob {hash} {wrong}")),
-            None if blob.bytes != bytes => Err(format!("the blob {hash} has another length")),
-            None => Ok(()),
-        }
-    }
-
-    /// Counts what no frame names, and tells what is wrong with it.
-    pub(super) fn finish(&self, report: &mut Report) {
-        for (hash, blob) in self.0.iter().filter(|(_, blob)| !blob.named) {
-            report.unreferenced_blobs += 1;
-            if let Some(wrong) = blob.wrong {
-                let message = format!("the blob {hash}, which no frame names, {wrong}");
-                report.find(None, None, Kind::Blob, message);
-            }
-        }
+        seen.insert(hash);
+        let stream = naming.map(|naming| naming.stream.as_str());
+        let message = format!("the blob {hash} {wrong}");
+        report.find(stream, naming.map(|naming| naming.seq), Kind::Blob, message);
     }
 }

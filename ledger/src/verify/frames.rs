@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::blobs::Blobs;
+use super::blobs::Named;
 use super::report::{Kind, Report};
 use super::{Head, Options, PAGE, Progress};
 use crate::chain::{Break, Chain};
@@ -19,7 +19,8 @@ type Wrong = (Kind, String);
 /// What was read so far.
 pub(super) struct Frames {
     streams: BTreeMap<String, Seen>,
-    blobs: Blobs,
+    /// Blobs that frames name.
+    pub(super) blobs: Named,
     heads: HashMap<String, Vec<(Head, bool)>>,
     /// Frames of types this version does not know.
     pub(super) unknown: BTreeMap<String, u64>,
@@ -33,7 +34,7 @@ struct Seen {
 }
 
 impl Frames {
-    pub(super) fn new(blobs: Blobs, options: &Options) -> Self {
+    pub(super) fn new(options: &Options) -> Self {
         let mut heads: HashMap<String, Vec<(Head, bool)>> = HashMap::new();
         for head in &options.heads {
             let of_stream = heads.entry(head.stream.to_string()).or_default();
@@ -41,7 +42,7 @@ impl Frames {
         }
         Self {
             streams: BTreeMap::new(),
-            blobs,
+            blobs: Named::default(),
             heads,
             unknown: BTreeMap::new(),
             last_epoch: 0,
@@ -112,7 +113,7 @@ impl Frames {
             return read.map(|_| ());
         };
         seen.chain
-            .follow(&record, &frame)
+            .follow_hashed(&record, &frame)
             .map_err(|broken| (kind_of(broken), broken.to_string()))?;
         if !found {
             let message = "a look-up by stream and number finds another frame, or none";
@@ -120,7 +121,7 @@ impl Frames {
         }
         self.causes(&frame)?;
         for external in &frame.ext {
-            let named = self.blobs.name(&external.hash, external.bytes);
+            let named = self.blobs.note(name, frame.seq, external);
             named.map_err(|message| (Kind::Blob, message))?;
         }
         self.note(name, &frame);
@@ -163,7 +164,6 @@ impl Frames {
     /// Says what only the whole can show.
     pub(super) fn finish(&mut self, epoch: Option<u64>, report: &mut Report) {
         report.streams = self.streams.len() as u64;
-        self.blobs.finish(report);
         if epoch.is_some_and(|epoch| epoch < self.last_epoch) {
             let message = format!(
                 "the ledger says epoch {}, its frames say {}",
@@ -195,11 +195,6 @@ impl Frames {
     pub(super) fn tails(&self) -> impl Iterator<Item = (&str, Option<Tail>)> {
         let streams = self.streams.iter();
         streams.map(|(name, seen)| (name.as_str(), seen.chain.tail()))
-    }
-
-    /// Whether a stream has frames.
-    pub(super) fn knows(&self, name: &str) -> bool {
-        self.streams.contains_key(name)
     }
 }
 

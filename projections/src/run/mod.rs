@@ -417,3 +417,6 @@ pub enum FoldError {
     #[error("frame {0}: {1}")]
     Refused(u64, Refusal),
 }
+
+#[cfg(test)]
+mod tests;

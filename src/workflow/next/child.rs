@@ -73,8 +73,13 @@ impl At<'_> {
             return Err(failed("a secret cannot be handed to a child workflow"));
         }
         let child = self.definition.workflow(&plan.workflow);
+        let schema = child.and_then(|child| child.params.as_ref());
         // A missing path is null, and a required param that is null is missing (spec A4).
-        let resolved = params::resolve(child.and_then(|child| child.params.as_ref()), body);
+        if let (Some(schema), Value::Object(members)) = (schema, &mut body) {
+            let required = schema.required();
+            members.retain(|name, value| !(value.is_null() && required.contains(&name.as_str())));
+        }
+        let resolved = params::resolve(schema, body);
         let resolved = resolved.map_err(|found| {
             let first = violations(found).into_iter().next();
             let first = first.map_or_else(String::new, |one| format!(": {}", one.message));

@@ -227,6 +227,10 @@ impl<S: Source + Send> Reader for S {
         self.ask(|ledger| ledger.by_key(key))
     }
 
+    fn is_indexed(&self, kind: &str) -> Result<bool, StoreError> {
+        self.ask(|ledger| ledger.is_indexed(kind))
+    }
+
     fn scan_frames(&self, after: u64, limit: usize) -> Result<Vec<RawFrame>, StoreError> {
         self.ask(|ledger| ledger.scan_frames(after, limit))
     }

@@ -1,0 +1,423 @@
+//! Frames: what is sealed reads back, in every type, and nothing else reads at all.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ktsu_ledger::event::plan::Webhooks;
+use ktsu_ledger::event::*;
+use ktsu_ledger::frame::{MAX_BODY, MAX_INLINE};
+use ktsu_ledger::strict::{check_body, check_value};
+use ktsu_ledger::{
+    Actor, Blob, Cause, Draft, Entry, Event, FrameError, Hash, Json, Link, Record, Sealed,
+    Timestamp,
+};
+use proptest::prelude::*;
+use support::{created, payload, run};
+
+fn json(text: &str) -> Json {
+    Json::parse(text.as_bytes()).unwrap()
+}
+
+/// Every type, with all that is optional there and with none of it.
+fn samples(text: &str, value: &Json) -> Vec<Event> {
+    let name = || text.to_owned();
+    let reference = || Reference {
+        frame: 3,
+        path: "/output".to_owned(),
+    };
+    let Event::Run(RunEvent::Created(bare)) = created("w").event else {
+        unreachable!("created makes run.created")
+    };
+    let mut full = bare.clone();
+    full.env = BTreeMap::from([
+        ("B".to_owned(), EnvValue::Secret),
+        ("A".to_owned(), EnvValue::Value(name())),
+    ]);
+    full.idempotency_digest = Some(name());
+    full.idempotency_key = Some(name());
+    full.params = value.clone();
+    let given = BTreeMap::from([
+        ("/b".to_owned(), Given::Ref(reference())),
+        ("/a".to_owned(), Given::Template(name())),
+        (
+            "/c".to_owned(),
+            Given::Value {
+                from: vec![1, 2],
+                value: value.clone(),
+            },
+        ),
+    ]);
+    let answer = |full: bool| WebhookAnswer {
+        attempt: 1,
+        code: full.then(name),
+        duration_ms: 12,
+        response: if full { value.clone() } else { Json::null() },
+        sending: 2,
+        status: full.then_some(503),
+        step: name(),
+        truncated: full,
+    };
+    let mut events = vec![
+        Event::Run(RunEvent::Created(bare)),
+        Event::Run(RunEvent::Created(full)),
+        Event::Run(RunEvent::Started(RunStarted::default())),
+        Event::Run(RunEvent::Started(RunStarted {
+            plan: Some(name()),
+            webhooks: Some(Webhooks::Suppress),
+        })),
+        Event::Run(RunEvent::Continued(Continued { why: Why::Bound })),
+        Event::Run(RunEvent::Completed(RunCompleted::default())),
+        Event::Run(RunEvent::Completed(RunCompleted {
+            output: Some(value.clone()),
+            output_from: Some(reference()),
+        })),
+        Event::Run(RunEvent::Failed(RunFailed {
+            code: name(),
+            message: name(),
+            step: Some(name()),
+        })),
+        Event::Run(RunEvent::TimerFired(TimerFired {
+            step: Some(name()),
+            timer: TimerKind::Retry,
+        })),
+        Event::Run(RunEvent::ClockJumped(ClockJumped {
+            clock: Timestamp::from_micros(5),
+            last: Timestamp::from_micros(6),
+        })),
+        Event::Step(StepEvent::Started(StepStarted {
+            attempt: 1,
+            input: given,
+            step: name(),
+        })),
+        Event::Step(StepEvent::OutputChecked(OutputChecked {
+            attempt: 1,
+            errors: vec![Violation {
+                message: name(),
+                path: "/a".to_owned(),
+                rule: "type".to_owned(),
+            }],
+            step: name(),
+            valid: false,
+        })),
+        Event::Step(StepEvent::Completed(StepCompleted {
+            attempt: 1,
+            output: Some(value.clone()),
+            output_from: Some(reference()),
+            step: name(),
+        })),
+        Event::Step(StepEvent::Failed(StepFailed {
+            attempt: 1,
+            code: name(),
+            message: name(),
+            raw: Some(value.clone()),
+            step: name(),
+        })),
+        Event::Step(StepEvent::Skipped(StepSkipped {
+            detail: Some(name()),
+            reason: SkipReason::ConditionFalse,
+            step: name(),
+        })),
+        Event::Webhook(WebhookEvent::Sent(WebhookSent {
+            attempt: 1,
+            body_hash: name(),
+            delivery_id: name(),
+            method: name(),
+            sending: 1,
+            step: name(),
+            target: name(),
+        })),
+        Event::Webhook(WebhookEvent::Dead(WebhookDead {
+            attempt: 1,
+            sendings: 3,
+            step: name(),
+        })),
+        Event::Store(StoreEvent::Opened(StoreOpened {
+            engine: name(),
+            epoch: 7,
+            pid: 1,
+        })),
+        Event::Store(StoreEvent::Recovered(StoreRecovered {
+            resent: 1,
+            unfinished: 2,
+        })),
+        Event::Foreign {
+            kind: "x.kit.fact".to_owned(),
+            data: json(r#"{"a":{"b":[1.5,-0.0,18446744073709551615]}}"#),
+        },
+    ];
+    for full in [false, true] {
+        events.push(Event::Webhook(WebhookEvent::Delivered(answer(full))));
+        events.push(Event::Webhook(WebhookEvent::Failed(answer(full))));
+    }
+    events
+}
+
+fn seal(event: Event) -> Result<Sealed, FrameError> {
+    let draft = Draft {
+        scope: "call/inner".to_owned(),
+        actor: Actor::Principal("ann".to_owned()),
+        cause: vec![Cause::Here(1), Cause::There(run("other"), 2)],
+        event,
+    };
+    let link = Link {
+        stream: run("a"),
+        seq: 5,
+        prev: Hash::of(b"before"),
+    };
+    draft.seal(link, Timestamp::from_micros(1_790_000_000_123_456))
+}
+
+/// Reads a sealed frame as a store would give it back.
+fn decode(sealed: &Sealed) -> Result<ktsu_ledger::Frame, FrameError> {
+    sealed.record.decode(&mut |wanted| {
+        let found = sealed.blobs.iter().find(|blob| blob.hash == *wanted);
+        Ok(found.map(|blob: &Blob| blob.text.clone()))
+    })
+}
+
+fn reads_back(event: Event) {
+    let sealed = seal(event.clone()).unwrap();
+    assert_eq!(sealed.frame.event, event);
+    assert_eq!(decode(&sealed).unwrap(), sealed.frame);
+    assert_eq!(sealed.record.hash, Hash::of(sealed.record.body.as_bytes()));
+    assert_eq!(sealed.frame.hash, sealed.record.hash);
+    // Keys sorted at every level of `data` and `ext`, no key twice, numbers that survive.
+    assert_eq!(
+        check_body(&sealed.record.body),
+        Ok(()),
+        "{}",
+        sealed.record.body
+    );
+    assert!(sealed.record.body.len() <= MAX_BODY);
+    for blob in &sealed.blobs {
+        assert_eq!(check_value(blob.text.as_str()), Ok(()));
+    }
+    let shown: serde_json::Value = serde_json::from_str(&sealed.record.to_json()).unwrap();
+    assert_eq!(shown["hash"], sealed.record.hash.to_string());
+    // The door takes what is sealed, from memory and from bytes.
+    let records = vec![sealed.record.clone()];
+    let read = Entry::from_records(&run("a"), records, sealed.blobs.clone()).unwrap();
+    assert_eq!(Entry::from_sealed(vec![sealed]).unwrap().0, read);
+}
+
+#[test]
+fn there_is_a_sample_of_every_type() {
+    let seen: BTreeSet<String> = samples("s", &Json::null())
+        .iter()
+        .filter(|event| event.is_known())
+        .map(|event| event.kind().to_owned())
+        .filter(|kind| !kind.starts_with("x."))
+        .collect();
+    let declared: BTreeSet<String> = Event::KINDS.iter().map(|&kind| kind.to_owned()).collect();
+    assert_eq!(seen, declared);
+}
+
+fn values() -> impl Strategy<Value = serde_json::Value> {
+    let leaf = prop_oneof![
+        Just(serde_json::Value::Null),
+        any::<bool>().prop_map(Into::into),
+        any::<i64>().prop_map(Into::into),
+        any::<u64>().prop_map(Into::into),
+        any::<f64>()
+            .prop_filter("beyond what is kept", |number| number.abs() < 9e18)
+            .prop_map(Into::into),
+        any::<String>().prop_map(Into::into),
+    ];
+    leaf.prop_recursive(4, 24, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Into::into),
+            prop::collection::btree_map(any::<String>(), inner, 0..4)
+                .prop_map(|members| serde_json::Value::Object(members.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_type_reads_back(text in any::<String>(), value in values()) {
+        for event in samples(&text, &Json::from_value(&value).unwrap()) {
+            // An absent output and a null one are the same to an event that may lack it.
+            if !value.is_null() {
+                reads_back(event);
+            }
+        }
+    }
+
+    #[test]
+    fn garbage_is_refused_and_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let body = String::from_utf8_lossy(&bytes).into_owned();
+        let hash = Hash::of(body.as_bytes());
+        let record = Record { seq: 0, hash, body };
+        prop_assert!(record.decode_bare().is_err());
+    }
+
+    #[test]
+    fn a_changed_body_never_panics_and_is_never_taken(
+        place in any::<prop::sample::Index>(),
+        change in any::<char>(),
+        which in any::<prop::sample::Index>(),
+    ) {
+        let events = samples("step", &json(r#"{"a":[1,"x"]}"#));
+        let sealed = seal(events[which.index(events.len())].clone()).unwrap();
+        let mut letters: Vec<char> = sealed.record.body.chars().collect();
+        let place = place.index(letters.len());
+        letters[place] = change;
+        let mut record = sealed.record.clone();
+        record.body = letters.into_iter().collect();
+        let read = record.decode_bare();
+        if record.body != sealed.record.body {
+            let taken = Entry::from_records(&run("a"), vec![record], sealed.blobs);
+            prop_assert!(taken.is_err(), "{read:?}");
+        }
+    }
+}
+
+#[test]
+fn large_members_move_out_and_come_back() {
+    let large = payload(MAX_INLINE + 1, 1);
+    let names = |sealed: &Sealed| -> Vec<String> {
+        let ext = sealed.frame.ext.iter();
+        ext.map(|external| external.path.clone()).collect()
+    };
+    let event = |output: &Json| support::completed("s", output.clone()).event;
+    let sealed = seal(event(&large)).unwrap();
+    assert_eq!(names(&sealed), vec!["/output"]);
+    assert!(sealed.record.body.contains(r#""output":null"#));
+    reads_back(event(&large));
+    // Just small enough to stay: the quotes count.
+    let small = seal(event(&payload(MAX_INLINE - 2, 1))).unwrap();
+    assert_eq!(names(&small), Vec::<String>::new());
+    // A definition moves whatever its size, so that runs share it.
+    assert_eq!(
+        names(&seal(created("w").event).unwrap()),
+        vec!["/definition"]
+    );
+    // Without its blob a frame does not read.
+    let missing: Result<_, FrameError> = sealed.record.decode(&mut |_| Ok(None));
+    assert_eq!(missing, Err(FrameError::MissingBlob(sealed.blobs[0].hash)));
+}
+
+#[test]
+fn collections_move_out_and_come_back() {
+    let large = payload(MAX_INLINE + 1, 2);
+    let input = Given::Value {
+        from: vec![1],
+        value: large.clone(),
+    };
+    let violation = Violation {
+        message: large.as_str().to_owned(),
+        path: String::new(),
+        rule: "type".to_owned(),
+    };
+    let Event::Run(RunEvent::Created(mut with_env)) = created("w").event else {
+        unreachable!("created makes run.created")
+    };
+    let value = EnvValue::Value(large.as_str().to_owned());
+    with_env.env.insert("A".to_owned(), value);
+    for event in [
+        Event::Run(RunEvent::Created(with_env)),
+        Event::Step(StepEvent::Started(StepStarted {
+            attempt: 1,
+            input: BTreeMap::from([("/a".to_owned(), input)]),
+            step: "s".to_owned(),
+        })),
+        Event::Step(StepEvent::OutputChecked(OutputChecked {
+            attempt: 1,
+            errors: vec![violation],
+            step: "s".to_owned(),
+            valid: false,
+        })),
+    ] {
+        assert!(!seal(event.clone()).unwrap().blobs.is_empty());
+        reads_back(event);
+    }
+}
+
+#[test]
+fn members_with_odd_names_move_out_and_come_back() {
+    for name in ["a/b", "c~d", "~1", "", "e\\\"f"] {
+        let data = serde_json::json!({ name: "y".repeat(MAX_INLINE + 1), "z": 1 });
+        let event = Event::Foreign {
+            kind: "x.kit.large".to_owned(),
+            data: Json::from_value(&data).unwrap(),
+        };
+        assert_eq!(seal(event.clone()).unwrap().frame.ext.len(), 1);
+        reads_back(event);
+    }
+}
+
+#[test]
+fn many_middling_members_move_until_the_frame_fits_and_crumbs_are_refused() {
+    let of = |count: usize, bytes: usize| {
+        let members = (0..count).map(|place| (format!("m{place}"), "y".repeat(bytes).into()));
+        Event::Foreign {
+            kind: "x.kit.large".to_owned(),
+            data: Json::from_value(&serde_json::Value::Object(members.collect())).unwrap(),
+        }
+    };
+    let sealed = seal(of(10, 60_000)).unwrap();
+    assert!((6..=7).contains(&sealed.frame.ext.len()));
+    reads_back(of(10, 60_000));
+    let refused = seal(of(2_000, 200));
+    assert!(matches!(refused, Err(FrameError::TooLarge(bytes)) if bytes > MAX_BODY));
+}
+
+#[test]
+fn an_unknown_version_or_type_is_told_from_damage() {
+    let sealed = seal(support::ended().event).unwrap();
+    let with = |from: &str, to: &str| Record {
+        body: sealed.record.body.replace(from, to),
+        ..sealed.record.clone()
+    };
+    let newer = with(r#"{"v":1"#, r#"{"v":2"#).decode_bare();
+    assert_eq!(newer, Err(FrameError::Version(2)));
+    let unknown = with("run.completed", "run.danced").decode_bare().unwrap();
+    assert!(!unknown.event.is_known());
+    let kits = with("run.completed", "x.kit.danced").decode_bare().unwrap();
+    assert!(kits.event.is_known());
+}
+
+#[test]
+fn an_entry_that_is_wrong_in_itself_cannot_be_made() {
+    use ktsu_ledger::store::EntryError;
+    let chain = || support::seal(&run("a"), None, vec![support::ended(); 3]);
+    assert_eq!(
+        Entry::from_sealed(Vec::new()).map(drop),
+        Err(EntryError::Empty)
+    );
+    let misplaced = |sealed: Vec<Sealed>| {
+        let made = Entry::from_sealed(sealed).map(drop);
+        assert!(
+            matches!(made, Err(EntryError::Misplaced { .. })),
+            "{made:?}"
+        );
+    };
+    let mut gap = chain();
+    gap.remove(1);
+    misplaced(gap);
+    let mut swapped = chain();
+    swapped.swap(1, 2);
+    misplaced(swapped);
+    let mut changed = chain();
+    changed[1].record.body.push(' ');
+    misplaced(changed);
+    let mut other = chain();
+    other.push(support::seal(&run("b"), None, vec![support::ended()]).remove(0));
+    misplaced(other);
+    let itself = support::caused(support::ended(), vec![Cause::Here(0)]);
+    misplaced(support::seal(&run("a"), None, vec![itself]));
+    let unknown = Event::Foreign {
+        kind: "run.danced".to_owned(),
+        data: Json::null(),
+    };
+    let made = Entry::from_sealed(vec![seal(unknown).unwrap()]).map(drop);
+    assert!(
+        matches!(made, Err(EntryError::UnknownType { .. })),
+        "{made:?}"
+    );
+}

@@ -1,0 +1,414 @@
+//! Given frames, when another comes, then it follows or is refused.
+
+use std::collections::BTreeMap;
+
+use ktsu_ledger::event::{
+    Limits, OutputChecked, Principal, RunCompleted, RunCreated, RunFailed, RunStarted, SkipReason,
+    StepCompleted, StepEvent, StepFailed, StepSkipped, StepStarted, TimerFired, WebhookAnswer,
+    WebhookEvent, WebhookSent,
+};
+use ktsu_ledger::{Actor, Cause, Draft, Sealed};
+use serde_json::json;
+
+use super::*;
+
+/// A run given by its frames.
+struct Given {
+    state: RunState,
+}
+
+fn created(steps: Value) -> Event {
+    let plan = json!({"format": 1, "root": "w", "workflows": {
+        "w": {"name": "w", "version": "1.0.0", "visibility": "root", "webhooks": "execute",
+            "policy": {"timeout_ms": 5000}, "steps": steps},
+        "c": {"name": "c", "version": "1.0.0", "visibility": "sub-workflow", "webhooks": "execute",
+            "steps": [{"id": "in", "work": {"transform": {}}}]}}});
+    Event::Run(RunEvent::Created(Box::new(RunCreated {
+        definition: Json::from_value(&plan).unwrap(),
+        digest: String::new(),
+        engine: "test".to_owned(),
+        env: BTreeMap::new(),
+        idempotency_digest: None,
+        idempotency_key: None,
+        limits: Limits::default(),
+        params: Json::from_value(&json!({"n": 1})).unwrap(),
+        principal: Principal {
+            auth: "none".to_owned(),
+            id: "local".to_owned(),
+        },
+        rules: 1,
+        version: "1.0.0".to_owned(),
+        workflow: "w".to_owned(),
+    })))
+}
+
+fn two_transforms() -> Value {
+    json!([{"id": "a", "work": {"transform": {}}},
+           {"id": "b", "needs": [0], "work": {"transform": {}}}])
+}
+
+fn one_webhook() -> Value {
+    json!([{"id": "w", "work": {"webhook": {"method": "POST", "timeout_ms": 1, "url": "http://x/",
+        "retry": {"attempts": 2, "backoff_ms": 100, "on": ["server_error"]}}}}])
+}
+
+impl Given {
+    fn a_run(steps: Value) -> Self {
+        let first = draft("", created(steps))
+            .seal(link("run:r", 0, Hash::ZERO), at(0))
+            .unwrap();
+        let state = RunState::fold([&first.frame]).unwrap();
+        Self { state }.then(started_run())
+    }
+
+    /// The frame as it would be appended.
+    fn seal(&self, scope: &str, event: Event) -> Sealed {
+        draft(scope, event)
+            .seal(self.state.link(), self.state.at())
+            .unwrap()
+    }
+
+    #[track_caller]
+    fn then(mut self, event: Event) -> Self {
+        let sealed = self.seal("", event);
+        self.state.apply(&sealed.frame).unwrap();
+        self
+    }
+
+    #[track_caller]
+    fn then_in(mut self, scope: &str, event: Event) -> Self {
+        let sealed = self.seal(scope, event);
+        self.state.apply(&sealed.frame).unwrap();
+        self
+    }
+
+    #[track_caller]
+    fn refuses(&self, event: Event) {
+        let sealed = self.seal("", event);
+        let refused = self.state.check(&sealed.frame);
+        assert!(
+            matches!(refused, Err(Refusal::Status { .. })),
+            "{refused:?}"
+        );
+    }
+}
+
+fn draft(scope: &str, event: Event) -> Draft {
+    Draft {
+        scope: scope.to_owned(),
+        actor: Actor::Orchestrator,
+        cause: Vec::new(),
+        event,
+    }
+}
+
+fn link(stream: &str, seq: u64, prev: Hash) -> Link {
+    Link {
+        stream: stream.parse().unwrap(),
+        seq,
+        prev,
+    }
+}
+
+fn at(micros: u64) -> Timestamp {
+    Timestamp::from_micros(micros)
+}
+
+fn started_run() -> Event {
+    Event::Run(RunEvent::Started(RunStarted::default()))
+}
+
+fn completed_run() -> Event {
+    Event::Run(RunEvent::Completed(RunCompleted::default()))
+}
+
+fn failed_run() -> Event {
+    Event::Run(RunEvent::Failed(RunFailed {
+        code: "x".to_owned(),
+        message: String::new(),
+        step: None,
+    }))
+}
+
+fn started(step: &str) -> Event {
+    Event::Step(StepEvent::Started(StepStarted {
+        attempt: 1,
+        input: BTreeMap::new(),
+        step: step.to_owned(),
+    }))
+}
+
+fn completed(step: &str) -> Event {
+    Event::Step(StepEvent::Completed(StepCompleted {
+        attempt: 1,
+        output: Some(Json::from_value(&json!({"of": step})).unwrap()),
+        output_from: None,
+        step: step.to_owned(),
+    }))
+}
+
+fn failed(step: &str) -> Event {
+    Event::Step(StepEvent::Failed(StepFailed {
+        attempt: 1,
+        code: "x".to_owned(),
+        message: String::new(),
+        raw: None,
+        step: step.to_owned(),
+    }))
+}
+
+fn skipped(step: &str, reason: SkipReason) -> Event {
+    Event::Step(StepEvent::Skipped(StepSkipped {
+        detail: None,
+        reason,
+        step: step.to_owned(),
+    }))
+}
+
+fn checked(step: &str, valid: bool) -> Event {
+    Event::Step(StepEvent::OutputChecked(OutputChecked {
+        attempt: 1,
+        errors: Vec::new(),
+        step: step.to_owned(),
+        valid,
+    }))
+}
+
+fn sent(sending: u32) -> Event {
+    Event::Webhook(WebhookEvent::Sent(WebhookSent {
+        attempt: 1,
+        body_hash: String::new(),
+        delivery_id: String::new(),
+        method: "POST".to_owned(),
+        sending,
+        step: "w".to_owned(),
+        target: "x".to_owned(),
+    }))
+}
+
+fn answered(sending: u32, status: u16) -> Event {
+    let answer = WebhookAnswer {
+        attempt: 1,
+        code: None,
+        duration_ms: 1,
+        response: Json::null(),
+        sending,
+        status: Some(status),
+        step: "w".to_owned(),
+        truncated: false,
+    };
+    Event::Webhook(match status {
+        200..300 => WebhookEvent::Delivered(answer),
+        _ => WebhookEvent::Failed(answer),
+    })
+}
+
+fn fired(timer: ktsu_ledger::event::TimerKind, step: Option<&str>) -> Event {
+    Event::Run(RunEvent::TimerFired(TimerFired {
+        step: step.map(str::to_owned),
+        timer,
+    }))
+}
+
+#[test]
+fn a_step_cannot_complete_before_it_is_started() {
+    Given::a_run(two_transforms()).refuses(completed("a"));
+}
+
+#[test]
+fn a_step_cannot_start_before_what_it_needs_is_settled() {
+    let run = Given::a_run(two_transforms());
+    run.refuses(started("b"));
+    let run = run.then(skipped("a", SkipReason::ConditionFalse));
+    run.then(started("b"));
+}
+
+#[test]
+fn a_step_ends_once() {
+    let run = Given::a_run(two_transforms())
+        .then(started("a"))
+        .then(completed("a"));
+    run.refuses(completed("a"));
+    run.refuses(failed("a"));
+    run.refuses(started("a"));
+    run.refuses(skipped("a", SkipReason::ConditionFalse));
+}
+
+#[test]
+fn an_output_the_air_lock_refused_cannot_complete_the_step() {
+    let run = Given::a_run(two_transforms())
+        .then(started("a"))
+        .then(checked("a", false));
+    run.refuses(completed("a"));
+    run.then(failed("a"));
+}
+
+#[test]
+fn a_run_cannot_end_while_a_step_is_unsettled() {
+    let run = Given::a_run(two_transforms()).then(started("a"));
+    run.refuses(completed_run());
+    run.refuses(failed_run());
+}
+
+#[test]
+fn a_failing_run_starts_and_completes_nothing_more() {
+    let run = Given::a_run(two_transforms())
+        .then(started("a"))
+        .then(failed("a"));
+    assert_eq!(run.state.failing().map(|failing| failing.seq), Some(3));
+    run.refuses(started("b"));
+    let run = run.then(skipped("b", SkipReason::RunFailed));
+    run.refuses(completed_run());
+    let run = run.then(failed_run());
+    assert_eq!(run.state.status(), RunStatus::Failed);
+    run.refuses(failed_run());
+}
+
+#[test]
+fn nothing_follows_a_run_that_ended() {
+    let run = Given::a_run(json!([])).then(completed_run());
+    run.refuses(started_run());
+    run.refuses(fired(ktsu_ledger::event::TimerKind::RunTimeout, None));
+}
+
+#[test]
+fn a_webhook_is_answered_only_while_it_is_on_its_way() {
+    let run = Given::a_run(one_webhook()).then(started("w"));
+    run.refuses(answered(1, 200));
+    run.refuses(completed("w"));
+    let run = run.then(sent(1));
+    run.refuses(sent(2));
+    run.refuses(answered(2, 200));
+    let run = run.then(answered(1, 204));
+    run.refuses(answered(1, 204));
+    run.then(completed("w"));
+}
+
+#[test]
+fn a_declared_retry_waits_for_its_timer_and_no_longer_than_declared() {
+    let retry = ktsu_ledger::event::TimerKind::Retry;
+    let run = Given::a_run(one_webhook())
+        .then(started("w"))
+        .then(sent(1))
+        .then(answered(1, 503));
+    assert_eq!(
+        run.state.next_retry().map(|(until, ..)| until.as_micros()),
+        Some(100_000)
+    );
+    assert_eq!(run.state.todo(), None);
+    run.refuses(sent(2));
+    let run = run.then(fired(retry, Some("w")));
+    run.refuses(fired(retry, Some("w")));
+    let run = run.then(sent(2)).then(answered(2, 503));
+    assert_eq!(run.state.next_retry(), None, "two attempts are declared");
+    assert_eq!(run.state.todo(), Some(Todo::Step { scope: 0, step: 0 }));
+}
+
+#[test]
+fn a_status_no_retry_is_declared_for_ends_the_webhook() {
+    let run = Given::a_run(one_webhook())
+        .then(started("w"))
+        .then(sent(1))
+        .then(answered(1, 404));
+    assert_eq!(run.state.next_retry(), None);
+}
+
+#[test]
+fn a_child_opens_once_under_the_step_that_names_it() {
+    let steps =
+        json!([{"id": "call", "work": {"workflow": {"workflow": "c", "webhooks": "execute"}}}]);
+    let open = || {
+        Event::Run(RunEvent::Started(RunStarted {
+            plan: Some("c".to_owned()),
+            webhooks: None,
+        }))
+    };
+    let run = Given::a_run(steps);
+    let early = run.seal("call", open());
+    assert!(
+        run.state.check(&early.frame).is_err(),
+        "its step has not started"
+    );
+    let run = run.then(started("call")).then_in("call", open());
+    let again = run.seal("call", open());
+    assert!(run.state.check(&again.frame).is_err());
+    let run = run
+        .then_in("call", started("in"))
+        .then_in("call", completed("in"))
+        .then_in("call", completed_run());
+    assert_eq!(run.state.todo(), Some(Todo::Step { scope: 0, step: 0 }));
+}
+
+#[test]
+fn what_does_not_stand_in_its_place_is_refused() {
+    let run = Given::a_run(two_transforms());
+    let link = run.state.link();
+    let now = run.state.at();
+    let seal = |link: Link, at: Timestamp, cause: Vec<Cause>| {
+        let mut draft = draft("", started("a"));
+        draft.cause = cause;
+        run.state.check(&draft.seal(link, at).unwrap().frame)
+    };
+    let gap = Link {
+        seq: 3,
+        ..link.clone()
+    };
+    assert_eq!(
+        seal(gap, now, vec![]),
+        Err(Refusal::Sequence {
+            expected: 2,
+            got: 3
+        })
+    );
+    let unlinked = Link {
+        prev: Hash::ZERO,
+        ..link.clone()
+    };
+    assert_eq!(seal(unlinked, now, vec![]), Err(Refusal::Chain));
+    let elsewhere = Link {
+        stream: "run:other".parse().unwrap(),
+        ..link.clone()
+    };
+    assert_eq!(seal(elsewhere, now, vec![]), Err(Refusal::Stream));
+    assert_eq!(
+        seal(link.clone(), now, vec![Cause::Here(2)]),
+        Err(Refusal::Cause(2))
+    );
+    assert_eq!(seal(link, now, vec![Cause::Here(1)]), Ok(()));
+}
+
+#[test]
+fn an_unknown_type_makes_the_stream_read_only_and_a_kits_own_does_not() {
+    let run = Given::a_run(two_transforms());
+    let foreign = |kind: &str| Event::Foreign {
+        kind: kind.to_owned(),
+        data: Json::null(),
+    };
+    let unknown = run.seal("", foreign("step.teleported"));
+    assert_eq!(
+        run.state.check(&unknown.frame),
+        Err(Refusal::Unknown("step.teleported".to_owned()))
+    );
+    run.then(foreign("x.kit.note"));
+}
+
+#[test]
+fn the_fold_costs_the_same_whatever_came_before() {
+    // The sets a frame touches are those of its own step and of who waits for it; this pins that
+    // the set of things to decide empties as the run goes on.
+    let steps: Vec<Value> = (0..200)
+        .map(|n| {
+            let needs = if n == 0 { json!([]) } else { json!([n - 1]) };
+            json!({"id": format!("s{n}"), "needs": needs, "work": {"transform": {}}})
+        })
+        .collect();
+    let mut run = Given::a_run(json!(steps));
+    for n in 0..200 {
+        assert_eq!(run.state.todo(), Some(Todo::Step { scope: 0, step: n }));
+        assert_eq!(run.state.todo.len(), 1);
+        run = run
+            .then(started(&format!("s{n}")))
+            .then(completed(&format!("s{n}")));
+    }
+    assert_eq!(run.state.todo(), Some(Todo::End { scope: 0 }));
+}
