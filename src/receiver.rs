@@ -69,6 +69,7 @@ impl Receiver {
             .route("/", take.clone())
             .route("/{*path}", take)
             .with_state(Arc::clone(&log));
+        let router = server::guarded(router);
         let (stop, stopped) = oneshot::channel::<()>();
         let shutdown = async move {
             // Told to stop, or the receiver was dropped: both mean the same.

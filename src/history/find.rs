@@ -3,6 +3,8 @@
 use ktsu_ledger::StreamId;
 use ktsu_ledger::store::{Cursor, Filter, Reader, StoreError};
 
+use super::shown;
+
 /// What was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
@@ -25,10 +27,29 @@ const NAMED: usize = 5;
 /// [`StoreError`].
 pub fn run(reader: &dyn Reader, asked: &str) -> Result<Found, StoreError> {
     let (id, scope) = asked.split_once('/').unwrap_or((asked, ""));
+    match root(reader, id)? {
+        Found::One(stream, _) if has_scope(reader, &stream, scope)? => {
+            Ok(Found::One(stream, scope.to_owned()))
+        }
+        Found::One(..) => Ok(Found::None),
+        other => Ok(other),
+    }
+}
+
+/// Whether a run has an inline child at a path: whatever a child does stands in its scope.
+fn has_scope(reader: &dyn Reader, stream: &StreamId, scope: &str) -> Result<bool, StoreError> {
+    if scope.is_empty() {
+        return Ok(true);
+    }
+    let page = shown::page(reader, stream, scope, 0, 1, false)?;
+    Ok(!page.frames.is_empty())
+}
+
+fn root(reader: &dyn Reader, id: &str) -> Result<Found, StoreError> {
     if let Ok(stream) = StreamId::run(id)
         && reader.tail(&stream)?.is_some()
     {
-        return Ok(Found::One(stream, scope.to_owned()));
+        return Ok(Found::One(stream, String::new()));
     }
     if id.len() < SHORTEST {
         return Ok(Found::None);
@@ -51,7 +72,7 @@ pub fn run(reader: &dyn Reader, asked: &str) -> Result<Found, StoreError> {
     }
     Ok(match matches.as_slice() {
         [] => Found::None,
-        [one] => Found::One(one.clone(), scope.to_owned()),
+        [one] => Found::One(one.clone(), String::new()),
         many => {
             let named = many
                 .iter()

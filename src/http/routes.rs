@@ -33,7 +33,7 @@ use crate::orchestrator::Orchestrator;
     title = "ktsu orchestrator",
     description = "Start runs, look at them, follow their frames. Errors are RFC 9457 problem \
                    documents with a stable `code`."
-))]
+), components(schemas(wire::Branch, wire::Node)))]
 struct Api;
 
 /// The routes, and their description.

@@ -89,8 +89,8 @@ pub async fn bind_loopback(address: SocketAddr) -> Result<TcpListener, BindError
 }
 
 /// A router with what every answer of ktsu has: problem documents for unknown paths and wrong
-/// methods, panics contained, headers that forbid caching and guessing. [`serve`] applies it
-/// itself; calls within the process use it directly.
+/// methods, panics contained, headers that forbid caching and guessing. Applied by whoever makes a
+/// router, since it replaces the fallback: over a socket and within the process the same answers.
 pub fn guarded(router: Router) -> Router {
     router
         .fallback(async || Problem::from(ErrorCode::NotFound))
@@ -99,14 +99,14 @@ pub fn guarded(router: Router) -> Router {
         .layer(map_response(with_fixed_headers))
 }
 
-/// Serves until `shutdown` resolves and the requests under way are done or cut.
+/// Serves a [`guarded`] router until `shutdown` resolves and the requests under way are done or cut.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
     limits: Limits,
     shutdown: impl Future<Output = ()>,
 ) {
-    let service = RequestBodyDeadlineLayer::new(limits.body_time).layer(guarded(router));
+    let service = RequestBodyDeadlineLayer::new(limits.body_time).layer(router);
     let (closing, _) = watch::channel(());
     let free = Arc::new(Semaphore::new(limits.connections));
     let mut connections = JoinSet::new();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
@@ -60,12 +61,14 @@ pub(super) struct Wait {
     ))]
 pub(super) async fn invoke(
     State(orchestrator): State<Orchestrator>,
-    Path(workflow): Path<String>,
+    workflow: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
     Query(wait): Query<Wait>,
     body: JsonObject,
 ) -> Result<Response, Problem> {
     let unknown = || Problem::from(ErrorCode::WorkflowNotFound);
+    // A name that is not even text is answered like any other that does not exist.
+    let Path(workflow) = workflow.map_err(|_| unknown())?;
     let workflow = ids::name(&workflow).ok_or_else(unknown)?.to_owned();
     let found = orchestrator.kit().workflows.get(&workflow);
     let found = found

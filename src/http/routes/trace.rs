@@ -24,6 +24,7 @@ pub(super) struct Of {
     params(("id" = String, Path, description = "A run, or `R%2Fcall` for an inline child"), Of),
     responses(
         (status = 200, body = wire::Trace),
+        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
         (status = 404, body = wire::Problem, content_type = "application/problem+json"),
         (status = 409, body = wire::Problem, content_type = "application/problem+json"),
     ))]

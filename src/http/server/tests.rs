@@ -36,7 +36,7 @@ async fn serve_router(router: Router, limits: Limits) -> Served {
     let shutdown = async move {
         let _ = stopped.await;
     };
-    let server = tokio::spawn(serve(listener, router, limits, shutdown));
+    let server = tokio::spawn(serve(listener, guarded(router), limits, shutdown));
     Served {
         address,
         stop,

@@ -1,0 +1,8 @@
+//! Tests that need the engine, one binary, a module a subject. See `docs/testing.md`.
+
+mod support;
+
+#[path = "suite/api/mod.rs"]
+mod api;
+//CASES
+//CASESMOD

@@ -1,0 +1,165 @@
+//! Answers held against `/openapi.json`.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+
+use serde_json::{Value, json};
+
+use crate::support::Client;
+use crate::support::client::Answer;
+
+/// A route, a method and a status.
+pub(super) type Case = (String, String, u16);
+
+/// A client that accepts no answer the description does not have.
+pub(super) struct Described {
+    pub(super) client: Client,
+    document: Value,
+    seen: Mutex<BTreeSet<Case>>,
+}
+
+impl Described {
+    pub(super) async fn new(client: &Client) -> Self {
+        let document = client.get("/openapi.json").await;
+        assert_eq!(document.status, 200);
+        Self {
+            client: client.clone(),
+            document: document.json(),
+            seen: Mutex::default(),
+        }
+    }
+
+    /// The same description, asked elsewhere.
+    pub(super) fn at(&self, client: &Client) -> Self {
+        Self {
+            client: client.clone(),
+            document: self.document.clone(),
+            seen: Mutex::default(),
+        }
+    }
+
+    pub(super) async fn get(&self, path: &str) -> Answer {
+        self.call("GET", path, &[], "").await
+    }
+
+    pub(super) async fn post(&self, path: &str, body: &str) -> Answer {
+        self.call("POST", path, &[], body).await
+    }
+
+    pub(super) async fn call(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Answer {
+        let answer = self
+            .client
+            .send(method, path, headers, body.to_owned())
+            .await;
+        self.check(method, path, &answer);
+        answer
+    }
+
+    /// Every route, method and status the document describes.
+    pub(super) fn described(&self) -> BTreeSet<Case> {
+        let mut cases = BTreeSet::new();
+        for (route, methods) in self.document["paths"].as_object().unwrap() {
+            for (method, operation) in methods.as_object().unwrap() {
+                for status in operation["responses"].as_object().unwrap().keys() {
+                    let status = status.parse().unwrap();
+                    cases.insert((route.clone(), method.to_uppercase(), status));
+                }
+            }
+        }
+        cases
+    }
+
+    /// What was answered so far.
+    pub(super) fn seen(&self) -> BTreeSet<Case> {
+        self.seen.lock().unwrap().clone()
+    }
+
+    /// An answer has the status, the type and exactly the members that are described.
+    pub(super) fn check(&self, method: &str, path: &str, answer: &Answer) {
+        let route = route_of(path);
+        let told = format!("{method} {path}: {} {}", answer.status, answer.text());
+        let operation = &self.document["paths"][&route][method.to_lowercase()];
+        let described = &operation["responses"][answer.status.to_string()];
+        if described.is_null() {
+            // A path or a method that is not served is not described either.
+            let expected = if self.document["paths"][&route].is_null() {
+                404
+            } else {
+                405
+            };
+            assert!(
+                operation.is_null() && answer.status == expected,
+                "not described: {told}"
+            );
+            assert_eq!(answer.kind(), "application/problem+json", "{told}");
+            return self.fits("Problem", &answer.json(), &told);
+        }
+        let kind = answer.kind().to_owned();
+        let schema = &described["content"][&kind]["schema"];
+        assert!(schema.is_object(), "the type {kind} is not described: {told}");
+        if kind != "text/event-stream" {
+            self.matches(schema, &answer.json(), &told);
+        }
+        if answer.status >= 400 && kind == "application/problem+json" {
+            assert_eq!(answer.json()["status"], answer.status, "{told}");
+        }
+        let case = (route, method.to_owned(), answer.status);
+        self.seen.lock().unwrap().insert(case);
+    }
+
+    /// Whether a value has a shape of the document.
+    pub(super) fn fits(&self, name: &str, value: &Value, told: &str) {
+        let schema = json!({"$ref": format!("#/components/schemas/{name}")});
+        self.matches(&schema, value, told);
+    }
+
+    fn matches(&self, schema: &Value, value: &Value, told: &str) {
+        let mut whole = schema.clone();
+        whole["components"] = self.document["components"].clone();
+        let validator = jsonschema::validator_for(&whole).unwrap();
+        let errors: Vec<String> = validator
+            .iter_errors(value)
+            .map(|error| format!("{} {error}", error.instance_path()))
+            .collect();
+        assert!(errors.is_empty(), "{told}\n{errors:#?}");
+    }
+
+    /// The shapes of the document.
+    pub(super) fn shapes(&self) -> &serde_json::Map<String, Value> {
+        self.document["components"]["schemas"].as_object().unwrap()
+    }
+}
+
+/// The route of a path; between `/runs/` and the last segment everything names the run.
+fn route_of(path: &str) -> String {
+    let path = path.split('?').next().unwrap();
+    if let Some(rest) = path.strip_prefix("/runs/") {
+        let last = rest.rsplit('/').next().unwrap();
+        return match last {
+            "envelope" | "frames" | "trace" if rest.contains('/') => format!("/runs/{{id}}/{last}"),
+            _ => "/runs/{id}".to_owned(),
+        };
+    }
+    match path.strip_prefix("/invoke/") {
+        Some(name) if !name.contains('/') => "/invoke/{workflow}".to_owned(),
+        _ => path.to_owned(),
+    }
+}
+
+/// The shapes are closed: a member nobody described fails the checks above.
+#[tokio::test]
+async fn every_shape_of_ours_refuses_members_it_does_not_name() {
+    let (_kit, _lab, api) = super::lab("http://127.0.0.1:9").await;
+    // A node stands inside a branch; a shape that is closed cannot be extended.
+    let open = ["Branch", "Node"];
+    for (name, shape) in api.shapes() {
+        let closed = shape["additionalProperties"] == false;
+        assert_eq!(closed, !open.contains(&name.as_str()), "{name}: {shape}");
+    }
+}

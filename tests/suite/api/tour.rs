@@ -1,0 +1,119 @@
+//! Every status of every route, once.
+
+use ktsu_ledger::appender::Options;
+use ktsu_ledger::room::Room;
+use ktsu_ledger::store::{MemoryStore, Store as _};
+use serde_json::json;
+
+use super::describe::{Case, Described};
+use super::{HOOK, lab};
+use crate::support::{KitDir, Sink, Within};
+
+/// A route or a status that is added without a line here fails this test.
+#[tokio::test]
+async fn every_described_answer_is_given_and_fits_its_description() {
+    let sink = Sink::new().await;
+    let (kit, _lab, api) = lab(&sink.url).await;
+    let run = walk(&api).await;
+    refusals(&api, &run).await;
+    let mut seen = api.seen();
+    seen.extend(without_a_disk(&kit, &api).await);
+    seen.extend(without_room(&kit, &api).await);
+    let described = api.described();
+    let missing: Vec<&Case> = described.difference(&seen).collect();
+    assert!(missing.is_empty(), "described, but never seen: {missing:?}");
+}
+
+async fn walk(api: &Described) -> String {
+    assert_eq!(api.get("/health").await.status, 200);
+    let accepted = api.post("/invoke/hello", "{}").await;
+    assert_eq!(accepted.status, 202);
+    let run = accepted.json()["run_id"].as_str().unwrap().to_owned();
+    let whole = api.post("/invoke/whole?wait=60", "").await;
+    assert_eq!(whole.status, 200);
+    let whole = whole.json()["run_id"].as_str().unwrap().to_owned();
+    for below in ["", "/envelope", "/frames", "/trace", "/trace?frame=3", "/frames?expand=true"] {
+        for run in [&run, &whole, &format!("{whole}%2Finner"), &format!("{whole}/inner")] {
+            let answer = api.get(&format!("/runs/{run}{below}")).await;
+            assert_eq!(answer.status, 200, "{run}{below}");
+        }
+    }
+    assert_eq!(api.get("/runs?limit=1").await.status, 200);
+    run
+}
+
+async fn refusals(api: &Described, run: &str) {
+    // Two runs begin alike: their ids begin with the time.
+    let prefix = run.get(..8).unwrap();
+    for below in ["", "/envelope", "/frames", "/trace"] {
+        assert_eq!(api.get(&format!("/runs/absent{below}")).await.status, 404);
+        let several = api.get(&format!("/runs/{prefix}{below}")).await;
+        assert_eq!(several.status, 409);
+        assert_eq!(several.json()["code"], "ambiguous_id");
+    }
+    for path in [
+        "/runs?colour=red".to_owned(),
+        "/runs?cursor=here".to_owned(),
+        "/runs?limit=-1".to_owned(),
+        format!("/runs/{run}/frames?form=1"),
+        format!("/runs/{run}/frames?from=x"),
+        format!("/runs/{run}/trace?frames=1"),
+        format!("/runs/{run}/trace?frame=x"),
+    ] {
+        let answer = api.get(&path).await;
+        assert_eq!(answer.status, 400, "{path}");
+        assert_eq!(answer.json()["code"], "invalid_query");
+    }
+    assert_eq!(api.get(&format!("/runs/{run}/trace?frame=9999")).await.status, 404);
+    for query in ["wait=x", "wait=3601", "weight=1"] {
+        let answer = api.post(&format!("/invoke/hello?{query}"), "{}").await;
+        assert_eq!(answer.status, 400, "{query}");
+    }
+    for (workflow, headers, body, expected) in [
+        ("hello", vec![], "nope", 400),
+        ("locked", vec![("X-Key", "wrong")], "{}", 401),
+        ("locked", vec![("X-Key", HOOK)], "{}", 202),
+        ("absent", vec![], "{}", 404),
+        ("hello", vec![("Idempotency-Key", "k")], "{}", 202),
+        ("hello", vec![("Idempotency-Key", "k")], r#"{"msg":"other"}"#, 409),
+        ("hello", vec![("Idempotency-Key", "")], "{}", 400),
+        ("hello", vec![], r#"{"msg":5}"#, 422),
+        ("thinking", vec![], "{}", 501),
+    ] {
+        let path = format!("/invoke/{workflow}");
+        let answer = api.call("POST", &path, &headers, body).await;
+        assert_eq!(answer.status, expected, "{workflow} {headers:?} {body}");
+    }
+    let large = " ".repeat(1024 * 1024 + 1);
+    assert_eq!(api.post("/invoke/hello", &large).await.status, 413);
+}
+
+/// 503, from every route that tells it: another owner took the ledger, so this one has stopped.
+async fn without_a_disk(kit: &KitDir, api: &Described) -> Vec<Case> {
+    let store = MemoryStore::new();
+    let within = Within::new(kit.load(), store.clone(), Options::default(), &[], None).await;
+    let api = api.at(&within.client);
+    store.clone().acquire().unwrap();
+    let first = api.post("/invoke/hello", "{}").await;
+    assert_eq!(first.status, 503);
+    assert_eq!(first.json()["code"], "ledger_stopped");
+    let health = api.get("/health").await;
+    assert_eq!(health.status, 503);
+    assert_eq!(health.json()["status"], "error");
+    // Nothing was acknowledged, and what can be read is still read.
+    assert_eq!(api.get("/runs").await.json(), json!({"runs": []}));
+    api.seen().into_iter().collect()
+}
+
+/// 507: new runs are refused while the disk is nearly full.
+async fn without_room(kit: &KitDir, api: &Described) -> Vec<Case> {
+    let options = Options {
+        room: Room::by(1000, || Some(999)),
+        ..Options::default()
+    };
+    let within = Within::new(kit.load(), MemoryStore::new(), options, &[], None).await;
+    let api = api.at(&within.client);
+    assert_eq!(api.post("/invoke/hello", "{}").await.status, 507);
+    assert_eq!(api.get("/health").await.status, 200);
+    api.seen().into_iter().collect()
+}

@@ -1,0 +1,227 @@
+//! A client that speaks HTTP over a real socket: the crate's own, with answers read whole.
+
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderMap, Request};
+use http_body_util::BodyExt as _;
+use ktsu::peer::Peer;
+use serde_json::Value;
+
+use super::guarded;
+
+/// An answer, read whole.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|error| panic!("{error} in {}", self.text()))
+    }
+
+    pub(crate) fn kind(&self) -> &str {
+        let kind = self.headers.get("content-type");
+        kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default()
+    }
+}
+
+/// An event of a stream of events.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Event {
+    pub(crate) id: u64,
+    pub(crate) data: String,
+}
+
+/// See the module documentation.
+#[derive(Clone)]
+pub(crate) struct Client {
+    peer: Peer,
+}
+
+impl Client {
+    pub(crate) fn of(url: &str) -> Self {
+        Self {
+            peer: Peer::Remote(url.to_owned(), None),
+        }
+    }
+
+    /// The same routes without a socket.
+    pub(crate) fn within(router: axum::Router) -> Self {
+        Self {
+            peer: Peer::Local(router),
+        }
+    }
+
+    pub(crate) async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Answer {
+        self.try_send(method, path, headers, body).await.unwrap()
+    }
+
+    /// As [`Client::send`]; nothing if the server went away.
+    pub(crate) async fn try_send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Option<Answer> {
+        let mut request = Request::builder().method(method).uri(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let body: Bytes = body.into();
+        let request = request.body(Body::from(body)).unwrap();
+        let answered = async {
+            let response = self.peer.call(request).await.ok()?;
+            let (parts, body) = response.into_parts();
+            Some(Answer {
+                status: parts.status.as_u16(),
+                headers: parts.headers,
+                body: body.collect().await.ok()?.to_bytes().to_vec(),
+            })
+        };
+        guarded(path, answered).await
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.send("GET", path, &[], "").await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: impl Into<Bytes>) -> Answer {
+        self.send("POST", path, &[], body).await
+    }
+
+    /// Starts a run; gives its id.
+    pub(crate) async fn invoke(&self, workflow: &str, body: Value) -> String {
+        let answer = self
+            .post(&format!("/invoke/{workflow}"), body.to_string())
+            .await;
+        assert_eq!(answer.status, 202, "{}", answer.text());
+        answer.json()["run_id"].as_str().unwrap().to_owned()
+    }
+
+    /// Runs a workflow to its end; gives the envelope.
+    pub(crate) async fn run(&self, workflow: &str, body: Value) -> Value {
+        let path = format!("/invoke/{workflow}?wait=60");
+        let answer = self.post(&path, body.to_string()).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        answer.json()
+    }
+
+    /// Waits for the end of a run, which closes its stream of events; gives the envelope.
+    pub(crate) async fn ended(&self, run: &str) -> Value {
+        self.events(run, None).await.drain().await;
+        let answer = self.get(&format!("/runs/{run}/envelope")).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        answer.json()
+    }
+
+    /// All frames of a run, from pages of JSON.
+    pub(crate) async fn frames(&self, run: &str) -> Vec<Value> {
+        let mut frames = Vec::new();
+        let mut path = format!("/runs/{run}/frames");
+        loop {
+            let page = self.get(&path).await;
+            assert_eq!(page.status, 200, "{}", page.text());
+            let page = page.json();
+            frames.extend(page["frames"].as_array().unwrap().iter().cloned());
+            match page.get("next").and_then(Value::as_u64) {
+                Some(next) => path = format!("/runs/{run}/frames?from={next}"),
+                None => return frames,
+            }
+        }
+    }
+
+    /// Follows a run.
+    pub(crate) async fn events(&self, run: &str, last: Option<u64>) -> Events {
+        let events = self.try_events(run, last).await;
+        events.unwrap_or_else(|| panic!("{run} cannot be followed"))
+    }
+
+    /// As [`Client::events`]; nothing if the server went away.
+    pub(crate) async fn try_events(&self, run: &str, last: Option<u64>) -> Option<Events> {
+        let mut request = Request::get(format!("/runs/{run}/frames"));
+        request = request.header("accept", "text/event-stream");
+        if let Some(last) = last {
+            request = request.header("last-event-id", last.to_string());
+        }
+        let request = request.body(Body::empty()).unwrap();
+        let response = guarded("follow", self.peer.call(request)).await.ok()?;
+        assert_eq!(response.status().as_u16(), 200);
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        Some(Events {
+            body: response.into_body(),
+            text: String::new(),
+            broken: false,
+        })
+    }
+}
+
+/// A stream of events under way.
+pub(crate) struct Events {
+    body: Body,
+    text: String,
+    /// Whether the connection broke rather than ended.
+    pub(crate) broken: bool,
+}
+
+impl Events {
+    /// The next event; nothing once the stream is closed.
+    pub(crate) async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some((event, rest)) = self.text.split_once("\n\n") {
+                let event = parse(event);
+                self.text = rest.to_owned();
+                match event {
+                    Some(event) => return Some(event),
+                    None => continue,
+                }
+            }
+            match guarded("the next event", self.body.frame()).await {
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        self.text.push_str(std::str::from_utf8(&data).unwrap());
+                    }
+                }
+                Some(Err(_)) => {
+                    self.broken = true;
+                    return None;
+                }
+                None => return None,
+            }
+        }
+    }
+
+    /// Everything up to the end of the stream.
+    pub(crate) async fn drain(&mut self) -> Vec<Event> {
+        let mut events = Vec::new();
+        while let Some(event) = self.next().await {
+            events.push(event);
+        }
+        events
+    }
+}
+
+/// An event, unless it is a comment that keeps the connection alive.
+fn parse(text: &str) -> Option<Event> {
+    let field = |name: &str| {
+        let mut lines = text.lines();
+        lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+    };
+    Some(Event {
+        id: field("id")?.trim().parse().unwrap(),
+        data: field("data")?.trim_start().to_owned(),
+    })
+}

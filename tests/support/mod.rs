@@ -1,0 +1,185 @@
+//! What tests share: kits written to a folder, engines in process, a receiver of webhooks that
+//! follows a script, a client that speaks real HTTP.
+//!
+//! Nothing here sleeps to let something happen: whoever waits, waits for the thing itself, and
+//! [`guarded`] only keeps a broken test from hanging for ever.
+
+#![allow(dead_code, clippy::unwrap_used, clippy::print_stderr)]
+
+pub(crate) mod client;
+pub(crate) mod ledgers;
+pub(crate) mod sink;
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ktsu::assemble::{self, Engine, LedgerPlace, Setup};
+use ktsu::egress::{self, Policy};
+use ktsu::environment;
+use ktsu::history::Readers;
+use ktsu::http::routes;
+use ktsu::kit::{self, Kit};
+use ktsu::orchestrator::{Clock, Orchestrator, Parts, Recovered, clock};
+use ktsu_ledger::Timestamp;
+use ktsu_ledger::appender::{Appender, AppenderThread, Options};
+use ktsu_ledger::store::{MemoryStore, Store as _};
+
+pub(crate) use client::Client;
+pub(crate) use sink::Sink;
+
+/// Longer than anything takes, even on a machine that is busy with something else.
+pub(crate) const GUARD: Duration = Duration::from_secs(60);
+
+/// Waits, but not for ever.
+pub(crate) async fn guarded<T>(what: &str, waiting: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(GUARD, waiting).await {
+        Ok(done) => done,
+        Err(_) => panic!("{what}: nothing within {GUARD:?}"),
+    }
+}
+
+/// A kit written to a folder that is removed with it.
+pub(crate) struct KitDir {
+    pub(crate) dir: tempfile::TempDir,
+}
+
+impl KitDir {
+    /// A kit of workflows: name, and what follows `kind`, `name` and `version` in its file.
+    pub(crate) fn new(workflows: &[(&str, &str)]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("workflows");
+        std::fs::create_dir_all(&folder).unwrap();
+        for (name, rest) in workflows {
+            let text = format!("kind: workflow\nname: {name}\nversion: 1.0.0\n{rest}");
+            std::fs::write(folder.join(format!("{name}.workflow.yaml")), text).unwrap();
+        }
+        let manifest = "name: tests\nversion: 1.0.0\n";
+        std::fs::write(dir.path().join("kit.yaml"), manifest).unwrap();
+        Self { dir }
+    }
+
+    /// With another file, for example of an agent.
+    pub(crate) fn with(self, path: &str, text: &str) -> Self {
+        let path = self.dir.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+        self
+    }
+
+    /// The kit, sound.
+    pub(crate) fn load(&self) -> Arc<Kit> {
+        load(self.dir.path())
+    }
+}
+
+/// A kit from a folder.
+pub(crate) fn load(dir: &Path) -> Arc<Kit> {
+    match kit::load(dir) {
+        Ok(kit) => Arc::new(kit),
+        Err(faults) => panic!("{}", kit::render::text(&faults, false)),
+    }
+}
+
+/// The process environment of an engine.
+pub(crate) fn process(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    pairs.iter().map(owned).collect()
+}
+
+/// A clock that stands still.
+pub(crate) fn stopped(at: Timestamp) -> Clock {
+    Arc::new(move || at)
+}
+
+/// An engine that listens, and a client of it.
+pub(crate) struct Lab {
+    pub(crate) engine: Engine,
+    pub(crate) client: Client,
+}
+
+impl Lab {
+    /// On a ledger in memory.
+    pub(crate) async fn new(kit: &KitDir, pairs: &[(&str, &str)]) -> Self {
+        Self::on(LedgerPlace::Memory, kit.load(), pairs, None).await
+    }
+
+    /// On a ledger file.
+    pub(crate) async fn on_file(path: &Path, kit: &KitDir, pairs: &[(&str, &str)]) -> Self {
+        Self::on(LedgerPlace::File(path.to_owned()), kit.load(), pairs, None).await
+    }
+
+    /// On any ledger, at any time.
+    pub(crate) async fn on(
+        ledger: LedgerPlace,
+        kit: Arc<Kit>,
+        pairs: &[(&str, &str)],
+        clock: Option<Clock>,
+    ) -> Self {
+        let engine = assemble::open(Setup {
+            kit,
+            environment: None,
+            process: process(pairs),
+            ledger,
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            clock,
+        });
+        let engine = engine.await.unwrap();
+        let client = Client::of(&engine.url);
+        Self { engine, client }
+    }
+
+    /// Stops it in good order.
+    pub(crate) async fn close(self) {
+        self.engine.close().await.unwrap();
+    }
+}
+
+/// An engine without a socket, on a store the test keeps a hand on.
+pub(crate) struct Within {
+    pub(crate) orchestrator: Orchestrator,
+    pub(crate) recovered: Recovered,
+    pub(crate) client: Client,
+    _thread: AppenderThread,
+}
+
+impl Within {
+    pub(crate) async fn new(
+        kit: Arc<Kit>,
+        store: MemoryStore,
+        options: Options,
+        pairs: &[(&str, &str)],
+        at: Option<Clock>,
+    ) -> Self {
+        let shared = store.clone();
+        let readers = Readers::new(move || shared.reader());
+        let (appender, thread) = Appender::start(Box::new(store), options).unwrap();
+        let process = process(pairs);
+        let resolved = kit.workflows.iter().filter_map(|(name, workflow)| {
+            let declared = &workflow.definition.root()?.plan.env;
+            let resolved = environment::resolve(None, declared, &process).ok()?;
+            Some((name.clone(), resolved))
+        });
+        let policy = Policy {
+            loopback: true,
+            ..Policy::default()
+        };
+        let parts = Parts {
+            appender,
+            readers,
+            environment: resolved.collect(),
+            kit,
+            egress: egress::Client::new(&policy).unwrap(),
+            clock: at.unwrap_or_else(clock::system),
+        };
+        let (orchestrator, recovered) = Orchestrator::start(parts).await.unwrap();
+        Self {
+            client: Client::within(routes::router(orchestrator.clone())),
+            orchestrator,
+            recovered,
+            _thread: thread,
+        }
+    }
+}
