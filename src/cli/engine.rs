@@ -1,38 +1,97 @@
 //! Opening kits, environments and engines, with failures a person can act on.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ktsu_ledger::lock::Holder;
+
 use super::{Common, Failure};
 use crate::assemble::{self, Engine, LedgerPlace, NotOpened, Setup};
 use crate::environment::Environment;
+use crate::http::server::BindError;
 use crate::kit::{self, Kit};
+use crate::receiver::Receiver;
 
 /// Where the ledger is, unless said otherwise.
 const LEDGER: &str = ".ktsu/ledger.db";
 
-/// The ledger's path.
-pub(super) fn ledger_path(common: &Common, environment: Option<&Environment>) -> PathBuf {
-    let named = environment.and_then(|environment| environment.ledger.as_ref());
-    let named = named.map(PathBuf::from);
-    common
-        .ledger
-        .clone()
-        .or(named)
-        .unwrap_or_else(|| PathBuf::from(LEDGER))
+/// A ledger, as commands name it.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    /// The file.
+    pub(super) path: PathBuf,
+    /// What to add to a command so that it finds the ledger: nothing, or ` --ledger FILE`.
+    pub(super) flag: String,
+}
+
+/// The ledger: the one named, else the environment's, else the usual one below the working
+/// directory.
+pub(super) fn place(common: &Common, environment: Option<&Environment>) -> Place {
+    let found = |environment: Option<&Environment>| {
+        let named = environment.and_then(|environment| environment.ledger.as_ref());
+        named.map_or_else(|| PathBuf::from(LEDGER), PathBuf::from)
+    };
+    let path = match &common.ledger {
+        Some(path) => path.clone(),
+        None => found(environment),
+    };
+    // What a command without the flag would look at.
+    let usual = match std::env::var_os("KTSU_LEDGER").filter(|path| !path.is_empty()) {
+        Some(path) => PathBuf::from(path),
+        None => found(nearby().ok().flatten().as_ref()),
+    };
+    let flag = if path == usual {
+        String::new()
+    } else {
+        format!(" --ledger {}", quoted(&path))
+    };
+    Place { path, flag }
+}
+
+/// The ledger a command without a kit means.
+pub(super) fn place_nearby(common: &Common) -> Result<Place, Failure> {
+    let environment = match common.ledger {
+        Some(_) => None,
+        None => nearby()?,
+    };
+    Ok(place(common, environment.as_ref()))
+}
+
+fn nearby() -> Result<Option<Environment>, Failure> {
+    let named = std::env::var_os("KTSU_ENV").filter(|path| !path.is_empty());
+    load_environment(named.as_deref().map(Path::new), Path::new("."))
+}
+
+/// A path as a shell takes it.
+pub(super) fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |one: char| one.is_alphanumeric() || "/._-+:@%".contains(one);
+    if !text.is_empty() && text.chars().all(plain) {
+        text
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
 }
 
 /// Reads a kit; what is wrong with it is said in full.
 pub(super) fn load_kit(dir: &Path) -> Result<Arc<Kit>, Failure> {
+    if !dir.is_dir() {
+        return Err(no_kit(dir));
+    }
     kit::load(dir).map(Arc::new).map_err(|faults| {
-        Failure::could_not_run(format!(
-            "the kit is not valid\n\n{}",
-            kit::render::text(&faults, false)
-        ))
-        .hint(format!("ktsu validate {}", dir.display()))
+        let shown = kit::render::text(&faults, false);
+        Failure::could_not_run(format!("the kit is not valid\n\n{}", shown.trim_end()))
+            .hint(format!("ktsu validate {}", quoted(dir)))
     })
+}
+
+/// There is nothing to read.
+pub(super) fn no_kit(dir: &Path) -> Failure {
+    let words = format!("{} is not a folder", dir.display());
+    Failure::could_not_run(words).hint("a kit is a folder with workflows/, such as kits/hello")
 }
 
 /// The environment file: the one named, else the nearest `environments/local.env.yaml`.
@@ -44,7 +103,10 @@ pub(super) fn load_environment(
     let Some(path) = path else { return Ok(None) };
     Environment::load(&path).map(Some).map_err(|faults| {
         let shown = kit::render::text(&faults, false);
-        Failure::could_not_run(format!("the environment file is not valid\n\n{shown}"))
+        Failure::could_not_run(format!(
+            "the environment file is not valid\n\n{}",
+            shown.trim_end()
+        ))
     })
 }
 
@@ -61,6 +123,24 @@ pub(super) fn any_port() -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, 0))
 }
 
+/// How many deliveries a local receiver remembers.
+const DELIVERIES: usize = 20;
+
+/// Starts the webhook receiver the environment asks for, unless its variable has a value already.
+pub(super) async fn receiver(
+    environment: Option<&Environment>,
+    process: &mut BTreeMap<String, String>,
+) -> Result<Option<Receiver>, Failure> {
+    let variable = environment.and_then(|one| one.receiver.clone());
+    let Some(variable) = variable.filter(|variable| !process.contains_key(variable)) else {
+        return Ok(None);
+    };
+    let receiver = Receiver::start(DELIVERIES).await;
+    let receiver = receiver.map_err(|error| Failure::could_not_run(error.to_string()))?;
+    process.insert(variable, receiver.url());
+    Ok(Some(receiver))
+}
+
 /// Opens an engine.
 pub(super) async fn open(setup: Setup) -> Result<Engine, Failure> {
     let path = match &setup.ledger {
@@ -74,19 +154,7 @@ pub(super) async fn open(setup: Setup) -> Result<Engine, Failure> {
 
 fn explain(refused: NotOpened, path: &str) -> Failure {
     match refused {
-        NotOpened::Owned(holder) => {
-            let url = holder.as_ref().and_then(|holder| holder.url.clone());
-            let who =
-                holder.map_or_else(String::new, |holder| format!(" (process {})", holder.pid));
-            let failure = Failure::could_not_run(format!("{path} is owned by another ktsu{who}"));
-            match url {
-                Some(url) => failure.hint(format!(
-                    "it listens on {url}: `ktsu invoke WORKFLOW` goes through it; or give this one \
-                     its own ledger with --ledger FILE"
-                )),
-                None => failure.hint("give this one its own ledger with --ledger FILE"),
-            }
-        }
+        NotOpened::Owned(holder) => owned(path, holder.as_ref()),
         NotOpened::Environment { workflow, error } => {
             let first = error.missing.first().or(error.short.first()).cloned();
             let name = first.unwrap_or_default();
@@ -94,6 +162,46 @@ fn explain(refused: NotOpened, path: &str) -> Failure {
                 "export {name}=…, or set it under `variables` of the environment file"
             ))
         }
-        other => Failure::could_not_run(other.to_string()),
+        NotOpened::Bind(error) => {
+            let failure = Failure::could_not_run(error.to_string());
+            match error {
+                BindError::System { source, .. } if source.kind() == ErrorKind::AddrInUse => {
+                    failure.hint("another port: --port 5051, or --port 0 for any free one")
+                }
+                BindError::System { .. } | BindError::NotLoopback(_) => failure,
+            }
+        }
+        other => Failure::could_not_run(chain(&other)),
     }
+}
+
+/// Another process has the ledger: who it is, and what to type.
+fn owned(path: &str, holder: Option<&Holder>) -> Failure {
+    let who = match holder {
+        Some(holder) if holder.pid > 0 => format!("process {}", holder.pid),
+        Some(_) | None => "another process".to_owned(),
+    };
+    match holder.and_then(|holder| holder.url.as_ref()) {
+        Some(url) => Failure::could_not_run(format!("{path} is owned by {who} at {url}")).hint(
+            "to run a workflow there: ktsu invoke WORKFLOW --wait; to run this one beside it: \
+             --ledger FILE",
+        ),
+        None => Failure::could_not_run(format!("{path} is owned by {who}"))
+            .hint("wait for its end, or use another ledger: --ledger FILE"),
+    }
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut words = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_words = cause.to_string();
+        if !words.contains(&cause_words) {
+            words.push_str(": ");
+            words.push_str(&cause_words);
+        }
+        next = cause.source();
+    }
+    words
 }

@@ -1,52 +1,130 @@
-//! Following a run while it goes: frames as they become durable, one line each that matters.
+//! Following a run by its frames, here or in another process, until it ends.
 
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{Request, Response};
 use futures_util::StreamExt as _;
 use serde_json::Value;
 
 use super::Failure;
-use super::output::note;
-use crate::peer::Peer;
+use super::live::Live;
+use crate::peer::{Peer, Unreachable};
 
-/// Shows a run until it ends, and gives its envelope.
-pub(super) async fn follow(peer: &Peer, run_id: &str, quiet: bool) -> Result<Value, Failure> {
-    let failed = |error: String| Failure::could_not_run(error);
+/// How often the last line of the live view is drawn.
+const TICK: Duration = Duration::from_millis(120);
+
+impl From<Unreachable> for Failure {
+    fn from(error: Unreachable) -> Self {
+        Self::could_not_run(error.to_string())
+    }
+}
+
+/// What to start.
+pub(super) struct Asked<'a> {
+    /// The workflow.
+    pub(super) workflow: &'a str,
+    /// The params, as JSON.
+    pub(super) input: String,
+    /// Requests with the same key start one run.
+    pub(super) key: Option<&'a str>,
+    /// More headers: a name and a value each.
+    pub(super) headers: Vec<(String, String)>,
+}
+
+/// Starts a run, and gives its id.
+pub(super) async fn invoke(peer: &Peer, asked: Asked<'_>) -> Result<String, Failure> {
+    let mut request = Request::post(format!("/invoke/{}", asked.workflow));
+    if let Some(key) = asked.key {
+        request = request.header("idempotency-key", key);
+    }
+    for (name, value) in &asked.headers {
+        request = request.header(name, value);
+    }
+    let request = request.body(Body::from(asked.input));
+    let request = request.map_err(|error| Failure::could_not_run(error.to_string()))?;
+    let (status, body) = peer.whole(request).await?;
+    let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+    match body["run_id"].as_str() {
+        Some(run_id) if (200..300).contains(&status) => Ok(run_id.to_owned()),
+        Some(_) | None => Err(problem(status, &body)),
+    }
+}
+
+/// Shows a run until it ends, and gives its envelope as JSON.
+pub(super) async fn follow(
+    peer: &Peer,
+    run_id: &str,
+    live: Option<&mut Live>,
+) -> Result<String, Failure> {
     let path = format!("/runs/{run_id}/frames");
-    let response = peer
-        .get(&path, "text/event-stream")
-        .await
-        .map_err(|e| failed(e.to_string()))?;
+    let response = peer.get(&path, "text/event-stream").await?;
+    watch(response, live).await?;
+    let request = Request::get(format!("/runs/{run_id}/envelope")).body(Body::empty());
+    let request = request.map_err(|error| Failure::could_not_run(error.to_string()))?;
+    let (status, body) = peer.whole(request).await?;
+    let text = String::from_utf8_lossy(&body).into_owned();
+    if status == 200 {
+        return Ok(text);
+    }
+    Err(problem(
+        status,
+        &serde_json::from_str(&text).unwrap_or_default(),
+    ))
+}
+
+async fn watch(response: Response<Body>, mut live: Option<&mut Live>) -> Result<(), Failure> {
     let mut body = response.into_body().into_data_stream();
     let mut pending = Vec::new();
-    while let Some(chunk) = body.next().await {
-        pending.extend_from_slice(&chunk.map_err(|error| failed(error.to_string()))?);
-        while let Some(end) = pending.iter().position(|byte| *byte == b'\n') {
-            let text: Vec<u8> = pending.drain(..=end).collect();
-            let text = String::from_utf8_lossy(&text);
-            let Some(data) = text.trim_end().strip_prefix("data:") else {
+    let mut ticks = tokio::time::interval(TICK);
+    loop {
+        let chunk = tokio::select! {
+            chunk = body.next() => chunk,
+            _ = ticks.tick() => {
+                if let Some(live) = &live {
+                    live.tick();
+                }
                 continue;
-            };
-            let frame: Value = serde_json::from_str(data.trim_start()).unwrap_or_default();
-            if !quiet {
-                show(&frame);
+            }
+        };
+        let Some(chunk) = chunk else { break };
+        let lost = |error: axum::Error| {
+            Failure::could_not_run(format!("the connection was lost: {error}"))
+                .hint("the run goes on; ktsu runs shows it")
+        };
+        pending.extend_from_slice(&chunk.map_err(lost)?);
+        while let Some(end) = pending.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = pending.drain(..=end).collect();
+            let frame = line.strip_prefix(b"data:").map(serde_json::from_slice);
+            if let (Some(Ok(frame)), Some(live)) = (frame, &mut live) {
+                live.take(&frame);
             }
         }
     }
-    let response = peer
-        .get(&format!("/runs/{run_id}/envelope"), "application/json")
-        .await;
-    let response = response.map_err(|error| failed(error.to_string()))?;
-    let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await;
-    serde_json::from_slice(&bytes.map_err(|error| failed(error.to_string()))?)
-        .map_err(|error| failed(error.to_string()))
+    if let Some(live) = live {
+        live.finish();
+    }
+    Ok(())
 }
 
-fn show(frame: &Value) {
-    let text = |name: &str| frame[name].as_str().unwrap_or_default().to_owned();
-    let step = frame["data"]["step"].as_str().unwrap_or_default();
-    note(&format!(
-        "{:>5}  {:<20} {} {step}",
-        frame["seq"],
-        text("type"),
-        text("scope")
-    ));
+/// A problem document, in words.
+fn problem(status: u16, body: &Value) -> Failure {
+    let mut words = match body["message"].as_str() {
+        Some(message) => message.to_owned(),
+        None => format!("the answer has status {status}"),
+    };
+    let errors = body["errors"].as_array().map(Vec::as_slice);
+    for error in errors.unwrap_or_default() {
+        let text = |name: &str| error[name].as_str().unwrap_or_default();
+        let path = match text("path") {
+            "" => "the input",
+            path => path,
+        };
+        words.push_str(&format!("\n  {path}: {}", text("message")));
+    }
+    let failure = Failure::could_not_run(words);
+    match body["hint"].as_str() {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
 }

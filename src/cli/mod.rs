@@ -1,21 +1,54 @@
 //! The command line: the only part that prints.
+//!
+//! Commands that write go to the owner of the ledger, or become its owner for a while; commands
+//! that read never lock (decision C2). Whatever comes from data passes [`text`] or [`json`] before
+//! it is printed.
 
+mod backup;
+mod embedded;
 mod engine;
+mod envelope;
 mod follow;
+mod frames;
+mod input;
+mod invoke;
+mod json;
+mod live;
 mod output;
+mod reading;
 mod run;
+mod runs;
+mod signals;
+mod start;
+mod steps;
+mod table;
 pub mod text;
+mod trace;
+mod tree;
+mod validate;
+mod verify;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use ktsu_ledger::store::FORMAT;
 
 pub use output::Failure;
+use output::line;
 
 /// Runs AI-agent workflows, and keeps a record of them that an auditor can trust.
+///
+/// `ktsu run kits/intake` runs a workflow; `ktsu trace RUN` shows what followed from what.
 #[derive(Debug, Parser)]
-#[command(name = "ktsu", version, propagate_version = true)]
+#[command(
+    name = "ktsu",
+    version,
+    arg_required_else_help = true,
+    after_help = "Exit codes: 0 fine; 1 a verdict against (a run failed, a kit is not valid, a \
+                  ledger is damaged); 2 could not run.\nAny unambiguous beginning or end of a run's \
+                  id serves. `ktsu COMMAND --help` says more."
+)]
 struct Arguments {
     #[command(flatten)]
     common: Common,
@@ -26,18 +59,49 @@ struct Arguments {
 /// What every command takes.
 #[derive(Debug, Clone, clap::Args)]
 struct Common {
-    /// The ledger [default: .ktsu/ledger.db]
-    #[arg(long, global = true, env = "KTSU_LEDGER", value_name = "FILE")]
+    /// The ledger [default: what the environment file says, else .ktsu/ledger.db]
+    #[arg(
+        long,
+        global = true,
+        env = "KTSU_LEDGER",
+        value_name = "FILE",
+        alias = "db-path",
+        hide_env_values = true,
+        help_heading = "Global options"
+    )]
     ledger: Option<PathBuf>,
-    /// Prints JSON
-    #[arg(long, global = true)]
+    /// Prints JSON on standard output
+    #[arg(long, global = true, help_heading = "Global options")]
     json: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Runs a workflow of a kit on the embedded ledger, and shows it live
+    /// Runs a workflow of a kit and shows it live
     Run(run::Arguments),
+    /// Starts an engine that stays: invoke workflows over HTTP
+    Start(start::Arguments),
+    /// Starts a run on the engine that owns the ledger
+    Invoke(invoke::Arguments),
+    /// Judges a kit: everything that is wrong with it, at its place
+    Validate(validate::Arguments),
+    /// What a workflow is made of
+    #[command(subcommand)]
+    Workflow(tree::Arguments),
+    /// Lists runs, or shows one
+    Runs(runs::Arguments),
+    /// What followed from what in a run, or where a frame comes from
+    Trace(trace::Arguments),
+    /// The recorded facts of a run
+    Frames(frames::Arguments),
+    /// Whether the record is what was recorded: every byte, every hash, every run
+    Verify(verify::Arguments),
+    /// Copies a ledger into one file, in use or not, and verifies the copy
+    Backup(backup::Backup),
+    /// Makes a ledger out of a copy, which is verified first
+    Restore(backup::Restore),
+    /// The version of ktsu and of what it writes
+    Version,
 }
 
 /// Runs the command line, and tells how it went (decision C1: 0 fine, 1 a verdict against, 2 could
@@ -64,5 +128,25 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
     let common = arguments.common;
     match arguments.command {
         Command::Run(arguments) => run::run(&common, arguments).await,
+        Command::Start(arguments) => start::run(&common, arguments).await,
+        Command::Invoke(arguments) => invoke::run(&common, arguments).await,
+        Command::Validate(arguments) => validate::run(&common, &arguments),
+        Command::Workflow(arguments) => tree::run(&common, &arguments),
+        Command::Runs(arguments) => runs::run(&common, arguments),
+        Command::Trace(arguments) => trace::run(&common, &arguments),
+        Command::Frames(arguments) => frames::run(&common, arguments).await,
+        Command::Verify(arguments) => verify::run(&common, &arguments),
+        Command::Backup(arguments) => backup::backup(&common, &arguments),
+        Command::Restore(arguments) => backup::restore(&common, &arguments),
+        Command::Version => Ok(version(&common)),
     }
+}
+
+fn version(common: &Common) -> ExitCode {
+    let version = env!("CARGO_PKG_VERSION");
+    line(&match common.json {
+        true => serde_json::json!({"ktsu": version, "ledger_format": FORMAT}).to_string(),
+        false => format!("ktsu {version}\nledger format {FORMAT}"),
+    });
+    ExitCode::SUCCESS
 }

@@ -1,7 +1,27 @@
 //! Printing, and failing.
+//!
+//! The answer to a command goes to standard output; what is said beside it, to standard error.
+//! Colours are written always and taken out on the way where nobody wants them: no terminal,
+//! `NO_COLOR`, `TERM=dumb`.
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
+
+use clap::builder::styling::{AnsiColor, Style};
+
+use super::text;
+use crate::error::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
+
+/// For what is fine.
+pub(super) const GOOD: Style = AnsiColor::Green.on_default();
+/// For what is not.
+pub(super) const BAD: Style = AnsiColor::Red.on_default().bold();
+/// For what needs attention.
+pub(super) const ODD: Style = AnsiColor::Yellow.on_default();
+/// For what matters less.
+pub(super) const DIM: Style = Style::new().dimmed();
+/// For what matters more.
+pub(super) const BOLD: Style = Style::new().bold();
 
 /// Why a command could not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,9 +35,17 @@ impl Failure {
     /// It could not run: exit code 2.
     pub fn could_not_run(message: impl Into<String>) -> Self {
         Self {
-            code: 2,
+            code: EXIT_COULD_NOT_RUN,
             message: message.into(),
             hint: None,
+        }
+    }
+
+    /// It ran, and the answer is no: exit code 1.
+    pub fn verdict(message: impl Into<String>) -> Self {
+        Self {
+            code: EXIT_VERDICT,
+            ..Self::could_not_run(message)
         }
     }
 
@@ -29,22 +57,64 @@ impl Failure {
     }
 }
 
-/// Says why, on standard error.
+/// A system that does not do what it always does.
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::could_not_run(error.to_string())
+    }
+}
+
+/// Says why, on standard error. Messages may quote data.
 pub(super) fn fail(failure: &Failure) -> ExitCode {
-    let mut out = anstream::stderr().lock();
-    let _ = writeln!(out, "error: {}", failure.message);
+    note(&format!(
+        "{}: {}",
+        painted(BAD, "error"),
+        text::clean(&failure.message)
+    ));
     if let Some(hint) = &failure.hint {
-        let _ = writeln!(out, "hint: {hint}");
+        note(&format!("{}: {}", painted(GOOD, "hint"), text::clean(hint)));
     }
     ExitCode::from(failure.code)
 }
 
-/// Prints a line on standard output. A reader that went away is no error.
-pub(super) fn line(text: &str) {
-    let _ = writeln!(anstream::stdout().lock(), "{text}");
+/// Prints a line on standard output. A reader that went away is no error; the answer tells.
+pub(super) fn line(text: &str) -> bool {
+    writeln!(anstream::stdout().lock(), "{text}").is_ok()
 }
 
 /// Prints a line on standard error: what is not the answer itself.
 pub(super) fn note(text: &str) {
     let _ = writeln!(anstream::stderr().lock(), "{text}");
+}
+
+/// Puts words in place of the last line of a terminal, without ending the line.
+pub(super) fn transient(text: &str) {
+    let mut out = anstream::stderr().lock();
+    let _ = write!(out, "\r\u{1b}[K{text}");
+    let _ = out.flush();
+}
+
+/// Text in a style. The text is clean already.
+pub(super) fn painted(style: Style, text: &str) -> String {
+    if text.is_empty() {
+        return String::new();
+    }
+    format!("{style}{text}{style:#}")
+}
+
+/// Whether somebody reads standard output.
+pub(super) fn is_terminal() -> bool {
+    std::io::stdout().is_terminal()
+}
+
+/// Whether somebody reads standard error, on something that obeys cursor movements.
+pub(super) fn is_live() -> bool {
+    let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+    std::io::stderr().is_terminal() && !dumb
+}
+
+/// Whether standard output takes colours.
+pub(super) fn is_coloured() -> bool {
+    let choice = anstream::AutoStream::choice(&std::io::stdout());
+    choice != anstream::ColorChoice::Never
 }

@@ -18,6 +18,28 @@ pub fn line(text: &str) -> Cow<'_, str> {
     shown(text, |_| false)
 }
 
+/// As [`clean`], for text that was coloured by us: colours stay, no other sequence does.
+pub fn clean_coloured(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut pieces = text.split('\u{1b}');
+    out.push_str(&clean(pieces.next().unwrap_or_default()));
+    for piece in pieces {
+        let colour = piece
+            .strip_prefix('[')
+            .and_then(|rest| rest.split_once('m'));
+        let is_colour = |codes: &str| codes.chars().all(|one| one.is_ascii_digit() || one == ';');
+        match colour.filter(|(codes, _)| is_colour(codes)) {
+            Some((codes, rest)) => {
+                let _ = write!(out, "\u{1b}[{codes}m{}", clean(rest));
+            }
+            None => {
+                let _ = write!(out, "\\u{{1b}}{}", clean(piece));
+            }
+        }
+    }
+    out
+}
+
 /// At most `width` characters on one line, the last an ellipsis if something was left out.
 pub fn short(text: &str, width: usize) -> String {
     let line = line(text);
@@ -86,7 +108,7 @@ fn shown(text: &str, passes: impl Fn(char) -> bool) -> Cow<'_, str> {
 }
 
 /// Characters that do something instead of showing something.
-fn is_steering(character: char) -> bool {
+pub(super) fn is_steering(character: char) -> bool {
     character.is_control()
         || matches!(character,
             // Soft hyphen, Arabic letter mark, Mongolian vowel separator.
@@ -138,6 +160,14 @@ mod tests {
         ] {
             assert_eq!(clean(text), expected);
         }
+    }
+
+    #[test]
+    fn colours_stay_and_no_other_sequence_does() {
+        assert_eq!(
+            clean_coloured("\u{1b}[1;31mred\u{1b}[0m \u{1b}[2J \u{1b}]0;t\u{7}"),
+            "\u{1b}[1;31mred\u{1b}[0m \\u{1b}[2J \\u{1b}]0;t\\u{7}"
+        );
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 pub mod find;
 pub mod shown;
+pub mod steps;
 pub mod trace;
+pub mod verify;
 
 pub use ktsu_ledger::branch::{Blobs, frames};
 

@@ -1,89 +1,147 @@
 //! Verification of a whole ledger: the chain, which `ktsu-ledger` judges, and what the chain cannot
 //! know: whether every run folds, and whether the derived rows say what the frames say.
+//!
+//! A ledger in use moves on while it is read. What looks wrong in one is therefore looked at a
+//! second time, in a copy that stands still.
 
-use ktsu_ledger::store::{Filter, Reader, StoreError};
-use ktsu_ledger::verify::{Options, Problem, Report, verify};
-use ktsu_ledger::{Frame, StreamId};
+use std::path::Path;
+
+use ktsu_ledger::StreamId;
+use ktsu_ledger::backup::{self, BackupError};
+use ktsu_ledger::lock;
+use ktsu_ledger::store::{Reader, SqliteReader, StoreError};
+use ktsu_ledger::verify::{Head, Kind, Options, Problem, Progress, Report, verify_file};
 use ktsu_projections::index::RunRow;
-use ktsu_projections::run::RunState;
+use ktsu_projections::run::{FoldError, RunState};
 
-/// Verifies a ledger.
+/// Verifies the ledger at a path, without any lock.
 ///
 /// # Errors
-/// [`StoreError`] if it cannot even be opened; damage is in the report.
-pub fn ledger(reader: &dyn Reader, options: &Options) -> Result<Report, StoreError> {
-    let mut report = verify(reader, options);
+/// [`StoreError`] if there is nothing to verify; damage is in the report.
+pub fn ledger(
+    path: &Path,
+    options: &Options,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Report, StoreError> {
+    let report = still(path, options, progress)?;
+    if report.is_sound() || lock::holder(path).is_none() {
+        return Ok(report);
+    }
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let copy = path.with_file_name(format!("{name}.verify-{}", std::process::id()));
+    match backup::backup(path, &copy, false) {
+        Ok(_) => {
+            let second = still(&copy, options, progress);
+            let removed = std::fs::remove_file(&copy);
+            drop(removed);
+            second
+        }
+        // What cannot be copied is judged by what was seen.
+        Err(BackupError::Exists(_) | BackupError::Owned { .. }) => Ok(report),
+        Err(BackupError::Unsound(_) | BackupError::Store(_)) => Ok(report),
+    }
+}
+
+/// Where every stream ends now: to be kept elsewhere, and given to a later verification.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn heads(reader: &dyn Reader) -> Result<Vec<Head>, StoreError> {
+    let mut heads = Vec::new();
+    each_stream(reader, |stream| {
+        let tail = reader.tail(stream)?;
+        heads.extend(tail.map(|tail| Head {
+            stream: stream.clone(),
+            seq: tail.seq,
+            hash: tail.hash,
+        }));
+        Ok(())
+    })?;
+    Ok(heads)
+}
+
+fn still(
+    path: &Path,
+    options: &Options,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Report, StoreError> {
+    let mut report = verify_file(path, options, progress)?;
     // Frames that do not chain would only be reported a second time.
-    if report.problems.is_empty() {
-        fold_runs(reader, &mut report);
-        count_rows(reader, &mut report);
+    if report.is_sound() {
+        let reader = SqliteReader::open(path)?;
+        let folded = each_stream(&reader, |stream| {
+            if stream.kind() == "run" {
+                report.problems.extend(fold_run(&reader, stream));
+            }
+            Ok(())
+        });
+        if let Err(error) = folded {
+            report.problems.push(Problem {
+                kind: Kind::Container,
+                message: error.to_string(),
+                seq: None,
+                stream: None,
+            });
+        }
     }
     Ok(report)
 }
 
-fn fold_runs(reader: &dyn Reader, report: &mut Report) {
+fn each_stream(
+    reader: &dyn Reader,
+    mut take: impl FnMut(&StreamId) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
     let mut after: Option<StreamId> = None;
     loop {
-        let page = match reader.streams(after.as_ref(), 1000) {
-            Ok(page) => page,
-            Err(error) => return report.problems.push(Problem::of_store("index", &error)),
+        let page = reader.streams(after.as_ref(), 1000)?;
+        let Some(last) = page.last() else {
+            return Ok(());
         };
-        let Some(last) = page.last() else { return };
+        page.iter().try_for_each(&mut take)?;
         after = Some(last.clone());
-        for stream in page.iter().filter(|stream| stream.kind() == "run") {
-            if let Err(problem) = fold_run(reader, stream) {
-                report.problems.push(problem);
-            }
-        }
     }
 }
 
-fn fold_run(reader: &dyn Reader, stream: &StreamId) -> Result<(), Problem> {
-    let failed = |error: StoreError| Problem::of_stream(stream, None, "unreadable", &error.to_string());
-    let frames: Vec<Frame> = super::frames(reader, stream).map_err(failed)?;
-    let state = RunState::fold(&frames).map_err(|error| {
-        let seq = match &error {
-            ktsu_projections::run::FoldError::Refused(seq, _) => Some(*seq),
-            ktsu_projections::run::FoldError::Empty
-            | ktsu_projections::run::FoldError::Plan(_) => None,
-        };
-        Problem::of_stream(stream, seq, "fold", &error.to_string())
-    })?;
+/// Whether a run can be told from its frames, and its row with it.
+fn fold_run(reader: &dyn Reader, stream: &StreamId) -> Option<Problem> {
+    let problem = |seq, kind, message: String| {
+        Some(Problem {
+            kind,
+            message,
+            seq,
+            stream: Some(stream.to_string()),
+        })
+    };
+    let frames = match super::frames(reader, stream) {
+        Ok(frames) => frames,
+        Err(error) => return problem(None, Kind::Unreadable, error.to_string()),
+    };
+    let state = match RunState::fold(&frames) {
+        Ok(state) => state,
+        Err(error) => {
+            let seq = match &error {
+                FoldError::Refused(seq, _) => Some(*seq),
+                FoldError::Empty | FoldError::Plan(_) => None,
+            };
+            return problem(seq, Kind::Unreadable, error.to_string());
+        }
+    };
+    let row = match reader.row(stream) {
+        Ok(row) => row,
+        Err(error) => return problem(None, Kind::Index, error.to_string()),
+    };
     let expected = RunRow::of(&state);
-    let row = reader.row(stream).map_err(failed)?;
-    let says = row.as_ref().map(|row| row.row.clone());
-    let agrees = row.as_ref().is_some_and(|row| {
+    let agrees = row.is_some_and(|row| {
         row.status == expected.status
             && row.workflow == expected.workflow
             && row.created_us == state.created().at.as_micros()
             && row.key == RunRow::key(&state)
             && row.open != state.status().is_terminal()
+            && row.row == expected.to_json()
     });
-    if agrees && says == Some(expected.to_json()) {
-        return Ok(());
+    if agrees {
+        return None;
     }
-    let words = "the index row does not say what the frames say; it is derived, and made again at \
-                 the next start after `ktsu verify --repair-index`";
-    Err(Problem::of_stream(stream, None, "index", words))
-}
-
-/// A row about a run that does not exist would stand in every list.
-fn count_rows(reader: &dyn Reader, report: &mut Report) {
-    let mut cursor = None;
-    loop {
-        let page = match reader.list(&Filter::default(), cursor.as_ref(), 1000) {
-            Ok(page) => page,
-            Err(error) => return report.problems.push(Problem::of_store("index", &error)),
-        };
-        for row in &page.rows {
-            if !matches!(reader.tail(&row.stream), Ok(Some(_))) {
-                let words = "an index row about a run that has no frames";
-                report.problems.push(Problem::of_stream(&row.stream, None, "index", words));
-            }
-        }
-        match page.next {
-            Some(next) => cursor = Some(next),
-            None => return,
-        }
-    }
+    let words = "its row in the list of runs does not say what its frames say";
+    problem(None, Kind::Index, words.to_owned())
 }

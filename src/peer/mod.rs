@@ -119,6 +119,8 @@ async fn send(
     let stream = TcpStream::connect(host)
         .await
         .map_err(|error| silent(error.to_string()))?;
+    // Requests are small: none should wait for the answer to the one before.
+    let _ = stream.set_nodelay(true);
     let shaken = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = shaken.map_err(|error| silent(error.to_string()))?;
     tokio::spawn(connection);

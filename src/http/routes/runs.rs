@@ -3,6 +3,7 @@
 use axum::extract::State;
 use axum::response::Response;
 use ktsu_ledger::store::{Cursor, Filter};
+use ktsu_projections::envelope::Envelope;
 use serde::Deserialize;
 use serde_json::{Value, json as value};
 use utoipa::IntoParams;
@@ -95,7 +96,9 @@ pub(super) async fn get(
     State(orchestrator): State<Orchestrator>,
     run: Run,
 ) -> Result<Response, Problem> {
-    let mut envelope = read_envelope(&orchestrator, run).await?;
+    let envelope = read_envelope(&orchestrator, run).await?;
+    let mut envelope = serde_json::to_value(&envelope)
+        .map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))?;
     let members = envelope.as_object_mut().ok_or(ErrorCode::Internal)?;
     let steps = members.remove("steps").unwrap_or_default();
     for other in ["params", "env", "output"] {
@@ -116,18 +119,18 @@ pub(super) async fn envelope(
     State(orchestrator): State<Orchestrator>,
     run: Run,
 ) -> Result<Response, Problem> {
-    Ok(json(read_envelope(&orchestrator, run).await?.to_string()))
+    let envelope = read_envelope(&orchestrator, run).await?;
+    let text = serde_json::to_string(&envelope)
+        .map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))?;
+    Ok(json(text))
 }
 
-async fn read_envelope(orchestrator: &Orchestrator, run: Run) -> Result<Value, Problem> {
+async fn read_envelope(orchestrator: &Orchestrator, run: Run) -> Result<Envelope, Problem> {
     let Run { stream, scope } = run;
     let fold = orchestrator
         .readers()
         .with(move |reader| history::envelope(reader, &stream))
         .await?;
-    let envelope = fold
-        .and_then(|fold| fold.envelope(&scope))
-        .ok_or(ErrorCode::RunNotFound)?;
-    serde_json::to_value(&envelope)
-        .map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))
+    let envelope = fold.and_then(|fold| fold.envelope(&scope));
+    envelope.ok_or_else(|| ErrorCode::RunNotFound.into())
 }

@@ -1,0 +1,94 @@
+//! `ktsu backup` and `ktsu restore`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use ktsu_ledger::backup::{self, BackupError};
+use ktsu_ledger::lock;
+use ktsu_ledger::verify::Report;
+use serde_json::json;
+
+use super::engine::{place_nearby, quoted};
+use super::output::{GOOD, line, painted};
+use super::{Common, Failure, json as shape, text};
+
+/// What `backup` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct Backup {
+    /// The copy, which must not exist yet
+    file: PathBuf,
+}
+
+/// What `restore` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct Restore {
+    /// The copy to come back from
+    file: PathBuf,
+    /// The ledger to make, which must not exist yet [default: the usual one]
+    #[arg(long, value_name = "LEDGER")]
+    to: Option<PathBuf>,
+}
+
+/// Copies a ledger, in use or not.
+pub(super) fn backup(common: &Common, arguments: &Backup) -> Result<ExitCode, Failure> {
+    let place = place_nearby(common)?;
+    let copied = backup::backup(&place.path, &arguments.file, true);
+    let report = copied.map_err(explain)?.unwrap_or_default();
+    let name = arguments.file.display().to_string();
+    tell(common, &report, &name, "holds");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Makes a ledger out of a copy.
+pub(super) fn restore(common: &Common, arguments: &Restore) -> Result<ExitCode, Failure> {
+    let to = match &arguments.to {
+        Some(to) => to.clone(),
+        None => place_nearby(common)?.path,
+    };
+    let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder
+        && arguments.file.is_file()
+        && lock::holder(&to).is_none()
+    {
+        std::fs::create_dir_all(folder)?;
+    }
+    let report = backup::restore(&arguments.file, &to).map_err(explain)?;
+    tell(common, &report, &to.display().to_string(), "is restored:");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tell(common: &Common, report: &Report, name: &str, verb: &str) {
+    if common.json {
+        let body = json!({"file": name, "report": report});
+        line(&shape::pretty(&body.to_string()));
+        return;
+    }
+    line(&format!(
+        "{} {} {verb} {} frames of {} streams, verified",
+        painted(GOOD, "✓"),
+        text::line(name),
+        report.frames,
+        report.streams
+    ));
+}
+
+fn explain(error: BackupError) -> Failure {
+    match error {
+        BackupError::Store(error) => error.into(),
+        BackupError::Exists(path) => {
+            let words = format!("{} exists already, and is left as it is", path.display());
+            Failure::could_not_run(words).hint("give another name")
+        }
+        BackupError::Owned { path, pid } => {
+            let words = format!("{} is owned by process {pid}", path.display());
+            let hint = format!(
+                "stop it first, or restore beside it: --to {}.restored",
+                quoted(&path)
+            );
+            Failure::could_not_run(words).hint(hint)
+        }
+        unsound @ BackupError::Unsound(_) => {
+            Failure::verdict(unsound.to_string()).hint("ktsu verify --ledger FILE says more")
+        }
+    }
+}

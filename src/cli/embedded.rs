@@ -1,0 +1,183 @@
+//! One run on an engine of our own: `ktsu run`, and `ktsu invoke` where nobody owns the ledger.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use ktsu_ledger::event::plan::AuthScheme;
+
+use super::engine::{Place, any_port, open, process_environment, quoted, receiver};
+use super::envelope::{self, Shown};
+use super::follow::{Asked, follow, invoke};
+use super::live::Live;
+use super::output::{DIM, is_live, is_terminal, line, note, painted};
+use super::signals::Signals;
+use super::{Common, Failure, json, text};
+use crate::assemble::{Engine, LedgerPlace, Setup};
+use crate::environment::Environment;
+use crate::kit::Kit;
+use crate::peer::Peer;
+
+/// What to run, and where.
+pub(super) struct Job {
+    pub(super) kit: Arc<Kit>,
+    pub(super) workflow: String,
+    pub(super) input: String,
+    pub(super) key: Option<String>,
+    pub(super) environment: Option<Environment>,
+    /// None: memory.
+    pub(super) ledger: Option<Place>,
+}
+
+/// Runs it, shows it, and gives the exit code.
+pub(super) async fn run(common: &Common, job: Job) -> Result<ExitCode, Failure> {
+    let mut signals = Signals::new()?;
+    let mut process = process_environment();
+    let receiver = receiver(job.environment.as_ref(), &mut process).await?;
+    let engine = open(Setup {
+        kit: Arc::clone(&job.kit),
+        environment: job.environment.clone(),
+        process,
+        ledger: match &job.ledger {
+            Some(place) => LedgerPlace::File(place.path.clone()),
+            None => LedgerPlace::Memory,
+        },
+        listen: any_port(),
+        clock: None,
+    })
+    .await?;
+    if engine.recovered.unfinished > 0 {
+        let count = engine.recovered.unfinished;
+        note(&format!(
+            "{count} unfinished runs of this ledger are taken up"
+        ));
+    }
+    let outcome = run_and_follow(&engine, &job, &mut signals).await;
+    let received = receiver.as_ref().map(crate::receiver::Receiver::received);
+    let closed = signals.unless_again(engine.close()).await;
+    let Some((run_id, envelope)) = outcome? else {
+        // Interrupted, and said so.
+        return Ok(ExitCode::from(crate::error::EXIT_COULD_NOT_RUN));
+    };
+    closed.map_err(Failure::could_not_run)?;
+    if let Some(received) = received.filter(|received| *received > 0) {
+        note(&painted(
+            DIM,
+            &format!("  {received} webhooks went to the receiver of this command"),
+        ));
+    }
+    finish(common, &run_id, &envelope, job.ledger.as_ref())
+}
+
+/// The run's id and envelope; nothing if it was interrupted.
+async fn run_and_follow(
+    engine: &Engine,
+    job: &Job,
+    signals: &mut Signals,
+) -> Result<Option<(String, String)>, Failure> {
+    let peer = Peer::Local(engine.router.clone());
+    let asked = Asked {
+        workflow: &job.workflow,
+        input: job.input.clone(),
+        key: job.key.as_deref(),
+        headers: own_secret(engine, job),
+    };
+    let run_id = invoke(&peer, asked).await?;
+    note(&painted(
+        DIM,
+        &format!("{} as {run_id}", text::line(&job.workflow)),
+    ));
+    let mut live = Live::new();
+    let followed = follow(&peer, &run_id, Some(&mut live));
+    let envelope = tokio::select! {
+        envelope = followed => Some(envelope?),
+        () = signals.next() => None,
+    };
+    let Some(envelope) = envelope else {
+        live.finish();
+        interrupted(&run_id, &job.kit.root, job.ledger.as_ref());
+        return Ok(None);
+    };
+    if let Some(why) = engine.orchestrator.failed() {
+        return Err(
+            Failure::could_not_run(format!("the ledger has stopped: {why}"))
+                .hint("ktsu verify, then run again"),
+        );
+    }
+    Ok(Some((run_id, envelope)))
+}
+
+/// Whoever runs the engine holds its secrets, the one callers of the workflow must show included.
+fn own_secret(engine: &Engine, job: &Job) -> Vec<(String, String)> {
+    let root = job.kit.workflows.get(&job.workflow);
+    let auth = root
+        .and_then(|one| one.definition.root())
+        .and_then(|root| root.plan.invoke.as_ref());
+    let header = auth.and_then(|auth| {
+        let secret = engine
+            .orchestrator
+            .invoke_secret(&job.workflow, &auth.secret)?;
+        let value = match auth.scheme {
+            AuthScheme::Raw => secret.expose().to_owned(),
+            AuthScheme::Bearer => format!("Bearer {}", secret.expose()),
+        };
+        Some((auth.header.clone(), value))
+    });
+    header.into_iter().collect()
+}
+
+fn interrupted(run_id: &str, kit: &Path, ledger: Option<&Place>) {
+    match ledger {
+        Some(place) => note(&format!(
+            "interrupted: {run_id} is recorded and goes on at the next start\n  ktsu start --kit {}{}",
+            quoted(kit),
+            place.flag
+        )),
+        None => note(&format!(
+            "interrupted: {run_id} is gone with its ledger in memory"
+        )),
+    }
+}
+
+/// Prints the envelope and where to look further; gives the exit code.
+pub(super) fn finish(
+    common: &Common,
+    run_id: &str,
+    envelope: &str,
+    ledger: Option<&Place>,
+) -> Result<ExitCode, Failure> {
+    if common.json {
+        line(&json::pretty(envelope));
+        return envelope::verdict(envelope);
+    }
+    let flag = ledger.map_or("", |place| place.flag.as_str());
+    let all = match ledger {
+        Some(_) => format!("ktsu runs get {run_id} --json{flag}"),
+        None => "run again with --json".to_owned(),
+    };
+    let seen = is_live() && is_terminal();
+    if seen {
+        line("");
+    }
+    envelope::print(
+        envelope,
+        Shown {
+            steps: !seen,
+            all: &all,
+        },
+    )?;
+    if ledger.is_some() {
+        note("");
+        note(&painted(DIM, "look further"));
+        for (command, what) in [
+            (format!("trace {run_id}"), "what followed from what"),
+            (format!("runs get {run_id}"), "the envelope again"),
+            (format!("frames {run_id}"), "every recorded fact"),
+            ("verify".to_owned(), "whether the record is whole"),
+        ] {
+            let command = format!("ktsu {command}{flag}");
+            note(&format!("  {command:<58} {}", painted(DIM, what)));
+        }
+    }
+    envelope::verdict(envelope)
+}

@@ -1,0 +1,121 @@
+//! `ktsu frames`: every recorded fact of a run, one line each.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ktsu_ledger::store::{Reader, SqliteReader};
+use ktsu_ledger::{Frame, StreamId, lock};
+use ktsu_projections::Lineage;
+
+use super::output::{BOLD, DIM, line, note, painted};
+use super::reading::{find_run, open};
+use super::{Common, Failure, json, text};
+use crate::history::shown::{self, Page};
+
+/// How often a ledger is asked for more while nothing comes.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What `frames` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// The run: its id, or any part of its beginning or end; RUN/STEP for an inline child
+    run: String,
+    /// The first frame
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    from: u64,
+    /// How many at the most
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+    /// Goes on until the run has ended
+    #[arg(long)]
+    follow: bool,
+    /// Puts values that are kept apart as blobs back into their frames
+    #[arg(long)]
+    expand: bool,
+}
+
+/// Prints frames.
+pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
+    let (reader, place) = open(common)?;
+    let (stream, scope) = find_run(&reader, &arguments.run)?;
+    let mut from = arguments.from;
+    let mut left = arguments.limit.unwrap_or(usize::MAX);
+    while left > 0 {
+        // Asked before reading: what is appended meanwhile is read by the next round.
+        let ended = !arguments.follow || has_ended(&reader, &stream)?;
+        let limit = left.min(shown::MAX_FRAMES);
+        let page = shown::page(&reader, &stream, &scope, from, limit, arguments.expand)?;
+        left -= page.frames.len();
+        from = page.after;
+        let all = if common.json || arguments.expand {
+            page.frames
+                .iter()
+                .all(|(_, frame)| line(&json::compact(frame)))
+        } else {
+            in_words(&reader, &stream, &page)?
+        };
+        if !all {
+            break;
+        }
+        if page.next.is_none() {
+            if ended {
+                break;
+            }
+            if page.frames.is_empty() && lock::holder(&place.path).is_none() {
+                note("nobody owns the ledger: the run goes on at the next start");
+                break;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn has_ended(reader: &SqliteReader, stream: &StreamId) -> Result<bool, Failure> {
+    Ok(!reader.row(stream)?.is_some_and(|row| row.open))
+}
+
+/// One line a frame; false once nobody reads them.
+fn in_words(reader: &SqliteReader, stream: &StreamId, page: &Page) -> Result<bool, Failure> {
+    let mut wanted = page.frames.iter().map(|(seq, _)| *seq).peekable();
+    while let Some(first) = wanted.peek().copied() {
+        for record in reader.read(stream, first, 1000)? {
+            if wanted.next_if_eq(&record.seq).is_none() {
+                continue;
+            }
+            let frame = record.decode_bare();
+            let frame = frame.map_err(|error| {
+                Failure::could_not_run(format!("{stream}#{}: {error}", record.seq))
+                    .hint("ktsu verify says what is damaged")
+            })?;
+            if !line(&in_one_line(&frame)) {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}
+
+fn in_one_line(frame: &Frame) -> String {
+    let lineage = Lineage::of(std::iter::once(frame));
+    let node = lineage.nodes().first();
+    let step = node
+        .and_then(|node| node.step.as_deref())
+        .unwrap_or_default();
+    let place = match (frame.scope.as_str(), step) {
+        ("", step) => step.to_owned(),
+        (scope, "") => format!("{scope}/"),
+        (scope, step) => format!("{scope}/{step}"),
+    };
+    let at = frame.at.to_string();
+    let detail = node.map_or("", |node| node.detail.as_str());
+    let words = format!(
+        "{:>5}  {}  {} {:<24} {}",
+        frame.seq,
+        painted(DIM, at.get(11..23).unwrap_or_default()),
+        painted(BOLD, &format!("{:<20}", text::line(frame.event.kind()))),
+        text::line(&place),
+        text::short(detail, 200)
+    );
+    words.trim_end().to_owned()
+}

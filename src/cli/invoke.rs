@@ -1,0 +1,153 @@
+//! `ktsu invoke`: a run on whatever engine owns the ledger.
+//!
+//! Where nobody owns it, the engine is embedded, and the command waits for the end of the run: a run
+//! that nobody carries on would only wait for the next start.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use ktsu_ledger::lock;
+use serde_json::json;
+
+use super::embedded::{self, Job};
+use super::engine::{Place, load_environment, load_kit, place, place_nearby};
+use super::follow::{Asked, follow, invoke};
+use super::input::{given_input, workflow_of};
+use super::live::Live;
+use super::output::{line, note};
+use super::signals::Signals;
+use super::{Common, Failure};
+use crate::error::EXIT_COULD_NOT_RUN;
+use crate::peer::Peer;
+
+/// What `invoke` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// The workflow
+    workflow: String,
+    /// The params, as JSON or from a file [default: {}]
+    #[arg(long, value_name = "JSON|@FILE")]
+    input: Option<String>,
+    /// Waits for the end of the run, and shows it; always so where nobody owns the ledger
+    #[arg(long)]
+    wait: bool,
+    /// The kit to run where nobody owns the ledger
+    #[arg(long, value_name = "DIR", alias = "project-dir")]
+    kit: Option<PathBuf>,
+    /// The environment file, with --kit
+    #[arg(long, env = "KTSU_ENV", hide_env_values = true, value_name = "FILE")]
+    env: Option<PathBuf>,
+    /// The engine to ask [default: the owner of the ledger]
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "KTSU_ORCHESTRATOR_URL",
+        hide_env_values = true
+    )]
+    orchestrator: Option<String>,
+    /// Requests with the same key and input start one run
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+    /// A header to send along, such as the secret a workflow asks its callers for
+    #[arg(long = "header", value_name = "NAME: VALUE")]
+    headers: Vec<String>,
+}
+
+/// Starts a run.
+pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
+    let input = given_input(arguments.input.as_deref())?;
+    if let Some(url) = &arguments.orchestrator {
+        return remote(common, &arguments, input, url, None).await;
+    }
+    let place = match &arguments.kit {
+        Some(kit) => {
+            let environment = load_environment(arguments.env.as_deref(), kit)?;
+            place(common, environment.as_ref())
+        }
+        None => place_nearby(common)?,
+    };
+    if let Some(holder) = lock::holder(&place.path) {
+        let Some(url) = holder.url else {
+            let words = format!(
+                "{} is owned by a process that does not listen",
+                place.path.display()
+            );
+            return Err(Failure::could_not_run(words).hint("try again in a moment"));
+        };
+        return remote(common, &arguments, input, &url, Some(&place)).await;
+    }
+    let Some(kit) = &arguments.kit else {
+        let words = format!("nobody owns {}, so nobody can run it", place.path.display());
+        return Err(Failure::could_not_run(words).hint(
+            "start an engine: ktsu start --kit DIR; or run it here: ktsu invoke WORKFLOW --kit DIR",
+        ));
+    };
+    let kit = load_kit(kit)?;
+    let workflow = workflow_of(&kit, Some(&arguments.workflow))?;
+    let environment = load_environment(arguments.env.as_deref(), &kit.root)?;
+    if !arguments.wait {
+        note("nobody owns the ledger: this command runs the workflow, and waits for its end");
+    }
+    embedded::run(
+        common,
+        Job {
+            kit,
+            workflow,
+            input,
+            key: arguments.idempotency_key,
+            environment,
+            ledger: Some(place),
+        },
+    )
+    .await
+}
+
+async fn remote(
+    common: &Common,
+    arguments: &Arguments,
+    input: String,
+    url: &str,
+    place: Option<&Place>,
+) -> Result<ExitCode, Failure> {
+    let mut signals = Signals::new()?;
+    let token = std::env::var("KTSU_TOKEN").ok();
+    let peer = Peer::Remote(url.trim_end_matches('/').to_owned(), token);
+    let asked = Asked {
+        workflow: &arguments.workflow,
+        input,
+        key: arguments.idempotency_key.as_deref(),
+        headers: headers(&arguments.headers)?,
+    };
+    let run_id = invoke(&peer, asked).await?;
+    if !arguments.wait {
+        line(&match common.json {
+            true => json!({"run_id": run_id, "status": "accepted"}).to_string(),
+            false => format!("run_id: {run_id}"),
+        });
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut live = Live::new();
+    let envelope = tokio::select! {
+        envelope = follow(&peer, &run_id, Some(&mut live)) => Some(envelope?),
+        () = signals.next() => None,
+    };
+    let Some(envelope) = envelope else {
+        live.finish();
+        note(&format!(
+            "not waiting any longer: {run_id} goes on at {url}"
+        ));
+        return Ok(ExitCode::from(EXIT_COULD_NOT_RUN));
+    };
+    embedded::finish(common, &run_id, &envelope, place)
+}
+
+fn headers(given: &[String]) -> Result<Vec<(String, String)>, Failure> {
+    let split = given.iter().map(|header| {
+        let (name, value) = header.split_once(':').ok_or_else(|| {
+            Failure::could_not_run("a header is a name, a colon and a value")
+                .hint("--header 'Authorization: Bearer …'")
+        })?;
+        Ok((name.trim().to_owned(), value.trim().to_owned()))
+    });
+    split.collect()
+}

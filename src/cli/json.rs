@@ -1,0 +1,103 @@
+//! JSON for people and for programs: members in the order they were written, and no character that
+//! steers a terminal. Where one stands in a text, its escape means the same to every parser.
+
+use std::fmt::Write as _;
+
+use super::text;
+
+/// Indented by two spaces. The text is JSON.
+pub(super) fn pretty(json: &str) -> String {
+    laid_out(json, Some("  "))
+}
+
+/// On one line, as it was written.
+pub(super) fn compact(json: &str) -> String {
+    laid_out(json, None)
+}
+
+fn laid_out(json: &str, indent: Option<&str>) -> String {
+    let mut out = String::with_capacity(json.len() + json.len() / 4);
+    let (mut depth, mut quoted, mut escaped) = (0usize, false, false);
+    let mut characters = json.chars().peekable();
+    let new_line = |out: &mut String, depth: usize| {
+        if let Some(indent) = indent {
+            out.push('\n');
+            (0..depth).for_each(|_| out.push_str(indent));
+        }
+    };
+    while let Some(character) = characters.next() {
+        if quoted {
+            put(&mut out, character);
+            quoted = escaped || character != '"';
+            escaped = !escaped && character == '\\';
+            continue;
+        }
+        match character {
+            '"' => {
+                quoted = true;
+                out.push('"');
+            }
+            '{' | '[' => {
+                out.push(character);
+                while characters
+                    .next_if(|next| next.is_ascii_whitespace())
+                    .is_some()
+                {}
+                if let Some(end) = characters.next_if(|next| matches!(next, '}' | ']')) {
+                    out.push(end);
+                } else {
+                    depth += 1;
+                    new_line(&mut out, depth);
+                }
+            }
+            '}' | ']' => {
+                depth = depth.saturating_sub(1);
+                new_line(&mut out, depth);
+                out.push(character);
+            }
+            ',' => {
+                out.push(',');
+                new_line(&mut out, depth);
+            }
+            ':' => out.push_str(if indent.is_some() { ": " } else { ":" }),
+            space if space.is_ascii_whitespace() => {}
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+fn put(out: &mut String, character: char) {
+    if !text::is_steering(character) {
+        return out.push(character);
+    }
+    for unit in character.encode_utf16(&mut [0; 2]) {
+        let _ = write!(out, "\\u{unit:04x}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn members_keep_their_order_and_brackets_in_texts_are_text() {
+        let json = r#"{"b":[1,2.50,{}],"a":"x{\"[,:\\","e":[ ],"n":null}"#;
+        assert_eq!(
+            pretty(json),
+            "{\n  \"b\": [\n    1,\n    2.50,\n    {}\n  ],\n  \"a\": \"x{\\\"[,:\\\\\",\n  \"e\": [],\n  \"n\": null\n}"
+        );
+        assert_eq!(compact(&pretty(json)), json.replace("[ ]", "[]"));
+    }
+
+    #[test]
+    fn what_steers_a_terminal_is_escaped_and_means_the_same() {
+        let value = Value::from("a\u{9b}2J\u{202e}b\u{e0041}\u{7f}\u{1b}[m ü👩\u{200d}🚒");
+        let shown = pretty(&value.to_string());
+        assert_eq!(text::clean(&shown), shown);
+        assert!(shown.contains("\\u009b2J\\u202eb\\udb40\\udc41\\u007f"));
+        assert_eq!(serde_json::from_str::<Value>(&shown).unwrap(), value);
+    }
+}

@@ -1,0 +1,78 @@
+//! Opening a ledger to look at it: without a lock, whoever owns it.
+
+use std::path::Path;
+
+use ktsu_ledger::StreamId;
+use ktsu_ledger::store::{Reader, SqliteReader, StoreError};
+
+use super::engine::{Place, place_nearby};
+use super::{Common, Failure};
+use crate::history::Unreadable;
+use crate::history::find::{self, Found};
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        let hint = match &error {
+            StoreError::Missing(_) => {
+                Some("make one: ktsu run kits/hello; or name it: --ledger FILE")
+            }
+            StoreError::Damaged(_) => Some("ktsu verify says what is damaged"),
+            StoreError::NotALedger { .. }
+            | StoreError::NewerFormat { .. }
+            | StoreError::Fenced { .. }
+            | StoreError::KeyTwice(_)
+            | StoreError::Failed { .. } => None,
+        };
+        let failure = Self::could_not_run(error.to_string());
+        match hint {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+}
+
+impl From<Unreadable> for Failure {
+    fn from(error: Unreadable) -> Self {
+        match error {
+            Unreadable::Store(error) => error.into(),
+            Unreadable::Fold(error) => {
+                Self::could_not_run(error.to_string()).hint("ktsu verify says what is damaged")
+            }
+        }
+    }
+}
+
+/// The ledger a command means, opened for reading.
+pub(super) fn open(common: &Common) -> Result<(SqliteReader, Place), Failure> {
+    let place = place_nearby(common)?;
+    Ok((open_at(&place.path)?, place))
+}
+
+/// A ledger, opened for reading.
+pub(super) fn open_at(path: &Path) -> Result<SqliteReader, Failure> {
+    Ok(SqliteReader::open(path)?)
+}
+
+/// A run, by its id or a part of it; with the scope of an inline child, if one was asked for.
+pub(super) fn find_run(reader: &dyn Reader, asked: &str) -> Result<(StreamId, String), Failure> {
+    let asked = asked.strip_prefix("run:").unwrap_or(asked);
+    match find::run(reader, asked)? {
+        Found::One(stream, scope) => Ok((stream, scope)),
+        Found::None => Err(
+            Failure::could_not_run(format!("there is no run {asked}")).hint(
+                "ktsu runs lists them; three characters of an id are enough if no other has them",
+            ),
+        ),
+        Found::Many(some) => Err(Failure::could_not_run(format!(
+            "{asked} fits several runs:\n  {}",
+            some.join("\n  ")
+        ))
+        .hint("give more of the id")),
+    }
+}
+
+/// A run that has no such child.
+pub(super) fn no_such_child(stream: &StreamId, scope: &str) -> Failure {
+    let words = format!("{} has no child {scope}", stream.name());
+    Failure::could_not_run(words).hint(format!("ktsu trace {}", stream.name()))
+}

@@ -1,0 +1,142 @@
+//! `ktsu runs` and `ktsu runs get`.
+
+use std::process::ExitCode;
+
+use ktsu_ledger::Timestamp;
+use ktsu_ledger::store::{Cursor, Filter, Reader};
+use serde_json::{Value, json};
+
+use super::envelope::{self, Shown};
+use super::output::{DIM, is_terminal, line, note, painted};
+use super::reading::{find_run, no_such_child, open};
+use super::table::Rows;
+use super::{Common, Failure, json as shape, text};
+use crate::history;
+
+/// What `runs` takes.
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(super) struct Arguments {
+    #[command(subcommand)]
+    one: Option<One>,
+    /// Of this workflow only
+    #[arg(long)]
+    workflow: Option<String>,
+    /// With this status only: running, complete, failed
+    #[arg(long)]
+    status: Option<String>,
+    /// How many, newest first
+    #[arg(long, default_value_t = 50, value_name = "N")]
+    limit: usize,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum One {
+    /// The envelope of a run: what it was given, what its steps gave, how it ended
+    ///
+    /// A terminal gets the gist of it; --json and pipes get all of it, as indented JSON.
+    Get {
+        /// The run: its id, or any part of its beginning or end; RUN/STEP for an inline child
+        run: String,
+    },
+}
+
+/// The members of a row that concern nobody but the engine.
+const INTERNAL: [&str; 1] = ["idempotency_digest"];
+
+/// Lists runs, or shows one.
+pub(super) fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
+    match &arguments.one {
+        Some(One::Get { run }) => get(common, run),
+        None => list(common, arguments),
+    }
+}
+
+fn list(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
+    let (reader, place) = open(common)?;
+    let filter = Filter {
+        workflow: arguments.workflow,
+        status: arguments.status,
+        open: None,
+    };
+    let mut rows: Vec<Value> = Vec::new();
+    let mut cursor: Option<Cursor> = None;
+    let mut more = true;
+    while more && rows.len() < arguments.limit {
+        let wanted = (arguments.limit - rows.len()).min(1000);
+        let page = reader.list(&filter, cursor.as_ref(), wanted)?;
+        rows.extend(page.rows.iter().map(|row| row.row.to_value()));
+        more = page.next.is_some();
+        cursor = page.next;
+    }
+    if common.json {
+        for row in &mut rows {
+            if let Some(members) = row.as_object_mut() {
+                members.retain(|name, _| !INTERNAL.contains(&name.as_str()));
+            }
+        }
+        line(&shape::pretty(&json!({"runs": rows}).to_string()));
+        return Ok(ExitCode::SUCCESS);
+    }
+    if rows.is_empty() {
+        note(&format!("no runs in {}", place.path.display()));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Rows::new(
+        &["RUN", "WORKFLOW", "STATUS", "STARTED", "TIME", "ERROR"],
+        &[4],
+    );
+    for row in &rows {
+        let said = |name: &str| text::short(row[name].as_str().unwrap_or_default(), 60);
+        let at = |name: &str| {
+            row[name]
+                .as_str()
+                .and_then(|at| at.parse::<Timestamp>().ok())
+        };
+        let took = at("ended_at").zip(at("created_at"));
+        table.push(vec![
+            said("run_id"),
+            said("workflow"),
+            said("status"),
+            at("created_at").map(to_seconds).unwrap_or_default(),
+            took.map_or("-".to_owned(), |(end, start)| {
+                text::duration(end.millis_since(start))
+            }),
+            said("error"),
+        ]);
+    }
+    table.print();
+    if more {
+        note(&painted(DIM, "there are more: --limit N"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `2026-11-20 20:07:11Z`.
+fn to_seconds(at: Timestamp) -> String {
+    let text = at.to_string().replace('T', " ");
+    format!("{}Z", text.get(..19).unwrap_or(&text))
+}
+
+fn get(common: &Common, run: &str) -> Result<ExitCode, Failure> {
+    let (reader, place) = open(common)?;
+    let (stream, scope) = find_run(&reader, run)?;
+    let fold = history::envelope(&reader, &stream)?;
+    let envelope = fold.and_then(|fold| fold.envelope(&scope));
+    let envelope = envelope.ok_or_else(|| no_such_child(&stream, &scope))?;
+    let json = serde_json::to_string(&envelope)
+        .map_err(|error| Failure::could_not_run(error.to_string()))?;
+    if common.json || !is_terminal() {
+        line(&shape::pretty(&json));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let all = format!("ktsu runs get {} --json{}", envelope.run_id, place.flag);
+    envelope::print(
+        &json,
+        Shown {
+            steps: true,
+            all: &all,
+        },
+    )?;
+    Ok(ExitCode::SUCCESS)
+}

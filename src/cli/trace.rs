@@ -1,0 +1,189 @@
+//! `ktsu trace`: what followed from what.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use ktsu_ledger::{Frame, StreamId};
+use ktsu_projections::Lineage;
+use ktsu_projections::lineage::Node;
+use serde_json::json;
+
+use super::output::{BOLD, DIM, line, painted};
+use super::reading::{find_run, no_such_child, open};
+use super::{Common, Failure, json as shape, text};
+use crate::history::shown::is_within;
+use crate::history::{self, steps, trace};
+
+/// What `trace` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// The run: its id, or any part of its beginning or end; RUN/STEP for an inline child
+    run: String,
+    /// A frame, as 17 or as run:…#17: shows everything it follows from, back to the root
+    frame: Option<String>,
+    /// The tree of single frames instead of steps
+    #[arg(long, conflicts_with = "frame")]
+    frames: bool,
+}
+
+/// Prints a trace.
+pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let (reader, _) = open(common)?;
+    // `run:…#17` names both.
+    let (run, inner) = match arguments.run.split_once('#') {
+        Some((run, frame)) => (run, Some(frame)),
+        None => (arguments.run.as_str(), None),
+    };
+    let (stream, scope) = find_run(&reader, run)?;
+    let frames = history::frames(&reader, &stream)?;
+    match arguments.frame.as_deref().or(inner) {
+        Some(frame) => chain(common, &stream, &frames, number(&stream, frame)?),
+        None if arguments.frames => tree(common, &stream, &frames, &scope),
+        None => told(common, &stream, &frames, &scope),
+    }
+}
+
+fn number(stream: &StreamId, frame: &str) -> Result<u64, Failure> {
+    let (named, number) = frame.rsplit_once('#').unwrap_or(("", frame));
+    let named = named.strip_prefix("run:").unwrap_or(named);
+    if !named.is_empty() && !stream.name().contains(named) {
+        let words = format!("{frame} is a frame of another run than {}", stream.name());
+        return Err(Failure::could_not_run(words));
+    }
+    number.parse().map_err(|_| {
+        Failure::could_not_run(format!("{frame} is not a frame"))
+            .hint("a frame is its number, such as 17; ktsu frames RUN lists them")
+    })
+}
+
+fn told(
+    common: &Common,
+    stream: &StreamId,
+    frames: &[Frame],
+    scope: &str,
+) -> Result<ExitCode, Failure> {
+    let told = steps::told(frames, scope);
+    let told = told.map_err(|error| Failure::from(history::Unreadable::from(error)))?;
+    let told = told.ok_or_else(|| no_such_child(stream, scope))?;
+    if common.json {
+        let json = serde_json::to_string(&told);
+        let json = json.map_err(|error| Failure::could_not_run(error.to_string()))?;
+        line(&shape::pretty(&json));
+    } else {
+        super::steps::print(&told);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn chain(
+    common: &Common,
+    stream: &StreamId,
+    frames: &[Frame],
+    seq: u64,
+) -> Result<ExitCode, Failure> {
+    let chain = trace::ancestors(frames, seq).ok_or_else(|| {
+        let words = format!("{} has no frame {seq}", stream.name());
+        let last = frames.len().saturating_sub(1);
+        Failure::could_not_run(words).hint(format!("its frames are 0 to {last}"))
+    })?;
+    if common.json {
+        let body = json!({"run_id": stream.name(), "chain": chain});
+        line(&shape::pretty(&body.to_string()));
+        return Ok(ExitCode::SUCCESS);
+    }
+    for node in &chain {
+        let causes = node
+            .cause
+            .iter()
+            .map(u64::to_string)
+            .chain(node.foreign.clone());
+        let causes = causes.collect::<Vec<_>>().join(", ");
+        let causes = if causes.is_empty() {
+            "the root".to_owned()
+        } else {
+            format!("follows from {causes}")
+        };
+        let words = format!(
+            "{} {}  {}",
+            in_words(node, ""),
+            painted(DIM, &text::line(&causes)),
+            painted(DIM, &text::line(&node.actor)),
+        );
+        if !line(words.trim_end()) {
+            break;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The tree of frames. Of several effects, the one most follows from goes on below its cause, the
+/// others are set off, so that a long chain stays a straight line.
+fn tree(
+    common: &Common,
+    stream: &StreamId,
+    frames: &[Frame],
+    scope: &str,
+) -> Result<ExitCode, Failure> {
+    let lineage = Lineage::of(frames);
+    let inside = |node: &&Node| is_within(&node.scope, scope);
+    let nodes: Vec<&Node> = lineage.nodes().iter().filter(inside).collect();
+    if nodes.is_empty() {
+        return Err(no_such_child(stream, scope));
+    }
+    if common.json {
+        let body = json!({"run_id": stream.name(), "frames": nodes});
+        line(&shape::pretty(&body.to_string()));
+        return Ok(ExitCode::SUCCESS);
+    }
+    // From the last frame to the first: what follows from a frame comes after it.
+    let mut below: BTreeMap<u64, Vec<Below<'_>>> = BTreeMap::new();
+    let mut open = Vec::new();
+    for node in nodes.iter().rev() {
+        let effects = below.get(&node.seq).map_or(&[][..], Vec::as_slice);
+        let size = 1 + effects.iter().map(|one| one.size).sum::<usize>();
+        let causes = node.cause.iter().filter_map(|seq| lineage.node(*seq));
+        let cause = causes.filter(inside).map(|cause| cause.seq).max();
+        match cause {
+            Some(cause) => below.entry(cause).or_default().push(Below { node, size }),
+            None => open.push((*node, 0)),
+        }
+    }
+    while let Some((node, depth)) = open.pop() {
+        let indent = "│ ".repeat(depth.min(20));
+        if !line(in_words(node, &indent).trim_end()) {
+            break;
+        }
+        let mut effects = below.remove(&node.seq).unwrap_or_default();
+        effects.sort_by_key(|one| (std::cmp::Reverse(one.size), one.node.seq));
+        let mut effects = effects.into_iter();
+        open.extend(effects.next().map(|one| (one.node, depth)));
+        let mut others: Vec<&Node> = effects.map(|one| one.node).collect();
+        others.sort_by_key(|node| std::cmp::Reverse(node.seq));
+        open.extend(others.into_iter().map(|node| (node, depth + 1)));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A frame, and how many stand in the tree from it on.
+struct Below<'a> {
+    node: &'a Node,
+    size: usize,
+}
+
+fn in_words(node: &Node, indent: &str) -> String {
+    let step = node.step.as_deref().unwrap_or_default();
+    let place = match (node.scope.as_str(), step) {
+        ("", step) => step.to_owned(),
+        (scope, "") => format!("{scope}/"),
+        (scope, step) => format!("{scope}/{step}"),
+    };
+    let width = 24usize.saturating_sub(indent.chars().count());
+    format!(
+        "{:>5}  {}{} {:<20} {}",
+        node.seq,
+        painted(DIM, indent),
+        painted(BOLD, &format!("{:<width$}", text::line(&node.kind))),
+        text::line(&place),
+        text::short(&node.detail, 120)
+    )
+}

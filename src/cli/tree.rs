@@ -1,0 +1,64 @@
+//! `ktsu workflow tree`: what a workflow is made of.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+use super::engine::load_kit;
+use super::output::line;
+use super::{Common, Failure, json as shape, text};
+use crate::kit::tree::{Branch, branch};
+
+/// What `workflow` takes.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Arguments {
+    /// The workflows and agents a workflow calls, and what those call
+    Tree {
+        /// A workflow file of a kit: KIT/workflows/NAME.workflow.yaml
+        file: PathBuf,
+    },
+}
+
+/// Prints a tree.
+pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let Arguments::Tree { file } = arguments;
+    let full = file.canonicalize().map_err(|error| {
+        Failure::could_not_run(format!("cannot read {}: {error}", file.display()))
+    })?;
+    let outside = || {
+        let words = format!("{} is not a workflow of a kit", file.display());
+        Failure::could_not_run(words)
+            .hint("workflows stand in the folder workflows/ of a kit, as NAME.workflow.yaml")
+    };
+    let root = full
+        .ancestors()
+        .find(|folder| folder.file_name().is_some_and(|name| name == "workflows"))
+        .and_then(Path::parent)
+        .ok_or_else(outside)?;
+    let kit = load_kit(root)?;
+    let found = kit
+        .workflows
+        .values()
+        .find(|one| kit.root.join(&one.path) == full);
+    let tree = branch(&found.ok_or_else(outside)?.definition.plan);
+    if common.json {
+        line(&shape::pretty(&whole(&kit.root, &tree).to_string()));
+    } else {
+        line(text::clean(&tree.text()).trim_end());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// With whole paths, for programs that are somewhere else.
+fn whole(root: &Path, branch: &Branch) -> Value {
+    let mut value = json!({
+        "kind": branch.kind,
+        "path": root.join(&branch.path).display().to_string(),
+    });
+    if !branch.children.is_empty() {
+        let children = branch.children.iter().map(|child| whole(root, child));
+        value["children"] = children.collect();
+    }
+    value
+}

@@ -1,0 +1,197 @@
+//! `ktsu validate`: everything that is wrong with a kit, at its place.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use ktsu_ledger::event::plan::{Plan, Visibility, WorkflowPlan};
+use ktsu_projections::envelope::kind_of;
+use serde_json::{Value, json};
+
+use super::engine::{no_kit, process_environment};
+use super::output::{BAD, GOOD, is_coloured, line, painted};
+use super::{Common, Failure, json as shape, text};
+use crate::environment::{self, Environment};
+use crate::error::EXIT_VERDICT;
+use crate::kit::fault::{Faults, Severity};
+use crate::kit::{self, Kit, render};
+
+/// What `validate` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// The kit's folder
+    #[arg(default_value = ".")]
+    dir: PathBuf,
+    /// Judges this environment file as well, and whether every variable has a value
+    #[arg(long, value_name = "FILE")]
+    env: Option<PathBuf>,
+    /// Prints the steps of every workflow as a Mermaid graph
+    #[arg(long)]
+    graph: bool,
+}
+
+/// Judges a kit.
+pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+    if !arguments.dir.is_dir() {
+        return Err(no_kit(&arguments.dir));
+    }
+    let (kit, kit_faults) = match kit::load(&arguments.dir) {
+        Ok(kit) => {
+            let warnings = kit.warnings.clone();
+            (Some(kit), warnings)
+        }
+        Err(faults) => (None, faults),
+    };
+    let environment = arguments
+        .env
+        .as_deref()
+        .map(|path| judge(path, kit.as_ref()));
+    let (environment_faults, unset) = environment.unwrap_or_default();
+    let errors = |faults: &Faults| {
+        let errors = faults.faults.iter();
+        errors
+            .filter(|fault| fault.severity == Severity::Error)
+            .count()
+    };
+    let error_count = errors(&kit_faults) + errors(&environment_faults) + unset.len();
+    let all = kit_faults.faults.len() + environment_faults.faults.len() + unset.len();
+    let sound = error_count == 0 && kit.is_some();
+    if common.json {
+        let faults = [&kit_faults, &environment_faults].map(render::json);
+        let faults: Vec<Value> = faults.into_iter().flat_map(members).collect();
+        let workflows = kit.iter().flat_map(|kit| &kit.workflows);
+        let body = json!({
+            "valid": sound,
+            "kit": kit.as_ref().map(|kit| kit.name.clone()),
+            "workflows": workflows.map(|(name, one)| json!({
+                "name": name,
+                "path": one.path,
+                "sub_workflow": one.visibility == Visibility::SubWorkflow,
+                "graph": arguments.graph.then(|| mermaid(&one.definition.plan)),
+            })).collect::<Vec<_>>(),
+            "faults": faults,
+            "environment": unset,
+        });
+        line(&shape::pretty(&body.to_string()));
+    } else if arguments.graph && sound {
+        graphs(kit.as_ref());
+    } else {
+        for faults in [&kit_faults, &environment_faults] {
+            let shown = render::text(faults, is_coloured());
+            for one in text::clean_coloured(&shown).lines() {
+                line(one);
+            }
+        }
+        for words in &unset {
+            line(&format!(
+                "{}: {}\n",
+                painted(BAD, "error"),
+                text::line(words)
+            ));
+        }
+        line(&summary(
+            &arguments.dir,
+            kit.as_ref(),
+            error_count,
+            all - error_count,
+        ));
+    }
+    Ok(if sound {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(EXIT_VERDICT)
+    })
+}
+
+/// What is wrong with an environment file, and which variables of the kit have no value in it.
+fn judge(path: &Path, kit: Option<&Kit>) -> (Faults, Vec<String>) {
+    let environment = match Environment::load(path) {
+        Ok(environment) => environment,
+        Err(faults) => return (faults, Vec::new()),
+    };
+    let mut process = process_environment();
+    // `run` and `start` give this one a value themselves.
+    if let Some(variable) = &environment.receiver {
+        process
+            .entry(variable.clone())
+            .or_insert_with(|| "http://127.0.0.1:9".to_owned());
+    }
+    let mut unset = Vec::new();
+    for (name, workflow) in kit.iter().flat_map(|kit| &kit.workflows) {
+        let declared = workflow
+            .definition
+            .root()
+            .map(|root| root.plan.env.as_slice());
+        let resolved =
+            environment::resolve(Some(&environment), declared.unwrap_or_default(), &process);
+        if let Err(error) = resolved {
+            unset.push(format!("workflow {name}: {error}"));
+        }
+    }
+    (Faults::default(), unset)
+}
+
+fn members(value: Value) -> Vec<Value> {
+    match value {
+        Value::Array(members) => members,
+        other => vec![other],
+    }
+}
+
+fn summary(dir: &Path, kit: Option<&Kit>, errors: usize, warnings: usize) -> String {
+    let count = |count: usize, word: &str| match count {
+        1 => format!("1 {word}"),
+        _ => format!("{count} {word}s"),
+    };
+    let what = match kit {
+        Some(kit) => format!(
+            "kit {}: {}",
+            kit.name,
+            count(kit.workflows.len(), "workflow")
+        ),
+        None => format!("{}", dir.display()),
+    };
+    let verdict = match (kit, errors) {
+        (Some(_), 0) => painted(GOOD, "valid"),
+        _ => painted(BAD, "not valid"),
+    };
+    let found = match (errors, warnings) {
+        (0, 0) => String::new(),
+        (0, _) => format!(" ({})", count(warnings, "warning")),
+        (_, 0) => format!(" ({})", count(errors, "error")),
+        _ => format!(
+            " ({}, {})",
+            count(errors, "error"),
+            count(warnings, "warning")
+        ),
+    };
+    format!("{}, {verdict}{found}", text::line(&what))
+}
+
+fn graphs(kit: Option<&Kit>) {
+    for (_, workflow) in kit.iter().flat_map(|kit| &kit.workflows) {
+        line(&format!("%% {}", text::line(&workflow.path)));
+        for one in text::clean(&mermaid(&workflow.definition.plan)).lines() {
+            line(one);
+        }
+        line("");
+    }
+}
+
+/// The steps of a workflow and the edges between them.
+fn mermaid(plan: &Plan) -> String {
+    let mut out = "graph TD\n".to_owned();
+    let root: Option<&WorkflowPlan> = plan.workflows.get(&plan.root);
+    let steps = root.map(|root| root.steps.as_slice()).unwrap_or_default();
+    for step in steps {
+        let kind = kind_of(&step.work);
+        out.push_str(&format!("    {0}[\"{0} [{kind}]\"]\n", step.id));
+    }
+    for step in steps {
+        let needed = step.needs.iter();
+        let needed = needed.filter_map(|place| steps.get(usize::try_from(*place).ok()?));
+        for before in needed {
+            out.push_str(&format!("    {} --> {}\n", before.id, step.id));
+        }
+    }
+    out
+}

@@ -1,0 +1,189 @@
+//! `ktsu verify`: whether the record is what was recorded.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use ktsu_ledger::Hash;
+use ktsu_ledger::verify::{Head, Options, Problem, Report};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::engine::place_nearby;
+use super::output::{BAD, DIM, GOOD, ODD, is_live, line, note, painted, transient};
+use super::reading::{find_run, open_at};
+use super::{Common, Failure, json as shape, text};
+use crate::error::EXIT_VERDICT;
+use crate::history::verify;
+
+/// What `verify` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// Tells what concerns this run only; the whole ledger is read all the same
+    run: Option<String>,
+    /// Heads recorded earlier, each of which must still be there
+    #[arg(long, value_name = "FILE")]
+    heads: Option<PathBuf>,
+    /// Records where every stream ends now, in a new file to be kept elsewhere
+    #[arg(long, value_name = "FILE")]
+    write_heads: Option<PathBuf>,
+}
+
+/// A file of heads.
+#[derive(Debug, Serialize, Deserialize)]
+struct Heads {
+    heads: Vec<Written>,
+}
+
+/// A head, as it is written down.
+#[derive(Debug, Serialize, Deserialize)]
+struct Written {
+    hash: Hash,
+    seq: u64,
+    stream: String,
+}
+
+/// Verifies a ledger.
+pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let place = place_nearby(common)?;
+    let options = Options {
+        heads: arguments
+            .heads
+            .as_deref()
+            .map(read)
+            .transpose()?
+            .unwrap_or_default(),
+    };
+    // A ledger too damaged to be opened is for the verifier to tell.
+    let stream = match &arguments.run {
+        Some(run) => Some(find_run(&open_at(&place.path)?, run)?.0.to_string()),
+        None => None,
+    };
+    let live = is_live();
+    let mut shown = 0;
+    let report = verify::ledger(&place.path, &options, &mut |progress| {
+        if live && progress.frames >= shown + 50_000 {
+            shown = progress.frames;
+            transient(&format!("  … {shown} frames"));
+        }
+    });
+    if live {
+        transient("");
+    }
+    let mut report = report?;
+    if let Some(stream) = &stream {
+        let concerns =
+            |problem: &Problem| problem.stream.as_ref().is_none_or(|named| named == stream);
+        report.problems.retain(concerns);
+    }
+    let sound = report.is_sound();
+    if common.json {
+        let body = json!({
+            "ledger": place.path.display().to_string(),
+            "sound": sound,
+            "run": stream,
+            "report": report,
+        });
+        line(&shape::pretty(&body.to_string()));
+    } else {
+        print(&report, &place.path, stream.as_deref());
+    }
+    if !sound {
+        return Ok(ExitCode::from(EXIT_VERDICT));
+    }
+    if let Some(path) = &arguments.write_heads {
+        write(path, &verify::heads(&open_at(&place.path)?)?)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(report: &Report, ledger: &Path, stream: Option<&str>) {
+    let what = stream.map_or_else(|| ledger.display().to_string(), str::to_owned);
+    let what = text::line(&what).into_owned();
+    let read = format!(
+        "{} frames, {} blobs, {} streams read",
+        report.frames, report.blobs, report.streams
+    );
+    if report.is_sound() {
+        line(&format!("{} {what} is sound: {read}", painted(GOOD, "✓")));
+    } else {
+        let count = report.problems.len();
+        let problems = if count == 1 { "problem" } else { "problems" };
+        line(&format!(
+            "{} {what} is damaged: {count} {problems}; {read}",
+            painted(BAD, "✗")
+        ));
+        for problem in &report.problems {
+            let place = match (&problem.stream, problem.seq) {
+                (Some(stream), Some(seq)) => format!("{stream}#{seq}"),
+                (Some(stream), None) => stream.clone(),
+                (None, _) => "the file".to_owned(),
+            };
+            let words = format!("{place}: {}", problem.message);
+            if !line(&format!("  {}", text::line(&words))) {
+                return;
+            }
+        }
+    }
+    if report.unreferenced_blobs > 0 {
+        let words = format!(
+            "  {} blobs are named by no frame",
+            report.unreferenced_blobs
+        );
+        line(&painted(DIM, &words));
+    }
+    for one in &report.not_covered {
+        line(&format!(
+            "{} {}",
+            painted(ODD, "not covered:"),
+            text::line(one)
+        ));
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<Head>, Failure> {
+    let failed = |why: &dyn std::fmt::Display| {
+        Failure::could_not_run(format!("cannot use the heads in {}: {why}", path.display()))
+            .hint("ktsu verify --write-heads FILE makes such a file")
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| failed(&error))?;
+    let written: Heads = serde_json::from_str(&text).map_err(|error| failed(&error))?;
+    let heads = written.heads.into_iter().map(|one| {
+        Ok(Head {
+            stream: one
+                .stream
+                .parse()
+                .map_err(|_| failed(&"a stream has no name"))?,
+            seq: one.seq,
+            hash: one.hash,
+        })
+    });
+    heads.collect()
+}
+
+/// Never over a file that exists: what is recorded earlier is what counts.
+fn write(path: &Path, heads: &[Head]) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| {
+        Failure::could_not_run(format!("cannot write {}: {error}", path.display()))
+    };
+    let heads = heads.iter().map(|head| Written {
+        hash: head.hash,
+        seq: head.seq,
+        stream: head.stream.to_string(),
+    });
+    let heads = Heads {
+        heads: heads.collect(),
+    };
+    let json = serde_json::to_string(&heads);
+    let json = json.map_err(|error| Failure::could_not_run(error.to_string()))?;
+    let file = OpenOptions::new().write(true).create_new(true).open(path);
+    let mut file = file.map_err(failed)?;
+    writeln!(file, "{}", shape::pretty(&json)).map_err(failed)?;
+    note(&format!(
+        "{} heads written to {}; keep them away from the ledger",
+        heads.heads.len(),
+        path.display()
+    ));
+    Ok(())
+}
