@@ -43,7 +43,7 @@ pub(crate) fn measure(effort: Effort, table: &mut Table) {
         times
     });
     let (half, late) = (median(&mut times), percentile(&mut times, 99));
-    let sync = disk::one_sync(16 * 1024, 100);
+    let sync = disk::Bare::new().sync(16 * 1024, 100);
     table.add(Row {
         what: format!(
             "{} runs admitted by {CLIENTS} clients, {} others under way: p99",

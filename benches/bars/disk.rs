@@ -5,10 +5,12 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use tempfile::TempDir;
+
 use crate::table::{median, per_second};
 
 /// A folder on the disk of the build, never in memory.
-pub(crate) fn folder() -> tempfile::TempDir {
+pub(crate) fn folder() -> TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
@@ -18,20 +20,35 @@ fn file(folder: &Path) -> File {
     options.open(folder.join("bare")).unwrap()
 }
 
-/// The median time of appending some bytes and syncing them.
-pub(crate) fn one_sync(bytes: usize, rounds: usize) -> Duration {
-    let folder = folder();
-    let mut file = file(folder.path());
-    let block = vec![b'x'; bytes];
-    let mut times: Vec<Duration> = (0..rounds)
-        .map(|_| {
-            let started = Instant::now();
-            file.write_all(&block).unwrap();
-            file.sync_data().unwrap();
-            started.elapsed()
-        })
-        .collect();
-    median(&mut times)
+/// A file that is only appended to. It stays while something else is measured beside it: deleting
+/// it in between would make the disk's next sync pay for that.
+pub(crate) struct Bare {
+    file: File,
+    _folder: TempDir,
+}
+
+impl Bare {
+    pub(crate) fn new() -> Self {
+        let folder = folder();
+        Self {
+            file: file(folder.path()),
+            _folder: folder,
+        }
+    }
+
+    /// The median time of appending some bytes and syncing them.
+    pub(crate) fn sync(&mut self, bytes: usize, rounds: usize) -> Duration {
+        let block = vec![b'x'; bytes];
+        let mut times: Vec<Duration> = (0..rounds)
+            .map(|_| {
+                let started = Instant::now();
+                self.file.write_all(&block).unwrap();
+                self.file.sync_data().unwrap();
+                started.elapsed()
+            })
+            .collect();
+        median(&mut times)
+    }
 }
 
 /// Records a second when these are appended in groups of so many, each group synced.

@@ -29,6 +29,15 @@ pub(crate) fn many_runs(effort: Effort, table: &mut Table) {
     let longest = longest_step_frame(&bodies);
     assert!(longest <= FRAME, "a step's frame has {longest} bytes");
     let bare = disk::grouped(&bodies, group, Duration::from_secs(effort.of(4, 1)));
+    let one_a_run = disk::grouped(&bodies, RUNS, Duration::from_secs(effort.of(4, 1)));
+    table.add(Row {
+        what: format!("the same against groups of {RUNS} records, one a run"),
+        figure: format!("{} steps/s", thousands(steps)),
+        bare: format!("{} records/s", thousands(one_a_run)),
+        ratio: format!("{:.2}", steps / one_a_run),
+        bar: String::new(),
+        met: None,
+    });
     table.add(Row {
         what: format!(
             "durable pure steps, {RUNS} runs at once, {:.0} s; frames ≤ {longest} B, {group} a \
@@ -93,6 +102,7 @@ async fn sustain(
 pub(crate) fn one_run(effort: Effort, table: &mut Table) {
     let rounds = effort.of(45, 15);
     let folder = disk::folder();
+    let mut bare = disk::Bare::new();
     let mut syncs = Vec::new();
     let mut commits = Vec::new();
     let mut times: Vec<Duration> = Vec::new();
@@ -106,7 +116,7 @@ pub(crate) fn one_run(effort: Effort, table: &mut Table) {
             times.push(started.elapsed());
             commits.push(engine.appender().counters().commits - before);
             // Beside each run, so that both meet the same disk.
-            syncs.push(disk::one_sync(16 * 1024, 5));
+            syncs.push(bare.sync(16 * 1024, 3));
         }
         engine.close().await.unwrap();
     });

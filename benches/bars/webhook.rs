@@ -14,6 +14,7 @@ use crate::{Effort, disk, engine, plans};
 pub(crate) fn measure(effort: Effort, table: &mut Table) {
     let rounds = effort.of(200, 40);
     let folder = disk::folder();
+    let mut bare = disk::Bare::new();
     let (mut whole, mut effect, mut syncs) = (Vec::new(), Vec::new(), Vec::new());
     engine::runtime().block_on(async {
         let receiver = Receiver::start(8).await.unwrap();
@@ -32,7 +33,7 @@ pub(crate) fn measure(effort: Effort, table: &mut Table) {
             let started = Instant::now();
             client.send(request(&url)).await.unwrap();
             effect.push(started.elapsed());
-            syncs.push(disk::one_sync(4096, 3));
+            syncs.push(bare.sync(4096, 3));
         }
         engine.close().await.unwrap();
     });

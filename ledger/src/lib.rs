@@ -12,6 +12,7 @@ pub mod lock;
 pub mod room;
 pub mod store;
 pub mod strict;
+mod text;
 pub mod time;
 
 pub use canonical::Json;
