@@ -6,3 +6,7 @@ mod support;
 mod api;
 #[path = "suite/cases.rs"]
 mod cases;
+#[path = "suite/cut.rs"]
+mod cut;
+#[path = "suite/golden.rs"]
+mod golden;
