@@ -10,3 +10,7 @@ mod cases;
 mod cut;
 #[path = "suite/golden.rs"]
 mod golden;
+#[path = "suite/crash.rs"]
+mod crash;
+#[path = "suite/owner.rs"]
+mod owner;

@@ -8,6 +8,7 @@
 
 pub(crate) mod client;
 pub(crate) mod ledgers;
+pub(crate) mod process;
 pub(crate) mod scenarios;
 pub(crate) mod sink;
 
