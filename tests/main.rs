@@ -6,11 +6,15 @@ mod support;
 mod api;
 #[path = "suite/cases.rs"]
 mod cases;
-#[path = "suite/cut.rs"]
-mod cut;
-#[path = "suite/golden.rs"]
-mod golden;
 #[path = "suite/crash.rs"]
 mod crash;
+#[path = "suite/cut.rs"]
+mod cut;
+#[path = "suite/durability.rs"]
+mod durability;
+#[path = "suite/golden.rs"]
+mod golden;
 #[path = "suite/owner.rs"]
 mod owner;
+#[path = "suite/pins.rs"]
+mod pins;

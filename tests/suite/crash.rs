@@ -109,15 +109,25 @@ impl World {
     }
 
     async fn ask(&self, url: &str, token: &str, wait: bool) -> Option<String> {
-        let path = if wait { "/invoke/work?wait=60" } else { "/invoke/work" };
+        let path = if wait {
+            "/invoke/work?wait=60"
+        } else {
+            "/invoke/work"
+        };
         let headers = [("Idempotency-Key", token)];
         let body = json!({ "token": token }).to_string();
-        let answer = Client::of(url).try_send("POST", path, &headers, body).await?;
+        let answer = Client::of(url)
+            .try_send("POST", path, &headers, body)
+            .await?;
         let told = answer.json();
         assert!(matches!(answer.status, 200 | 202), "{told}");
         let run = told["run_id"].as_str().unwrap().to_owned();
         let mut journal = self.journal.lock().unwrap();
-        journal.accepted.entry(token.to_owned()).or_default().insert(run.clone());
+        journal
+            .accepted
+            .entry(token.to_owned())
+            .or_default()
+            .insert(run.clone());
         if answer.status == 200 {
             assert_eq!(told["status"], "complete", "{told:#}");
             assert_eq!(told["output"], json!({ "token": token }));
@@ -137,7 +147,11 @@ impl World {
             assert_eq!(event.id, expected, "{run}: a gap or a repeat");
             *last = Some(event.id);
             let frame: Value = serde_json::from_str(&event.data).unwrap();
-            kind = format!("{}{}", frame["scope"].as_str().unwrap(), frame["type"].as_str().unwrap());
+            kind = format!(
+                "{}{}",
+                frame["scope"].as_str().unwrap(),
+                frame["type"].as_str().unwrap()
+            );
             let hash = frame["hash"].as_str().unwrap().to_owned();
             let mut journal = self.journal.lock().unwrap();
             journal.frames.insert((run.to_owned(), event.id), hash);
@@ -146,7 +160,10 @@ impl World {
             return false;
         }
         // A stream that was followed to its end before is empty now.
-        assert!(kind.is_empty() || kind == "run.completed", "{run} ended with {kind}");
+        assert!(
+            kind.is_empty() || kind == "run.completed",
+            "{run} ended with {kind}"
+        );
         true
     }
 }
@@ -183,7 +200,10 @@ async fn fifty_kills_lose_nothing_that_was_acknowledged() {
         // A moment by chance, from before the first commit to the middle of the work.
         tokio::time::sleep(Duration::from_micros(random.next(150_000))).await;
         tokio::task::block_in_place(|| process.kill());
-        assert!(clients.iter().all(|client| !client.is_finished()), "a client gave up");
+        assert!(
+            clients.iter().all(|client| !client.is_finished()),
+            "a client gave up"
+        );
     }
     world.finish.store(true, Ordering::Relaxed);
     let process = start();
@@ -202,7 +222,11 @@ async fn fifty_kills_lose_nothing_that_was_acknowledged() {
     for ((run, seq), hash) in &journal.frames {
         let stream = StreamId::run(run).unwrap();
         let kept = reader.read(&stream, *seq, 1).unwrap();
-        assert_eq!(&kept[0].hash.to_string(), hash, "{run}#{seq} was acknowledged");
+        assert_eq!(
+            &kept[0].hash.to_string(),
+            hash,
+            "{run}#{seq} was acknowledged"
+        );
     }
     let mut tokens: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let page = reader.list(&Filter::default(), None, 10_000).unwrap();
@@ -212,15 +236,24 @@ async fn fifty_kills_lose_nothing_that_was_acknowledged() {
         let Event::Run(RunEvent::Created(created)) = &frames[0].event else {
             panic!("{} begins with {}", row.stream, frames[0].event.kind());
         };
-        let token = created.params.to_value()["token"].as_str().unwrap().to_owned();
-        tokens.entry(token).or_default().push(row.stream.name().to_owned());
+        let token = created.params.to_value()["token"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        tokens
+            .entry(token)
+            .or_default()
+            .push(row.stream.name().to_owned());
     }
     for (token, runs) in &journal.accepted {
         assert_eq!(runs.len(), 1, "{token} was told of several runs: {runs:?}");
         let kept = tokens.get(token).map_or(&[][..], Vec::as_slice);
         assert_eq!(kept, runs.iter().cloned().collect::<Vec<_>>(), "{token}");
     }
-    assert!(tokens.values().all(|runs| runs.len() == 1), "a key started two runs");
+    assert!(
+        tokens.values().all(|runs| runs.len() == 1),
+        "a key started two runs"
+    );
 
     let mut bodies: BTreeMap<&str, &[u8]> = BTreeMap::new();
     let mut ids: BTreeMap<String, &str> = BTreeMap::new();
@@ -231,9 +264,15 @@ async fn fifty_kills_lose_nothing_that_was_acknowledged() {
         let id = ids.entry(step.clone()).or_insert(&one.id);
         assert_eq!(*id, one.id, "{step} was sent under two ids");
     }
-    assert_eq!(ids.len(), tokens.len() * 4, "every webhook was sent at least once");
+    assert_eq!(
+        ids.len(),
+        tokens.len() * 4,
+        "every webhook was sent at least once"
+    );
     let opened = read_all(&reader, &StreamId::store(), 0).unwrap();
-    let opened = opened.iter().filter(|one| one.body.contains("store.opened"));
+    let opened = opened
+        .iter()
+        .filter(|one| one.body.contains("store.opened"));
     assert_eq!(opened.count() as u64, KILLS + 1);
     eprintln!(
         "{KILLS} kills: {} runs, {} frames acknowledged, {} webhooks sent {} times, {} requests cut",
@@ -243,7 +282,10 @@ async fn fifty_kills_lose_nothing_that_was_acknowledged() {
         heard.len(),
         world.broken.load(Ordering::Relaxed),
     );
-    assert!(heard.len() > ids.len(), "no kill fell between a sending and its answer");
+    assert!(
+        heard.len() > ids.len(),
+        "no kill fell between a sending and its answer"
+    );
 }
 
 async fn every_run_has_ended(client: &Client) {

@@ -25,7 +25,10 @@ fn answers(frames: &[Frame], after: usize) -> Vec<(String, u16)> {
     for (number, frame) in frames.iter().enumerate() {
         match &frame.event {
             Event::Webhook(WebhookEvent::Sent(sent)) => {
-                ids.insert((frame.scope.clone(), sent.step.clone()), sent.delivery_id.clone());
+                ids.insert(
+                    (frame.scope.clone(), sent.step.clone()),
+                    sent.delivery_id.clone(),
+                );
             }
             Event::Webhook(WebhookEvent::Delivered(answer) | WebhookEvent::Failed(answer))
                 if number >= after =>
@@ -43,12 +46,19 @@ fn answers(frames: &[Frame], after: usize) -> Vec<(String, u16)> {
 fn repeat_history(sink: &Sink, answers: &[(String, u16)]) {
     let mut queues: BTreeMap<String, VecDeque<(usize, u16)>> = BTreeMap::new();
     for (number, (id, status)) in answers.iter().enumerate() {
-        queues.entry(id.clone()).or_default().push_back((number, *status));
+        queues
+            .entry(id.clone())
+            .or_default()
+            .push_back((number, *status));
     }
     let queues = Mutex::new(queues);
     sink.forget();
     sink.follow(move |heard| {
-        let next = queues.lock().unwrap().get_mut(&heard.id).and_then(VecDeque::pop_front);
+        let next = queues
+            .lock()
+            .unwrap()
+            .get_mut(&heard.id)
+            .and_then(VecDeque::pop_front);
         match next {
             Some((number, status)) => Reply::When(number.to_string(), status),
             None => Reply::Never,
@@ -69,10 +79,17 @@ async fn to_the_end(client: &Client, sink: &Sink, run: &str, cut: usize, answers
 /// Held against the run as it was.
 async fn same(original: &Played, client: &Client, got: &Recorded, heard: &[Heard], told: &str) {
     assert_eq!(envelopes(client, got).await, original.envelopes, "{told}");
-    let body_of: BTreeMap<&str, &Heard> =
-        original.heard.iter().map(|one| (one.id.as_str(), one)).collect();
+    let body_of: BTreeMap<&str, &Heard> = original
+        .heard
+        .iter()
+        .map(|one| (one.id.as_str(), one))
+        .collect();
     for one in heard {
-        assert_eq!(Some(&one), body_of.get(one.id.as_str()), "{told}: another delivery");
+        assert_eq!(
+            Some(&one),
+            body_of.get(one.id.as_str()),
+            "{told}: another delivery"
+        );
     }
     // Decisions of the second life follow from its inputs, too.
     let frames = got.frames();
@@ -84,15 +101,22 @@ async fn same(original: &Played, client: &Client, got: &Recorded, heard: &[Heard
 /// Every delivery without an answer at the cut was made again, and none that had one.
 fn sent_again(frames: &[Frame], cut: usize, heard: &[Heard], told: &str) {
     let heard: BTreeSet<&str> = heard.iter().map(|one| one.id.as_str()).collect();
-    let later: BTreeSet<String> =
-        answers(frames, cut).into_iter().map(|(id, _)| id).collect();
-    let before: BTreeSet<String> =
-        answers(&frames[..cut], 0).into_iter().map(|(id, _)| id).collect();
+    let later: BTreeSet<String> = answers(frames, cut).into_iter().map(|(id, _)| id).collect();
+    let before: BTreeSet<String> = answers(&frames[..cut], 0)
+        .into_iter()
+        .map(|(id, _)| id)
+        .collect();
     for id in &later {
-        assert!(heard.contains(id.as_str()), "{told}: {id} was not sent again");
+        assert!(
+            heard.contains(id.as_str()),
+            "{told}: {id} was not sent again"
+        );
     }
     for id in before.difference(&later) {
-        assert!(!heard.contains(id.as_str()), "{told}: {id} was answered, and sent again");
+        assert!(
+            !heard.contains(id.as_str()),
+            "{told}: {id} was answered, and sent again"
+        );
     }
 }
 
@@ -105,20 +129,31 @@ async fn cut_everywhere(scenario: &Scenario, cuts: impl Fn(usize) -> Vec<usize>)
     let pairs = [("SINK", sink.url.as_str()), ("TOKEN", TOKEN)];
     let run = original.recorded.stream.name().to_owned();
     for cut in cuts(frames.len()) {
-        let told = format!("{} cut after {cut} of {} frames", scenario.name, frames.len());
+        let told = format!(
+            "{} cut after {cut} of {} frames",
+            scenario.name,
+            frames.len()
+        );
         let answers = answers(&frames, cut);
         repeat_history(&sink, &answers);
         let mut store = MemoryStore::new();
         original.recorded.cut(cut).put(&mut store);
         let clock = stopped(frames[cut - 1].at);
         let options = Options::default();
-        let within =
-            Within::new(kit.clone(), store.clone(), options, &pairs, Some(clock)).await;
-        assert_eq!(within.recovered.unfinished, u64::from(cut < frames.len()), "{told}");
+        let within = Within::new(kit.clone(), store.clone(), options, &pairs, Some(clock)).await;
+        assert_eq!(
+            within.recovered.unfinished,
+            u64::from(cut < frames.len()),
+            "{told}"
+        );
         assert_eq!(within.recovered.unreadable, 0, "{told}");
         to_the_end(&within.client, &sink, &run, cut, answers.len()).await;
         let got = Recorded::read(&store, &run);
-        assert_eq!(got.records[..cut], original.recorded.records[..cut], "{told}");
+        assert_eq!(
+            got.records[..cut],
+            original.recorded.records[..cut],
+            "{told}"
+        );
         let heard = sink.heard();
         same(&original, &within.client, &got, &heard, &told).await;
         sent_again(&frames, cut, &heard, &told);
@@ -192,7 +227,11 @@ async fn a_ledger_file_that_is_cut_ends_the_same() {
         let pairs = [("SINK", sink.url.as_str()), ("TOKEN", TOKEN)];
         let run = original.recorded.stream.name().to_owned();
         for cut in (1..=frames.len()).step_by(3) {
-            let told = format!("{} cut after {cut} of {} frames", scenario.name, frames.len());
+            let told = format!(
+                "{} cut after {cut} of {} frames",
+                scenario.name,
+                frames.len()
+            );
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("ledger.db");
             let mut store = SqliteStore::open(&path).unwrap();
@@ -209,7 +248,10 @@ async fn a_ledger_file_that_is_cut_ends_the_same() {
             same(&original, &lab.client, &got, &sink.heard(), &told).await;
             sent_again(&frames, cut, &sink.heard(), &told);
             let opened = reader.tail(&StreamId::store()).unwrap();
-            assert_eq!(opened.map(|tail| tail.seq), Some(u64::from(cut < frames.len())));
+            assert_eq!(
+                opened.map(|tail| tail.seq),
+                Some(u64::from(cut < frames.len()))
+            );
             lab.close().await;
             let report = verify::verify_file(&path, &verify::Options::default(), &mut |_| {});
             assert_eq!(report.unwrap().problems, [], "{told}");

@@ -40,7 +40,7 @@ fn manifest() -> BTreeMap<String, Pinned> {
     serde_json::from_str(&text).unwrap()
 }
 
-fn goldens() -> Vec<(String, Recorded)> {
+pub(crate) fn goldens() -> Vec<(String, Recorded)> {
     let names = manifest().into_keys();
     let goldens: Vec<_> = names
         .map(|name| (name.clone(), Recorded::load(&folder().join(name))))
@@ -62,7 +62,11 @@ fn pinned(recorded: &Recorded) -> Pinned {
         frames: frames.len(),
         head: recorded.head().to_string(),
         rules: rules(&frames),
-        status: RunState::fold(&frames).unwrap().status().as_str().to_owned(),
+        status: RunState::fold(&frames)
+            .unwrap()
+            .status()
+            .as_str()
+            .to_owned(),
     }
 }
 
@@ -110,7 +114,11 @@ fn every_golden_ledger_chains() {
     for (name, golden) in goldens() {
         let mut prev = "0".repeat(64);
         for (seq, record) in golden.records.iter().enumerate() {
-            assert_eq!(Hash::of(record.body.as_bytes()), record.hash, "{name}#{seq}");
+            assert_eq!(
+                Hash::of(record.body.as_bytes()),
+                record.hash,
+                "{name}#{seq}"
+            );
             let body: Value = serde_json::from_str(&record.body).unwrap();
             assert_eq!(body["v"], 1, "{name}#{seq}");
             assert_eq!(body["seq"], json!(seq), "{name}#{seq}");
@@ -118,7 +126,10 @@ fn every_golden_ledger_chains() {
             prev = record.hash.to_string();
             for external in body["ext"].as_array().unwrap() {
                 let hash: Hash = external["hash"].as_str().unwrap().parse().unwrap();
-                assert!(golden.blobs.iter().any(|blob| blob.hash == hash), "{name}#{seq}");
+                assert!(
+                    golden.blobs.iter().any(|blob| blob.hash == hash),
+                    "{name}#{seq}"
+                );
             }
         }
     }
@@ -139,8 +150,15 @@ fn every_golden_ledger_stays_readable() {
         assert!(frames.iter().all(|frame| frame.event.is_known()), "{name}");
         let fold = EnvelopeFold::of(&frames).unwrap();
         let envelope = serde_json::to_value(fold.envelope("").unwrap()).unwrap();
-        assert_eq!(envelope["status"], json!(manifest()[&name].status), "{name}");
-        assert!(matches!(fold.state().status(), RunStatus::Complete | RunStatus::Failed));
+        assert_eq!(
+            envelope["status"],
+            json!(manifest()[&name].status),
+            "{name}"
+        );
+        assert!(matches!(
+            fold.state().status(),
+            RunStatus::Complete | RunStatus::Failed
+        ));
     }
 }
 
@@ -157,7 +175,10 @@ fn every_golden_ledger_follows_from_its_inputs_byte_for_byte() {
         assert_eq!(state.next_seq(), frames.len() as u64, "{name}");
         replayed += 1;
     }
-    assert!(replayed > 0, "no golden has the rules of this version: record some");
+    assert!(
+        replayed > 0,
+        "no golden has the rules of this version: record some"
+    );
 }
 
 /// Between them the goldens show every type of frame a run can have, and what each was made for.
@@ -175,7 +196,10 @@ fn the_goldens_cover_what_can_happen() {
     for kind in Event::KINDS {
         // A clock that jumps back and facts about the ledger are no part of an undisturbed run.
         let elsewhere = kind.starts_with("store.") || *kind == "clock.jumped";
-        assert!(elsewhere || kinds.contains_key(*kind), "no golden has {kind}");
+        assert!(
+            elsewhere || kinds.contains_key(*kind),
+            "no golden has {kind}"
+        );
     }
     for word in [
         r#""reason":"condition_false""#,
@@ -212,7 +236,10 @@ fn every_altered_decision_is_caught_by_replay_though_the_chain_is_whole() {
             decisions += counts.1;
         }
     });
-    assert!(decisions > 500 && tried > decisions, "{tried} alterations of {decisions} decisions");
+    assert!(
+        decisions > 500 && tried > decisions,
+        "{tried} alterations of {decisions} decisions"
+    );
 }
 
 fn alter_each(name: &str, golden: &Recorded) -> (usize, usize) {

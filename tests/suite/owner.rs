@@ -14,7 +14,10 @@ use crate::support::process::Process;
 use crate::support::{KitDir, Lab, process};
 
 fn kit() -> KitDir {
-    KitDir::new(&[("w", "pipeline:\n  - {id: t, transform: {inputs: [], ops: []}}\n")])
+    KitDir::new(&[(
+        "w",
+        "pipeline:\n  - {id: t, transform: {inputs: [], ops: []}}\n",
+    )])
 }
 
 async fn refused(path: &Path, kit: &KitDir) -> Option<lock::Holder> {
@@ -56,7 +59,10 @@ async fn a_second_owner_is_told_who_the_first_is_until_it_is_killed() {
         let stream = StreamId::run(run.as_str().unwrap()).unwrap();
         assert!(reader.tail(&stream).unwrap().is_some());
     }
-    assert!(first.client().get("/health").await.status == 200, "being refused harms nobody");
+    assert!(
+        first.client().get("/health").await.status == 200,
+        "being refused harms nobody"
+    );
     first.kill();
     assert_eq!(lock::holder(&path), None);
     let lab = Lab::on_file(&path, &kit, &[]).await;
@@ -85,7 +91,10 @@ async fn an_owner_whose_ledger_was_taken_stores_nothing_more() {
     let listed = new.client.get("/runs").await.json();
     assert_eq!(listed["runs"].as_array().unwrap().len(), 1);
     new.client.run("w", json!({})).await;
-    assert!(old.engine.close().await.is_err(), "it knows that it was fenced");
+    assert!(
+        old.engine.close().await.is_err(),
+        "it knows that it was fenced"
+    );
     new.close().await;
 }
 
@@ -95,10 +104,15 @@ async fn a_stale_store_is_fenced_by_its_epoch() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("ledger.db");
     let lab = Lab::new(&kit, &[]).await;
-    let run = lab.client.run("w", json!({})).await["run_id"].as_str().unwrap().to_owned();
-    let recorded = lab.engine.orchestrator.readers().with(move |reader| {
-        Ok::<_, StoreError>(Recorded::read(reader, &run))
-    });
+    let run = lab.client.run("w", json!({})).await["run_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let recorded = lab
+        .engine
+        .orchestrator
+        .readers()
+        .with(move |reader| Ok::<_, StoreError>(Recorded::read(reader, &run)));
     let recorded = recorded.await.unwrap();
     let mut stale = SqliteStore::open(&path).unwrap();
     let ours = stale.acquire().unwrap();

@@ -11,6 +11,8 @@ use super::Client;
 /// An engine in a process of its own. Killed when dropped.
 pub(crate) struct Process {
     child: Child,
+    /// Kept open: a process that prints more must not fail for want of somebody to hear it.
+    _out: std::io::Lines<BufReader<std::process::ChildStdout>>,
     /// Of the engine; not that of `child` where something stands around it.
     pub(crate) pid: u32,
     pub(crate) url: String,
@@ -34,9 +36,14 @@ impl Process {
     }
 
     fn around(mut command: Command, kit: &Path, ledger: &Path, pairs: &[(&str, &str)]) -> Self {
-        command.args(["start", "--json", "--port", "0", "--kit"]).arg(kit);
+        command
+            .args(["start", "--json", "--port", "0", "--kit"])
+            .arg(kit);
         command.arg("--ledger").arg(ledger);
-        command.env_clear().env("KTSU_LOG", "error").current_dir(kit);
+        command
+            .env_clear()
+            .env("KTSU_LOG", "error")
+            .current_dir(kit);
         command.envs(pairs.iter().copied());
         Self::spawn(command)
     }
@@ -45,8 +52,8 @@ impl Process {
     pub(crate) fn spawn(mut command: Command) -> Self {
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let out = BufReader::new(child.stdout.take().unwrap());
-        for line in out.lines() {
+        let mut out = BufReader::new(child.stdout.take().unwrap()).lines();
+        while let Some(line) = out.next() {
             let line = line.unwrap();
             let told: Result<Value, _> = serde_json::from_str(line.trim());
             if let Ok(told) = told
@@ -54,6 +61,7 @@ impl Process {
             {
                 return Self {
                     child,
+                    _out: out,
                     pid: u32::try_from(pid).unwrap(),
                     url: url.to_owned(),
                 };
@@ -75,7 +83,10 @@ impl Process {
 
     /// SIGTERM to the engine, and waits until it and whatever stands around it has ended.
     pub(crate) fn stop(mut self) {
-        let told = Command::new("kill").arg(self.pid.to_string()).status().unwrap();
+        let told = Command::new("kill")
+            .arg(self.pid.to_string())
+            .status()
+            .unwrap();
         assert!(told.success());
         self.child.wait().unwrap();
     }

@@ -84,7 +84,8 @@ impl Scenario {
         let run = within.client.invoke("root", self.body.clone()).await;
         let mut events = within.client.events(&run, None).await;
         for gate in &self.gates {
-            sink.until(|heard| heard.iter().any(|one| one.path == format!("/{gate}"))).await;
+            sink.until(|heard| heard.iter().any(|one| one.path == format!("/{gate}")))
+                .await;
             sink.open(gate);
             answer_recorded(&mut events).await;
         }
@@ -104,17 +105,17 @@ pub(crate) async fn answer_recorded(events: &mut super::client::Events) {
     loop {
         let event = events.next().await.expect("the run ended before an answer");
         let frame: Value = serde_json::from_str(&event.data).unwrap();
-        if matches!(frame["type"].as_str(), Some("webhook.delivered" | "webhook.failed")) {
+        if matches!(
+            frame["type"].as_str(),
+            Some("webhook.delivered" | "webhook.failed")
+        ) {
             return;
         }
     }
 }
 
 /// The envelopes of a run and of every child in it.
-pub(crate) async fn envelopes(
-    client: &super::Client,
-    recorded: &Recorded,
-) -> Vec<(String, Value)> {
+pub(crate) async fn envelopes(client: &super::Client, recorded: &Recorded) -> Vec<(String, Value)> {
     let frames = recorded.frames();
     let mut scopes: Vec<String> = frames.iter().map(|frame| frame.scope.clone()).collect();
     scopes.sort();
@@ -348,7 +349,9 @@ pipeline:
 fn bound_by_frames() -> Scenario {
     let mut steps = String::from("pipeline:\n");
     for n in 0..300 {
-        steps.push_str(&format!("  - {{id: s{n}, transform: {{inputs: [], ops: []}}}}\n"));
+        steps.push_str(&format!(
+            "  - {{id: s{n}, transform: {{inputs: [], ops: []}}}}\n"
+        ));
     }
     Scenario::new("bound-by-frames", &steps)
 }
