@@ -1,5 +1,7 @@
 //! Tests that need the engine, one binary, a module a subject. See `docs/testing.md`.
 
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
 mod support;
 
 #[path = "suite/api/mod.rs"]
