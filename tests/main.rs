@@ -1,6 +1,6 @@
 //! Tests that need the engine, one binary, a module a subject. See `docs/testing.md`.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod support;
 
@@ -8,3 +8,15 @@ mod support;
 mod api;
 #[path = "suite/cases.rs"]
 mod cases;
+#[path = "suite/crash.rs"]
+mod crash;
+#[path = "suite/cut.rs"]
+mod cut;
+#[path = "suite/durability.rs"]
+mod durability;
+#[path = "suite/golden.rs"]
+mod golden;
+#[path = "suite/owner.rs"]
+mod owner;
+#[path = "suite/pins.rs"]
+mod pins;
