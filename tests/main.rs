@@ -6,3 +6,5 @@ mod support;
 mod api;
 //CASES
 //CASESMOD
+#[path = "suite/cli/mod.rs"]
+mod cli;

@@ -169,14 +169,23 @@ pub(super) fn finish(
     if ledger.is_some() {
         note("");
         note(&painted(DIM, "look further"));
-        for (command, what) in [
-            (format!("trace {run_id}"), "what followed from what"),
-            (format!("runs get {run_id}"), "the envelope again"),
-            (format!("frames {run_id}"), "every recorded fact"),
-            ("verify".to_owned(), "whether the record is whole"),
-        ] {
-            let command = format!("ktsu {command}{flag}");
-            note(&format!("  {command:<58} {}", painted(DIM, what)));
+        let commands = [
+            (
+                format!("ktsu trace {run_id}{flag}"),
+                "what followed from what",
+            ),
+            (
+                format!("ktsu runs get {run_id}{flag}"),
+                "the envelope again",
+            ),
+            (format!("ktsu frames {run_id}{flag}"), "every recorded fact"),
+            (format!("ktsu verify{flag}"), "whether the record is whole"),
+        ];
+        let lengths = commands.iter().map(|(command, _)| command.chars().count());
+        let width = lengths.max().unwrap_or(0);
+        for (command, what) in &commands {
+            let command = text::line(command);
+            note(&format!("  {command:<width$}  {}", painted(DIM, what)));
         }
     }
     envelope::verdict(envelope)

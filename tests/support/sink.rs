@@ -63,9 +63,7 @@ impl Sink {
     }
 
     /// Answers as told.
-    pub(crate) async fn scripted(
-        script: impl Fn(&Heard) -> Reply + Send + Sync + 'static,
-    ) -> Self {
+    pub(crate) async fn scripted(script: impl Fn(&Heard) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let shared = Arc::new(Shared {

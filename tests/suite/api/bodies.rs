@@ -25,7 +25,11 @@ async fn a_body_that_is_refused_leaves_nothing_behind() {
     ];
     for (body, status, code) in cases {
         let answer = api.post("/invoke/hello", body).await;
-        assert_eq!((answer.status, answer.json()["code"].as_str()), (status, Some(code)), "{body}");
+        assert_eq!(
+            (answer.status, answer.json()["code"].as_str()),
+            (status, Some(code)),
+            "{body}"
+        );
     }
     let named = api.post("/invoke/hello", r#"{"msg":5}"#).await.json();
     assert_eq!(named["errors"][0]["path"], "/msg");
@@ -58,7 +62,10 @@ async fn names_in_a_path_never_leave_it() {
         "hello.workflow.yaml",
         &"a".repeat(65),
     ] {
-        let answer = api.client.send("POST", &format!("/invoke/{name}"), &[], "{}").await;
+        let answer = api
+            .client
+            .send("POST", &format!("/invoke/{name}"), &[], "{}")
+            .await;
         assert_eq!(answer.status, 404, "{name}: {}", answer.text());
         api.fits("Problem", &answer.json(), name);
         if !name.starts_with('.') {

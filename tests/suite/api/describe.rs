@@ -102,7 +102,10 @@ impl Described {
         }
         let kind = answer.kind().to_owned();
         let schema = &described["content"][&kind]["schema"];
-        assert!(schema.is_object(), "the type {kind} is not described: {told}");
+        assert!(
+            schema.is_object(),
+            "the type {kind} is not described: {told}"
+        );
         if kind != "text/event-stream" {
             self.matches(schema, &answer.json(), &told);
         }

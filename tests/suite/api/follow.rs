@@ -54,14 +54,20 @@ async fn a_follower_from_before_the_end_sees_every_frame_in_order() {
 async fn going_on_after_any_event_leaves_no_gap_and_repeats_nothing() {
     let sink = Sink::new().await;
     let (_kit, lab, _api) = lab(&sink.url).await;
-    let run = lab.client.run("whole", json!({})).await["run_id"].as_str().unwrap().to_owned();
+    let run = lab.client.run("whole", json!({})).await["run_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let all = lab.client.events(&run, None).await.drain().await;
     for last in 0..all.len() as u64 {
         let rest = lab.client.events(&run, Some(last)).await.drain().await;
         assert_eq!(rest, all[last as usize + 1..]);
     }
     let headers = [("accept", "text/event-stream"), ("last-event-id", "x")];
-    let refused = lab.client.send("GET", &format!("/runs/{run}/frames"), &headers, "").await;
+    let refused = lab
+        .client
+        .send("GET", &format!("/runs/{run}/frames"), &headers, "")
+        .await;
     assert_eq!(refused.status, 400);
 }
 
@@ -74,7 +80,8 @@ async fn a_follower_that_reconnects_while_the_run_goes_on_misses_nothing() {
     let mut seen = Vec::new();
     let mut last = None;
     for gate in ["/part", "/after"] {
-        sink.until(|heard| heard.iter().any(|one| one.path == gate)).await;
+        sink.until(|heard| heard.iter().any(|one| one.path == gate))
+            .await;
         for _ in 0..2 {
             let mut events = lab.client.events(&run, last).await;
             if let Some(event) = events.next().await {

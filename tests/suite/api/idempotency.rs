@@ -9,8 +9,13 @@ use crate::support::{Client, Lab};
 
 async fn invoke(client: &Client, key: &str, body: &str) -> (u16, String) {
     let headers = [("Idempotency-Key", key)];
-    let answer = client.send("POST", "/invoke/hello", &headers, body.to_owned()).await;
-    let run = answer.json()["run_id"].as_str().unwrap_or_default().to_owned();
+    let answer = client
+        .send("POST", "/invoke/hello", &headers, body.to_owned())
+        .await;
+    let run = answer.json()["run_id"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
     (answer.status, run)
 }
 
@@ -35,7 +40,13 @@ async fn a_repeated_request_gets_the_run_of_the_first() {
     let locked = api.call("POST", "/invoke/locked", &headers, "{}").await;
     assert_eq!(locked.status, 202);
     assert_ne!(locked.json()["run_id"], json!(first));
-    assert_eq!(api.get("/runs").await.json()["runs"].as_array().unwrap().len(), 4);
+    assert_eq!(
+        api.get("/runs").await.json()["runs"]
+            .as_array()
+            .unwrap()
+            .len(),
+        4
+    );
 }
 
 #[tokio::test]
@@ -43,7 +54,10 @@ async fn a_repeated_request_that_waits_gets_the_end_of_the_first() {
     let (_kit, lab, _api) = lab("http://127.0.0.1:9").await;
     let (_, first) = invoke(&lab.client, "k", "{}").await;
     let headers = [("Idempotency-Key", "k")];
-    let again = lab.client.send("POST", "/invoke/hello?wait=60", &headers, "{}").await;
+    let again = lab
+        .client
+        .send("POST", "/invoke/hello?wait=60", &headers, "{}")
+        .await;
     assert_eq!(again.status, 200);
     assert_eq!(again.json()["run_id"], json!(first));
 }
@@ -62,7 +76,13 @@ async fn fifty_requests_at_once_start_one_run() {
         runs.insert(run);
     }
     assert_eq!(runs.len(), 1);
-    assert_eq!(api.get("/runs").await.json()["runs"].as_array().unwrap().len(), 1);
+    assert_eq!(
+        api.get("/runs").await.json()["runs"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
 }
 
 #[tokio::test]
@@ -76,7 +96,10 @@ async fn a_key_survives_a_restart() {
     lab.client.ended(&first).await;
     lab.close().await;
     let lab = Lab::on_file(&path, &kit, &pairs).await;
-    assert_eq!(invoke(&lab.client, "k", r#"{"msg":"a"}"#).await, (202, first));
+    assert_eq!(
+        invoke(&lab.client, "k", r#"{"msg":"a"}"#).await,
+        (202, first)
+    );
     assert_eq!(invoke(&lab.client, "k", r#"{"msg":"b"}"#).await.0, 409);
     lab.close().await;
 }

@@ -15,7 +15,8 @@ async fn lists_are_filtered_and_come_in_pages_without_gap_or_repeat() {
         hellos.push(lab.client.run("hello", json!({})).await["run_id"].clone());
     }
     let headers = [("X-Key", HOOK)];
-    api.call("POST", "/invoke/locked?wait=60", &headers, "{}").await;
+    api.call("POST", "/invoke/locked?wait=60", &headers, "{}")
+        .await;
     // The webhook has nowhere to go.
     assert_eq!(lab.client.run("whole", json!({})).await["status"], "failed");
     hellos.reverse();
@@ -29,9 +30,8 @@ async fn lists_are_filtered_and_come_in_pages_without_gap_or_repeat() {
             seen.extend(rows.iter().map(|row| row["run_id"].clone()));
             match page["next"].as_str() {
                 Some(next) => {
-                    path = format!(
-                        "/runs?workflow=hello&status=complete&limit={limit}&cursor={next}"
-                    );
+                    path =
+                        format!("/runs?workflow=hello&status=complete&limit={limit}&cursor={next}");
                 }
                 None => break,
             }
@@ -45,7 +45,11 @@ async fn lists_are_filtered_and_come_in_pages_without_gap_or_repeat() {
     assert_eq!(count("").await, 9);
     assert_eq!(count("?status=failed").await, 1);
     assert_eq!(count("?status=running").await, 0);
-    assert_eq!(count("?workflow=part").await, 0, "a child is not a run of its own");
+    assert_eq!(
+        count("?workflow=part").await,
+        0,
+        "a child is not a run of its own"
+    );
     assert_eq!(count("?workflow=locked&status=complete").await, 1);
     let failed = api.get("/runs?status=failed").await.json();
     assert_eq!(failed["runs"][0]["error"], "webhook_unreachable");
@@ -69,7 +73,10 @@ async fn a_child_is_read_like_a_run_under_either_spelling() {
             assert_eq!(answer.status, 404, "{absent}{below}: {}", answer.text());
         }
     }
-    let child = api.get(&format!("/runs/{run}%2Finner/envelope")).await.json();
+    let child = api
+        .get(&format!("/runs/{run}%2Finner/envelope"))
+        .await
+        .json();
     assert_eq!(child["run_id"], json!(format!("{run}/inner")));
     assert_eq!(child["workflow"], "part");
     assert_eq!(child["steps"][0]["id"], "call");
@@ -82,7 +89,10 @@ async fn a_child_is_read_like_a_run_under_either_spelling() {
 #[tokio::test]
 async fn part_of_an_id_serves_while_it_names_one_run() {
     let (_kit, lab, api) = lab("http://127.0.0.1:9").await;
-    let run = lab.client.run("hello", json!({})).await["run_id"].as_str().unwrap().to_owned();
+    let run = lab.client.run("hello", json!({})).await["run_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let bare = run.strip_prefix("run_").unwrap();
     for part in [&run[..12], &bare[..8], &bare[bare.len() - 6..]] {
         let answer = api.get(&format!("/runs/{part}")).await;
@@ -96,7 +106,10 @@ async fn part_of_an_id_serves_while_it_names_one_run() {
 async fn frames_come_in_pages_and_say_where_they_come_from() {
     let sink = Sink::new().await;
     let (_kit, lab, api) = lab(&sink.url).await;
-    let run = lab.client.run("whole", json!({})).await["run_id"].as_str().unwrap().to_owned();
+    let run = lab.client.run("whole", json!({})).await["run_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let all = api.get(&format!("/runs/{run}/frames")).await.json();
     assert!(all.get("next").is_none());
     let all = all["frames"].as_array().unwrap().clone();
@@ -120,12 +133,18 @@ async fn frames_come_in_pages_and_say_where_they_come_from() {
         match frame["cause"][0].as_u64() {
             Some(cause) => {
                 assert!(cause < number as u64);
-                assert_eq!(frame["source_frame_id"], json!(format!("run:{run}#{cause}")));
+                assert_eq!(
+                    frame["source_frame_id"],
+                    json!(format!("run:{run}#{cause}"))
+                );
             }
             None => assert!(frame.get("source_frame_id").is_none()),
         }
     }
-    let past = api.get(&format!("/runs/{run}/frames?from=10000")).await.json();
+    let past = api
+        .get(&format!("/runs/{run}/frames?from=10000"))
+        .await
+        .json();
     assert_eq!(past, json!({"frames": []}));
 }
 
@@ -136,23 +155,37 @@ async fn what_is_kept_as_a_blob_is_put_back_on_request() {
     let run = lab.client.run("hello", json!({"msg": text})).await;
     let run = run["run_id"].as_str().unwrap().to_owned();
     let bare = api.get(&format!("/runs/{run}/frames")).await.json();
-    let whole = api.get(&format!("/runs/{run}/frames?expand=true")).await.json();
+    let whole = api
+        .get(&format!("/runs/{run}/frames?expand=true"))
+        .await
+        .json();
     let created = &bare["frames"][0];
     assert_eq!(created["data"]["params"], Value::Null);
     assert_eq!(created["data"]["definition"], Value::Null);
-    let paths: Vec<_> = created["ext"].as_array().unwrap().iter().map(|one| &one["path"]).collect();
+    let paths: Vec<_> = created["ext"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| &one["path"])
+        .collect();
     assert_eq!(paths, ["/definition", "/params"]);
     let expanded = &whole["frames"][0];
     assert_eq!(expanded["data"]["params"]["msg"], json!(text));
     assert!(expanded["data"]["definition"].is_object());
-    assert_eq!(expanded["hash"], created["hash"], "the hash is that of the stored bytes");
+    assert_eq!(
+        expanded["hash"], created["hash"],
+        "the hash is that of the stored bytes"
+    );
 }
 
 #[tokio::test]
 async fn the_tree_of_a_run_holds_every_frame_once() {
     let sink = Sink::new().await;
     let (_kit, lab, api) = lab(&sink.url).await;
-    let run = lab.client.run("whole", json!({})).await["run_id"].as_str().unwrap().to_owned();
+    let run = lab.client.run("whole", json!({})).await["run_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     for scope in ["", "%2Finner"] {
         let frames = api.get(&format!("/runs/{run}{scope}/frames")).await.json();
         let trace = api.get(&format!("/runs/{run}{scope}/trace")).await.json();
@@ -165,14 +198,24 @@ async fn the_tree_of_a_run_holds_every_frame_once() {
         }
         assert!(seen.values().all(|times| *times == 1));
         let frames = frames["frames"].as_array().unwrap();
-        let numbers: Vec<u64> = frames.iter().map(|one| one["seq"].as_u64().unwrap()).collect();
+        let numbers: Vec<u64> = frames
+            .iter()
+            .map(|one| one["seq"].as_u64().unwrap())
+            .collect();
         assert_eq!(seen.into_keys().collect::<Vec<_>>(), numbers, "{scope}");
     }
     // The way from the last frame to the root: each ancestor once, latest first.
     let last = lab.client.frames(&run).await.len() - 1;
-    let chain = api.get(&format!("/runs/{run}/trace?frame={last}")).await.json();
-    let chain: Vec<u64> = chain["chain"].as_array().unwrap().iter()
-        .map(|node| node["seq"].as_u64().unwrap()).collect();
+    let chain = api
+        .get(&format!("/runs/{run}/trace?frame={last}"))
+        .await
+        .json();
+    let chain: Vec<u64> = chain["chain"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|node| node["seq"].as_u64().unwrap())
+        .collect();
     assert_eq!(chain.first(), Some(&(last as u64)));
     assert_eq!(chain.last(), Some(&0));
     assert!(chain.windows(2).all(|pair| pair[0] > pair[1]));

@@ -1,7 +1,7 @@
 //! A secret stands in nothing that is recorded or answered (DESIGN 1, decision K3).
 
-use ktsu_ledger::store::{MemoryStore, Reader as _};
 use ktsu_ledger::appender::Options;
+use ktsu_ledger::store::{MemoryStore, Reader as _};
 use serde_json::json;
 
 use crate::support::ledgers::Recorded;
@@ -42,7 +42,10 @@ fn forms() -> Vec<String> {
 
 fn clean(what: &str, text: &str) {
     for form in forms() {
-        assert!(!text.contains(&form), "{what} holds the secret as {form}: {text}");
+        assert!(
+            !text.contains(&form),
+            "{what} holds the secret as {form}: {text}"
+        );
     }
 }
 
@@ -63,8 +66,7 @@ async fn a_secret_that_is_echoed_and_repeated_is_recorded_nowhere() {
             let store = MemoryStore::new();
             let pairs = [("TOKEN", SECRET), ("SINK", sink.url.as_str())];
             let options = Options::default();
-            let within =
-                Within::new(kit().load(), store.clone(), options, &pairs, None).await;
+            let within = Within::new(kit().load(), store.clone(), options, &pairs, None).await;
             let client = &within.client;
             let body = json!({"note": {"text": format!("as {SECRET}"), "list": [SECRET]}});
             let envelope = client.run("quiet", body).await;

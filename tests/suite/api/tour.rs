@@ -32,8 +32,20 @@ async fn walk(api: &Described) -> String {
     let whole = api.post("/invoke/whole?wait=60", "").await;
     assert_eq!(whole.status, 200);
     let whole = whole.json()["run_id"].as_str().unwrap().to_owned();
-    for below in ["", "/envelope", "/frames", "/trace", "/trace?frame=3", "/frames?expand=true"] {
-        for run in [&run, &whole, &format!("{whole}%2Finner"), &format!("{whole}/inner")] {
+    for below in [
+        "",
+        "/envelope",
+        "/frames",
+        "/trace",
+        "/trace?frame=3",
+        "/frames?expand=true",
+    ] {
+        for run in [
+            &run,
+            &whole,
+            &format!("{whole}%2Finner"),
+            &format!("{whole}/inner"),
+        ] {
             let answer = api.get(&format!("/runs/{run}{below}")).await;
             assert_eq!(answer.status, 200, "{run}{below}");
         }
@@ -64,7 +76,12 @@ async fn refusals(api: &Described, run: &str) {
         assert_eq!(answer.status, 400, "{path}");
         assert_eq!(answer.json()["code"], "invalid_query");
     }
-    assert_eq!(api.get(&format!("/runs/{run}/trace?frame=9999")).await.status, 404);
+    assert_eq!(
+        api.get(&format!("/runs/{run}/trace?frame=9999"))
+            .await
+            .status,
+        404
+    );
     for query in ["wait=x", "wait=3601", "weight=1"] {
         let answer = api.post(&format!("/invoke/hello?{query}"), "{}").await;
         assert_eq!(answer.status, 400, "{query}");
@@ -75,7 +92,12 @@ async fn refusals(api: &Described, run: &str) {
         ("locked", vec![("X-Key", HOOK)], "{}", 202),
         ("absent", vec![], "{}", 404),
         ("hello", vec![("Idempotency-Key", "k")], "{}", 202),
-        ("hello", vec![("Idempotency-Key", "k")], r#"{"msg":"other"}"#, 409),
+        (
+            "hello",
+            vec![("Idempotency-Key", "k")],
+            r#"{"msg":"other"}"#,
+            409,
+        ),
         ("hello", vec![("Idempotency-Key", "")], "{}", 400),
         ("hello", vec![], r#"{"msg":5}"#, 422),
         ("thinking", vec![], "{}", 501),
