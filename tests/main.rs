@@ -4,7 +4,12 @@ mod support;
 
 #[path = "suite/api/mod.rs"]
 mod api;
+<<<<<<< HEAD
 //CASES
 //CASESMOD
 #[path = "suite/cli/mod.rs"]
 mod cli;
+=======
+#[path = "suite/cases.rs"]
+mod cases;
+>>>>>>> main

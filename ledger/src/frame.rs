@@ -12,6 +12,7 @@
 //! A member of `data` over [`MAX_INLINE`] bytes moves out into a blob, listed in `ext`; its place
 //! holds null. Decoding puts it back.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -171,14 +172,49 @@ impl Draft {
             hash,
             body,
         };
-        let frame = record.decode(&mut |wanted| {
-            let found = blobs.iter().find(|blob| blob.hash == *wanted);
-            Ok(found.map(|blob| blob.text.clone()))
-        })?;
+        let frame = if ext.is_empty() {
+            self.read_back(&data, link, at, hash)?
+        } else {
+            record.decode(&mut |wanted| {
+                let found = blobs.iter().find(|blob| blob.hash == *wanted);
+                Ok(found.map(|blob| blob.text.clone()))
+            })?
+        };
         Ok(Sealed {
             record,
             blobs,
             frame,
+        })
+    }
+}
+
+impl Draft {
+    /// The frame that reading its bytes gives. Only `data` can read back as something else than
+    /// what was written (an output of null is no output), so only `data` is read.
+    fn read_back(
+        self,
+        data: &str,
+        link: Link,
+        at: Timestamp,
+        hash: Hash,
+    ) -> Result<Frame, FrameError> {
+        if !self.actor.is_written_plainly() {
+            return Err(FrameError::Malformed("not an actor".to_owned()));
+        }
+        let mut reader = serde_json::Deserializer::from_str(data);
+        let event = Event::deserialize_data(self.event.kind(), &mut reader).map_err(malformed)?;
+        reader.end().map_err(malformed)?;
+        Ok(Frame {
+            stream: link.stream,
+            seq: link.seq,
+            scope: self.scope,
+            actor: self.actor,
+            cause: self.cause,
+            at,
+            event,
+            ext: Vec::new(),
+            prev: link.prev,
+            hash,
         })
     }
 }
@@ -269,36 +305,38 @@ struct Body<'a> {
 
 impl Body<'_> {
     fn to_text(&self) -> Result<String, FrameError> {
-        use std::fmt::Write as _;
+        use std::io::Write as _;
         let Draft {
             scope,
             actor,
             cause,
             event,
         } = self.draft;
-        let mut text = String::with_capacity(self.data.len() + 320);
-        // Streams, actors, scopes and types are made of characters that need no escaping, except
-        // that a foreign type comes from outside; writing them all as JSON strings costs little.
+        // Streams and actors are made of characters that need no escaping; scopes and types come
+        // from files or from outside.
+        let mut text = Vec::with_capacity(self.data.len() + 384);
+        let (stream, seq) = (&self.link.stream, self.link.seq);
         let written = write!(
             text,
-            r#"{{"v":{VERSION},"stream":"{}","seq":{},"type":{},"scope":{},"actor":"{actor}","cause":"#,
-            self.link.stream,
-            self.link.seq,
-            to_text(event.kind())?,
-            to_text(scope)?,
+            r#"{{"v":{VERSION},"stream":"{stream}","seq":{seq},"type":"#
         );
-        debug_assert!(written.is_ok(), "writing to a string cannot fail");
-        text.push_str(&to_text(cause)?);
-        let written = write!(
-            text,
-            r#","at":"{}","data":{},"ext":{},"prev":"{}"}}"#,
-            self.at,
-            self.data,
-            to_text(self.ext)?,
-            self.link.prev
-        );
-        debug_assert!(written.is_ok(), "writing to a string cannot fail");
-        Ok(text)
+        debug_assert!(written.is_ok(), "writing to memory cannot fail");
+        append(&mut text, event.kind())?;
+        text.extend_from_slice(br#","scope":"#);
+        append(&mut text, scope)?;
+        let written = write!(text, r#","actor":"{actor}","cause":"#);
+        debug_assert!(written.is_ok(), "writing to memory cannot fail");
+        append(&mut text, cause)?;
+        text.extend_from_slice(br#","at":"#);
+        append(&mut text, &self.at)?;
+        text.extend_from_slice(br#","data":"#);
+        text.extend_from_slice(self.data.as_bytes());
+        text.extend_from_slice(br#","ext":"#);
+        append(&mut text, self.ext)?;
+        text.extend_from_slice(br#","prev":"#);
+        append(&mut text, &self.link.prev)?;
+        text.push(b'}');
+        String::from_utf8(text).map_err(|error| FrameError::Malformed(error.to_string()))
     }
 }
 
@@ -313,6 +351,10 @@ impl Serialize for Data<'_> {
 
 fn to_text<T: Serialize + ?Sized>(value: &T) -> Result<String, FrameError> {
     serde_json::to_string(value).map_err(malformed)
+}
+
+fn append<T: Serialize + ?Sized>(text: &mut Vec<u8>, value: &T) -> Result<(), FrameError> {
+    serde_json::to_writer(text, value).map_err(malformed)
 }
 
 fn malformed(error: serde_json::Error) -> FrameError {
@@ -388,6 +430,10 @@ fn unknown_version(body: &str) -> Option<FrameError> {
     (v != u64::from(VERSION)).then_some(FrameError::Version(v))
 }
 
+/// A type, borrowed from the body.
+#[derive(Deserialize)]
+struct Kind<'a>(#[serde(borrow)] Cow<'a, str>);
+
 struct BodyVisitor;
 
 /// Reads the next member, which must have this name.
@@ -420,7 +466,7 @@ impl<'de> Visitor<'de> for BodyVisitor {
         }
         let stream = member(&mut map, "stream")?;
         let seq = member(&mut map, "seq")?;
-        let kind: std::borrow::Cow<'de, str> = member(&mut map, "type")?;
+        let Kind(kind) = member(&mut map, "type")?;
         let scope = member(&mut map, "scope")?;
         let actor = member(&mut map, "actor")?;
         let cause = member(&mut map, "cause")?;

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The digest of stored bytes.
@@ -51,13 +50,33 @@ impl FromStr for Hash {
     type Err = NotAHash;
 
     fn from_str(text: &str) -> Result<Self, NotAHash> {
-        // One spelling for one digest: upper case would be another text for the same bytes.
-        if text.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        let (pairs, []) = text.as_bytes().as_chunks::<2>() else {
+            return Err(NotAHash);
+        };
+        let mut hash = [0; 32];
+        if pairs.len() != hash.len() {
             return Err(NotAHash);
         }
-        blake3::Hash::from_hex(text)
-            .map(|hash| Self(*hash.as_bytes()))
-            .map_err(|_| NotAHash)
+        let mut wrong = 0;
+        for (byte, [high, low]) in hash.iter_mut().zip(pairs) {
+            let (high, low) = (digit(*high), digit(*low));
+            wrong |= high | low;
+            *byte = high << 4 | low;
+        }
+        if wrong > 0xf {
+            return Err(NotAHash);
+        }
+        Ok(Self(hash))
+    }
+}
+
+/// The value of a digit, or more than fifteen. One spelling for one digest: upper case would be
+/// another text for the same bytes.
+fn digit(text: u8) -> u8 {
+    match text {
+        b'0'..=b'9' => text - b'0',
+        b'a'..=b'f' => text - b'a' + 10,
+        _ => u8::MAX,
     }
 }
 
@@ -69,7 +88,6 @@ impl Serialize for Hash {
 
 impl<'de> Deserialize<'de> for Hash {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
-        text.parse().map_err(D::Error::custom)
+        crate::text::parse(deserializer)
     }
 }

@@ -4,7 +4,6 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The most characters of one name (decision S1).
@@ -89,6 +88,16 @@ pub enum Actor {
     Responder(String),
     /// A person or an API client.
     Principal(String),
+}
+
+impl Actor {
+    /// Whether its text reads back: names of people and responders come from outside.
+    pub(crate) fn is_written_plainly(&self) -> bool {
+        match self {
+            Self::Orchestrator | Self::Runtime | Self::Gateway | Self::Cli => true,
+            Self::Responder(name) | Self::Principal(name) => is_name(name),
+        }
+    }
 }
 
 /// The text does not name an actor.
@@ -203,8 +212,7 @@ macro_rules! text_serde {
 
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
-                text.parse().map_err(D::Error::custom)
+                crate::text::parse(deserializer)
             }
         }
     )*};

@@ -15,6 +15,7 @@ pub mod lock;
 pub mod room;
 pub mod store;
 pub mod strict;
+mod text;
 pub mod time;
 pub mod verify;
 

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Microseconds since 1970-01-01T00:00:00Z. Always passed in, never read from a clock here.
@@ -13,6 +12,8 @@ pub struct Timestamp(u64);
 /// 9999-12-31T23:59:59.999999Z: later moments have no four-digit year.
 const LAST: u64 = 253_402_300_799_999_999;
 const DAY_US: u64 = 86_400_000_000;
+/// Where the digits of a moment stand.
+const PATTERN: &[u8; 27] = b"0000-00-00T00:00:00.000000Z";
 
 impl Timestamp {
     /// From microseconds since the epoch; what has no four-digit year becomes the last that has.
@@ -41,14 +42,22 @@ impl fmt::Display for Timestamp {
         let (year, month, day) = civil(self.0 / DAY_US);
         let micros = self.0 % DAY_US;
         let seconds = micros / 1_000_000;
-        write!(
-            f,
-            "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{:06}Z",
-            seconds / 3600,
-            seconds / 60 % 60,
-            seconds % 60,
-            micros % 1_000_000
-        )
+        // Every frame has one of these, and a format string with seven fields is slow.
+        let mut text = *PATTERN;
+        let mut put = |from: usize, to: usize, mut number: u64| {
+            for digit in text.iter_mut().take(to).skip(from).rev() {
+                *digit = b'0' + u8::try_from(number % 10).unwrap_or_default();
+                number /= 10;
+            }
+        };
+        put(0, 4, year);
+        put(5, 7, month);
+        put(8, 10, day);
+        put(11, 13, seconds / 3600);
+        put(14, 16, seconds / 60 % 60);
+        put(17, 19, seconds % 60);
+        put(20, 26, micros % 1_000_000);
+        f.write_str(std::str::from_utf8(&text).unwrap_or_default())
     }
 }
 
@@ -62,11 +71,10 @@ impl FromStr for Timestamp {
 
     fn from_str(text: &str) -> Result<Self, NotAMoment> {
         let bytes = text.as_bytes();
-        let pattern = b"0000-00-00T00:00:00.000000Z";
-        let fits = bytes.len() == pattern.len()
+        let fits = bytes.len() == PATTERN.len()
             && bytes
                 .iter()
-                .zip(pattern)
+                .zip(PATTERN)
                 .all(|(byte, wanted)| match wanted {
                     b'0' => byte.is_ascii_digit(),
                     _ => byte == wanted,
@@ -99,8 +107,7 @@ impl Serialize for Timestamp {
 
 impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
-        text.parse().map_err(D::Error::custom)
+        crate::text::parse(deserializer)
     }
 }
 

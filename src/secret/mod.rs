@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use zeroize::Zeroizing;
 
 /// What stands where a secret stood.
@@ -100,7 +100,8 @@ impl Redactor {
         self.redact(text).unwrap_or_else(|| text.to_owned())
     }
 
-    /// Redacts the string values of a tree, in place; keys stay.
+    /// Redacts the text of a tree, in place: strings, and the names of members, which in a payload
+    /// are as much somebody's words as its strings are.
     pub fn redact_value(&self, value: &mut Value) {
         if self.is_empty() {
             return;
@@ -113,12 +114,31 @@ impl Redactor {
             }
             Value::Array(items) => items.iter_mut().for_each(|item| self.redact_value(item)),
             Value::Object(members) => {
+                if members.keys().any(|name| self.redact(name).is_some()) {
+                    *members = self.redact_names(std::mem::take(members));
+                }
                 members
                     .values_mut()
                     .for_each(|member| self.redact_value(member));
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
+    }
+
+    /// Members under redacted names; where two become one, the later gets a number.
+    fn redact_names(&self, members: Map<String, Value>) -> Map<String, Value> {
+        let mut redacted = Map::new();
+        for (name, value) in members {
+            let plain = self.redact_text(&name);
+            let mut free = plain.clone();
+            let mut number = 2;
+            while redacted.contains_key(&free) {
+                free = format!("{plain} {number}");
+                number += 1;
+            }
+            redacted.insert(free, value);
+        }
+        redacted
     }
 }
 

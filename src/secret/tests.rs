@@ -38,14 +38,24 @@ fn overlapping_occurrences_leave_nothing() {
 }
 
 #[test]
-fn values_are_redacted_and_keys_stay() {
+fn strings_and_names_of_members_are_redacted() {
     let redactor = Redactor::new(&[Secret::new("s3cret!")]);
     let mut value = json!({"s3cret!": ["a s3cret! b", 1, {"k": "s3cret!"}]});
     redactor.redact_value(&mut value);
     assert_eq!(
         value,
-        json!({"s3cret!": ["a [REDACTED] b", 1, {"k": "[REDACTED]"}]})
+        json!({"[REDACTED]": ["a [REDACTED] b", 1, {"k": "[REDACTED]"}]})
     );
+}
+
+#[test]
+fn members_whose_names_become_one_are_all_kept() {
+    let redactor = Redactor::new(&[Secret::new("s3cret!"), Secret::new("0ther!")]);
+    let mut value = json!({"s3cret!": 1, "0ther!": 2, "[REDACTED]": 3, "[REDACTED] 2": 4});
+    redactor.redact_value(&mut value);
+    let mut kept: Vec<_> = value.as_object().unwrap().values().cloned().collect();
+    kept.sort_by_key(serde_json::Value::as_u64);
+    assert_eq!(kept, [1, 2, 3, 4]);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The command line, whole: the real binary, its standard output, standard error and exit code.
 
+#![allow(clippy::unwrap_used)]
+
 mod failing;
 mod owning;
 mod reading;

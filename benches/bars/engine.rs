@@ -1,0 +1,77 @@
+//! A real engine on a file, and runs as a client starts them.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use ktsu::assemble::{self, Engine, LedgerPlace, Setup};
+use ktsu::kit::Kit;
+use ktsu::orchestrator::{self, Orchestrator};
+use ktsu_ledger::event::Principal;
+use ktsu_ledger::store::{Reader as _, SqliteReader};
+use tower::ServiceExt as _;
+
+use crate::plans;
+
+/// A runtime as the command line has one.
+pub(crate) fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Runtime::new().unwrap()
+}
+
+/// An engine on `ledger.db` in a folder.
+pub(crate) async fn open(folder: &Path, kit: Arc<Kit>) -> Engine {
+    let setup = Setup {
+        kit,
+        environment: None,
+        process: BTreeMap::new(),
+        ledger: LedgerPlace::File(folder.join("ledger.db")),
+        listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        clock: None,
+    };
+    assemble::open(setup).await.unwrap()
+}
+
+/// Starts a run; gives its id once it is acknowledged.
+pub(crate) async fn invoke(orchestrator: &Orchestrator, workflow: &str) -> String {
+    let request = orchestrator::Request {
+        workflow: workflow.to_owned(),
+        body: plans::params(),
+        idempotency_key: None,
+        principal: Principal {
+            auth: "none".to_owned(),
+            id: "local".to_owned(),
+        },
+    };
+    orchestrator.invoke(request).await.unwrap().run_id
+}
+
+/// Asks for a run and its envelope, through the routes.
+pub(crate) async fn reply(engine: &Engine, workflow: &str) {
+    let request = Request::post(format!("/invoke/{workflow}?wait=600"))
+        .header("content-type", "application/json")
+        .body(Body::from(plans::params().to_string()))
+        .unwrap();
+    let response = engine.router.clone().oneshot(request).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    let body = axum::body::to_bytes(response.into_body(), usize::MAX);
+    drop(body.await.unwrap());
+}
+
+/// The bodies of the first frames of a ledger, in the order they were appended.
+pub(crate) fn bodies(folder: &Path, limit: usize) -> Vec<String> {
+    let reader = SqliteReader::open(&folder.join("ledger.db")).unwrap();
+    let (mut bodies, mut after) = (Vec::new(), 0);
+    while bodies.len() < limit {
+        let page = reader.scan_frames(after, 10_000).unwrap();
+        let Some(last) = page.last() else { break };
+        after = last.position;
+        let texts = page
+            .into_iter()
+            .map(|frame| String::from_utf8(frame.body).unwrap());
+        bodies.extend(texts);
+    }
+    bodies
+}

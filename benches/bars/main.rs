@@ -1,0 +1,80 @@
+//! The bars of `docs/performance.md`: what ktsu does, beside what this disk and this processor can
+//! do at all, measured in the same run.
+//!
+//! `cargo bench` measures everything; `cargo bench -- fold` the parts whose name holds a word;
+//! `cargo bench -- --quick` in a shorter time. Only ratios within one run mean anything.
+
+#![expect(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a bench prints, and stops where something is not as it must be"
+)]
+
+mod admit;
+mod binary;
+mod disk;
+mod engine;
+mod fold;
+mod plans;
+mod start;
+mod steps;
+mod table;
+mod waiting;
+mod webhook;
+
+use table::Table;
+
+/// How long to measure.
+#[derive(Debug, Clone, Copy)]
+struct Effort {
+    quick: bool,
+}
+
+impl Effort {
+    /// One of two numbers.
+    fn of<T>(self, full: T, quick: T) -> T {
+        if self.quick { quick } else { full }
+    }
+}
+
+type Part = fn(Effort, &mut Table);
+
+/// In the order they are measured: the quiet ones before those that fill the disk's queue.
+const PARTS: [(&str, Part); 9] = [
+    ("binary", binary::measure),
+    ("fold", fold::measure),
+    ("steps-late", fold::late_steps),
+    ("run", steps::one_run),
+    ("webhook", webhook::measure),
+    ("steps", steps::many_runs),
+    ("admit", admit::measure),
+    ("waiting", waiting::measure),
+    ("start", start::measure),
+];
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [flag, rest @ ..] = arguments.as_slice()
+        && flag == waiting::CHILD
+    {
+        return waiting::child(rest);
+    }
+    let quick = arguments.iter().any(|argument| argument == "--quick");
+    let words: Vec<&String> = arguments
+        .iter()
+        .filter(|argument| !argument.starts_with("--"))
+        .collect();
+    let mut table = Table::default();
+    for (name, part) in PARTS {
+        if words.is_empty() || words.iter().any(|word| name.contains(word.as_str())) {
+            eprint_progress(name);
+            part(Effort { quick }, &mut table);
+        }
+    }
+    print!("{table}");
+}
+
+#[expect(clippy::print_stderr, reason = "the table alone goes to stdout")]
+fn eprint_progress(name: &str) {
+    eprintln!("measuring {name} …");
+}

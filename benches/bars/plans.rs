@@ -1,0 +1,173 @@
+//! The workflows that are measured, made without files.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ktsu::kit::{Kit, KitWorkflow};
+use ktsu::workflow::admit::{self, Invocation};
+use ktsu::workflow::definition::Definition;
+use ktsu::workflow::next::Memo;
+use ktsu::workflow::turn;
+use ktsu_ledger::event::plan::{
+    FORMAT, Op, OutputPlan, Plan, Policy, StepPlan, TransformPlan, Visibility, WebhookPlan,
+    Webhooks, Work, WorkflowPlan,
+};
+use ktsu_ledger::event::{Limits, Principal, RunEvent, Why};
+use ktsu_ledger::{Event, Json, Sealed, StreamId, Timestamp};
+use ktsu_projections::RunState;
+use serde_json::{Value, json};
+
+/// The name of the only workflow of a kit made here.
+pub(crate) const NAME: &str = "bench";
+
+/// What runs are started with: a small ticket.
+pub(crate) fn params() -> Value {
+    json!({"number": 4711, "subject": "The printer on the third floor says PC LOAD LETTER"})
+}
+
+fn transform(at: u32) -> StepPlan {
+    let input = match at {
+        0 => "params".to_owned(),
+        _ => format!("step.s{}.result", at - 1),
+    };
+    let map = match at {
+        0 => "{number: number, subject: subject}",
+        _ => "{number: [0].number || number, subject: subject}",
+    };
+    StepPlan {
+        condition: None,
+        id: format!("s{at}"),
+        needs: at.checked_sub(1).into_iter().collect(),
+        schema: None,
+        work: Work::Transform(TransformPlan {
+            inputs: vec![input],
+            ops: vec![Op::Map {
+                expr: map.to_owned(),
+            }],
+        }),
+    }
+}
+
+fn webhook(at: u32, url: &str) -> StepPlan {
+    let body = json!({"number": "{{ params.number }}", "subject": "{{ params.subject }}"});
+    StepPlan {
+        condition: None,
+        id: "call".to_owned(),
+        needs: at.checked_sub(1).into_iter().collect(),
+        schema: None,
+        work: Work::Webhook(WebhookPlan {
+            body: Some(Json::from_value(&body).unwrap()),
+            method: "POST".to_owned(),
+            on_approval: false,
+            retry: None,
+            timeout_ms: 3_600_000,
+            url: url.to_owned(),
+        }),
+    }
+}
+
+/// A chain of transforms, each reading the one before, and a webhook at its end if there is a URL.
+pub(crate) fn chain(transforms: u32, url: Option<&str>) -> Arc<Definition> {
+    let mut steps: Vec<StepPlan> = (0..transforms).map(transform).collect();
+    steps.extend(url.map(|url| webhook(transforms, url)));
+    let last = steps.last().map_or("s0", |step| step.id.as_str());
+    let output = json!({ "last": format!("{{{{ step.{last} }}}}") });
+    let workflow = WorkflowPlan {
+        env: Vec::new(),
+        invoke: None,
+        name: NAME.to_owned(),
+        output: Some(OutputPlan {
+            map: Some(Json::from_value(&output).unwrap()),
+            schema: None,
+        }),
+        params: None,
+        policy: Policy::default(),
+        steps,
+        version: "1.0.0".to_owned(),
+        visibility: Visibility::Root,
+        webhooks: Webhooks::Execute,
+    };
+    let plan = Plan {
+        format: FORMAT,
+        root: NAME.to_owned(),
+        workflows: BTreeMap::from([(NAME.to_owned(), workflow)]),
+    };
+    Arc::new(Definition::compile(plan).unwrap())
+}
+
+/// A kit of some definitions by name.
+pub(crate) fn kit(definitions: &[(&str, &Arc<Definition>)]) -> Arc<Kit> {
+    let workflow = |(name, definition): &(&str, &Arc<Definition>)| {
+        let workflow = KitWorkflow {
+            path: format!("{name}.workflow.yaml"),
+            definition: Arc::clone(definition),
+            visibility: Visibility::Root,
+        };
+        ((*name).to_owned(), workflow)
+    };
+    Arc::new(Kit {
+        root: PathBuf::from("."),
+        name: NAME.to_owned(),
+        default_workflow: None,
+        workflows: definitions.iter().map(workflow).collect(),
+        warnings: ktsu::kit::fault::Faults::default(),
+        examples: BTreeMap::new(),
+    })
+}
+
+/// A run that was decided here, without a store.
+pub(crate) struct Recorded {
+    /// Where it stands.
+    pub(crate) state: RunState,
+    /// What it holds of values.
+    pub(crate) memo: Memo,
+    /// All of its frames.
+    pub(crate) sealed: Vec<Sealed>,
+}
+
+/// Decides a run until it ends, waits for the world, or has so many frames.
+pub(crate) fn record(definition: &Definition, frames: usize) -> Recorded {
+    decide(definition, frames, Limits::default())
+}
+
+/// Decides a run with turns of one step each, until so many steps have ended.
+pub(crate) fn record_steps(definition: &Definition, steps: usize) -> Recorded {
+    let one = Limits {
+        turn_frames: 3,
+        ..Limits::default()
+    };
+    decide(definition, steps * 3, one)
+}
+
+fn decide(definition: &Definition, frames: usize, limits: Limits) -> Recorded {
+    let at = Timestamp::from_micros(1_790_000_000_000_000);
+    let asked = Invocation {
+        body: params(),
+        env: BTreeMap::new(),
+        idempotency: None,
+        principal: Principal {
+            auth: "none".to_owned(),
+            id: "local".to_owned(),
+        },
+    };
+    let mut created = admit::invocation(definition, asked).unwrap();
+    if let Event::Run(RunEvent::Created(created)) = &mut created.event {
+        created.limits = limits;
+    }
+    let name = format!("run_{}", uuid::Uuid::now_v7().simple());
+    let stream = StreamId::run(&name).unwrap();
+    let memo = Memo::default();
+    let (mut state, mut turn) = turn::begin(definition, stream, created, at, &memo).unwrap();
+    let mut sealed = turn.sealed;
+    while turn.more && sealed.len() < frames {
+        let input = turn::continued(&state, Why::Bound);
+        turn = turn::take(definition, &mut state, input, at, &memo).unwrap();
+        sealed.append(&mut turn.sealed);
+    }
+    Recorded {
+        state,
+        memo,
+        sealed,
+    }
+}

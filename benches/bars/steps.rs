@@ -1,0 +1,142 @@
+//! Pure steps, made durable: many runs at once, and one run alone.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use ktsu_ledger::appender::Counters;
+
+use crate::table::{Row, Table, median, ms, per_second, thousands};
+use crate::{Effort, disk, engine, plans};
+
+/// Transforms of a run.
+const STEPS: u32 = 100;
+/// Runs at once.
+const RUNS: usize = 64;
+/// The most bytes of a frame that is measured here.
+const FRAME: usize = 600;
+
+/// 64 runs at once, one after another, against an appender that does nothing but append.
+pub(crate) fn many_runs(effort: Effort, table: &mut Table) {
+    let time = Duration::from_secs(effort.of(10, 2));
+    let folder = disk::folder();
+    let (finished, took, before, after) = engine::runtime().block_on(sustain(folder.path(), time));
+    let steps = per_second(finished * STEPS as usize, took);
+    let commits = after.commits - before.commits;
+    let frames = after.frames - before.frames;
+    let group = usize::try_from(frames / commits.max(1)).unwrap();
+    let bodies = engine::bodies(folder.path(), 200_000);
+    let longest = longest_step_frame(&bodies);
+    assert!(longest <= FRAME, "a step's frame has {longest} bytes");
+    let bare = disk::grouped(&bodies, group, Duration::from_secs(effort.of(4, 1)));
+    let one_a_run = disk::grouped(&bodies, RUNS, Duration::from_secs(effort.of(4, 1)));
+    table.add(Row {
+        what: format!("the same against groups of {RUNS} records, one a run"),
+        figure: format!("{} steps/s", thousands(steps)),
+        bare: format!("{} records/s", thousands(one_a_run)),
+        ratio: format!("{:.2}", steps / one_a_run),
+        bar: String::new(),
+        met: None,
+    });
+    table.add(Row {
+        what: format!(
+            "durable pure steps, {RUNS} runs at once, {:.0} s; frames ≤ {longest} B, {group} a \
+             commit; {} checkpoints, {:.0} ms in all, longest {:.0} ms",
+            took.as_secs_f64(),
+            after.checkpoints - before.checkpoints,
+            millis(after.checkpoint_us - before.checkpoint_us),
+            millis(after.longest_checkpoint_us),
+        ),
+        figure: format!("{} steps/s", thousands(steps)),
+        bare: format!("{} records/s", thousands(bare)),
+        ratio: format!("{:.2}", steps / bare),
+        bar: "≥ 0.25".to_owned(),
+        met: Some(steps >= 0.25 * bare),
+    });
+}
+
+fn millis(micros: u64) -> f64 {
+    Duration::from_micros(micros).as_secs_f64() * 1000.0
+}
+
+/// `run.created` and the like are no frames of steps.
+fn longest_step_frame(bodies: &[String]) -> usize {
+    let steps = bodies
+        .iter()
+        .filter(|body| body.contains(r#""type":"step."#));
+    steps.map(String::len).max().unwrap_or_default()
+}
+
+async fn sustain(
+    folder: &std::path::Path,
+    time: Duration,
+) -> (usize, Duration, Counters, Counters) {
+    let engine = engine::open(folder, plans::kit(&[("chain", &plans::chain(STEPS, None))])).await;
+    engine::reply(&engine, "chain").await;
+    let before = engine.appender().counters();
+    let finished = Arc::new(AtomicUsize::new(0));
+    let started = Instant::now();
+    let clients: Vec<_> = (0..RUNS)
+        .map(|_| {
+            let orchestrator = engine.orchestrator.clone();
+            let finished = Arc::clone(&finished);
+            tokio::spawn(async move {
+                while started.elapsed() < time {
+                    let run = engine::invoke(&orchestrator, "chain").await;
+                    orchestrator.wait_until_ended(&run).await.unwrap();
+                    finished.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        })
+        .collect();
+    for client in clients {
+        client.await.unwrap();
+    }
+    let took = started.elapsed();
+    let after = engine.appender().counters();
+    engine.close().await.unwrap();
+    (finished.load(Ordering::Relaxed), took, before, after)
+}
+
+/// One run alone, from the request to the reply with its envelope.
+pub(crate) fn one_run(effort: Effort, table: &mut Table) {
+    let rounds = effort.of(45, 15);
+    let folder = disk::folder();
+    let mut bare = disk::Bare::new();
+    let mut syncs = Vec::new();
+    let mut commits = Vec::new();
+    let mut times: Vec<Duration> = Vec::new();
+    engine::runtime().block_on(async {
+        let kit = plans::kit(&[("chain", &plans::chain(STEPS, None))]);
+        let engine = engine::open(folder.path(), kit).await;
+        for _ in 0..rounds {
+            let before = engine.appender().counters().commits;
+            let started = Instant::now();
+            engine::reply(&engine, "chain").await;
+            times.push(started.elapsed());
+            commits.push(engine.appender().counters().commits - before);
+            // Beside each run, so that both meet the same disk.
+            syncs.push(bare.sync(16 * 1024, 3));
+        }
+        engine.close().await.unwrap();
+    });
+    let most = commits.iter().copied().max().unwrap_or_default();
+    let (time, sync) = (median(&mut times), median(&mut syncs));
+    let bar = 6 * sync + Duration::from_millis(2);
+    table.add(Row {
+        what: format!("one run of {STEPS} transforms, request to reply: commits"),
+        figure: most.to_string(),
+        bare: String::new(),
+        ratio: String::new(),
+        bar: "≤ 5".to_owned(),
+        met: Some(most <= 5),
+    });
+    table.add(Row {
+        what: format!("the same: time, median of {rounds}"),
+        figure: ms(time),
+        bare: format!("sync of 16 KiB: {}", ms(sync)),
+        ratio: format!("{:.1} syncs", time.as_secs_f64() / sync.as_secs_f64()),
+        bar: format!("≤ 6 syncs + 2 ms = {}", ms(bar)),
+        met: Some(time <= bar),
+    });
+}
