@@ -4,12 +4,7 @@ mod support;
 
 #[path = "suite/api/mod.rs"]
 mod api;
-<<<<<<< HEAD
-//CASES
-//CASESMOD
-#[path = "suite/cli/mod.rs"]
-mod cli;
-=======
 #[path = "suite/cases.rs"]
 mod cases;
->>>>>>> main
+#[path = "suite/cli/mod.rs"]
+mod cli;

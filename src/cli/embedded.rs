@@ -10,6 +10,7 @@ use super::engine::{Place, any_port, open, process_environment, quoted, receiver
 use super::envelope::{self, Shown};
 use super::follow::{Asked, follow, invoke};
 use super::live::Live;
+use super::logging::{self, LogFormat};
 use super::output::{DIM, is_live, is_terminal, line, note, painted};
 use super::signals::Signals;
 use super::{Common, Failure, json, text};
@@ -31,6 +32,7 @@ pub(super) struct Job {
 
 /// Runs it, shows it, and gives the exit code.
 pub(super) async fn run(common: &Common, job: Job) -> Result<ExitCode, Failure> {
+    logging::start(LogFormat::Text, "warn")?;
     let mut signals = Signals::new()?;
     let mut process = process_environment();
     let receiver = receiver(job.environment.as_ref(), &mut process).await?;

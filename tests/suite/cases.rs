@@ -7,8 +7,7 @@ use crate::support::{KitDir, Lab, Sink};
 
 /// The case of a name.
 fn case(name: &str) -> Value {
-    let all: Vec<Value> =
-        serde_json::from_str(include_str!("../cases/ktsu-cases.json")).unwrap();
+    let all: Vec<Value> = serde_json::from_str(include_str!("../cases/ktsu-cases.json")).unwrap();
     let mut all = all.into_iter();
     all.find(|case| case["name"] == name)
         .unwrap_or_else(|| panic!("there is no case {name:?}"))
@@ -40,7 +39,10 @@ async fn webhooks_inside_a_child_fire_only_if_both_sides_agree() {
             None => String::new(),
         };
         let pipeline = yaml(&case["input"]["child_pipeline"]).replace("$SINK", &sink.url);
-        let child = format!("visibility: sub-workflow\n{}\npipeline: {pipeline}\n", side("child"));
+        let child = format!(
+            "visibility: sub-workflow\n{}\npipeline: {pipeline}\n",
+            side("child")
+        );
         let parent = format!(
             "pipeline:\n  - id: call\n    workflow: ./child.workflow.yaml\n    {}\n",
             side("parent")
@@ -49,15 +51,26 @@ async fn webhooks_inside_a_child_fire_only_if_both_sides_agree() {
         let lab = Lab::new(&kit, &[]).await;
         let envelope = lab.client.run("parent", json!({})).await;
         let run = envelope["run_id"].as_str().unwrap();
-        let inner = lab.client.get(&format!("/runs/{run}%2Fcall/envelope")).await.json();
+        let inner = lab
+            .client
+            .get(&format!("/runs/{run}%2Fcall/envelope"))
+            .await
+            .json();
         assert_eq!(envelope["status"], case["expect"]["run"], "{sides}");
-        assert_eq!(json!(sink.heard().len()), case["expect"]["calls"][row], "{sides}");
         assert_eq!(
-            step(&inner, "h")["status"], case["expect"]["child_step"][row],
+            json!(sink.heard().len()),
+            case["expect"]["calls"][row],
+            "{sides}"
+        );
+        assert_eq!(
+            step(&inner, "h")["status"],
+            case["expect"]["child_step"][row],
             "{sides}: {inner:#}"
         );
         let suppressed = lab.client.frames(run).await;
-        let sent = suppressed.iter().filter(|frame| frame["type"] == "webhook.sent");
+        let sent = suppressed
+            .iter()
+            .filter(|frame| frame["type"] == "webhook.sent");
         assert_eq!(json!(sent.count()), case["expect"]["calls"][row]);
     }
 }
@@ -96,12 +109,18 @@ async fn a_missing_param_is_refused_and_no_run_exists() {
     );
     let kit = KitDir::new(&[("w", &workflow)]);
     let lab = Lab::new(&kit, &[]).await;
-    let answer = lab.client.post("/invoke/w", case["input"]["body"].to_string()).await;
+    let answer = lab
+        .client
+        .post("/invoke/w", case["input"]["body"].to_string())
+        .await;
     assert_eq!(json!(answer.status), case["expect"]["http_status"]);
     let named = case["expect"]["error_contains"].as_str().unwrap();
     assert!(answer.text().contains(named), "{}", answer.text());
     let runs = lab.client.get("/runs").await.json();
-    assert_eq!(json!(runs["runs"].as_array().unwrap().len()), case["expect"]["runs_created"]);
+    assert_eq!(
+        json!(runs["runs"].as_array().unwrap().len()),
+        case["expect"]["runs_created"]
+    );
     // Valid: the run can be read the moment it is acknowledged, with its defaults.
     let run = lab.client.invoke("w", json!({"msg": "a"})).await;
     let envelope = lab.client.get(&format!("/runs/{run}/envelope")).await;
@@ -128,7 +147,12 @@ async fn the_secret_of_an_invocation_is_resolved_first() {
         let headers: Vec<_> = headers
             .map(|(name, value)| (name.as_str(), value.as_str().unwrap()))
             .collect();
-        got.push(lab.client.send("POST", "/invoke/w", &headers, "{}").await.status);
+        got.push(
+            lab.client
+                .send("POST", "/invoke/w", &headers, "{}")
+                .await
+                .status,
+        );
     }
     assert_eq!(json!(got), case["expect"]["http_status"]);
 }
@@ -163,10 +187,18 @@ pipeline:
         assert_eq!(envelope["status"], "complete", "{body}");
         assert_eq!(step(&envelope, "call")["status"], status, "{body}");
         let heard = sink.heard();
-        assert_eq!(heard.iter().filter(|one| one.path == "/call").count(), calls, "{body}");
+        assert_eq!(
+            heard.iter().filter(|one| one.path == "/call").count(),
+            calls,
+            "{body}"
+        );
         // Decision S3: a step skipped by its own condition satisfies its dependants.
         assert_eq!(step(&envelope, "after")["status"], "complete");
-        let after = heard.iter().find(|one| one.path == "/after").unwrap().json();
+        let after = heard
+            .iter()
+            .find(|one| one.path == "/after")
+            .unwrap()
+            .json();
         if calls == 0 {
             assert_eq!(after["call"]["skipped"], true);
             assert_eq!(step(&envelope, "call")["skip_reason"], "condition_false");
@@ -222,9 +254,16 @@ pipeline:
     let heard = sink.heard();
     let calls = |path: &str| heard.iter().filter(|one| one.path == path).count();
     assert_eq!((calls("/b"), calls("/c")), (0, 0));
-    assert_eq!(calls("/a"), 2, "once a run: nothing is sent again unless the file says so");
+    assert_eq!(
+        calls("/a"),
+        2,
+        "once a run: nothing is sent again unless the file says so"
+    );
     // What needs to stand together does: the failure is one turn, its end the run's last frame.
-    let kinds: Vec<&str> = before.iter().map(|one| one["type"].as_str().unwrap()).collect();
+    let kinds: Vec<&str> = before
+        .iter()
+        .map(|one| one["type"].as_str().unwrap())
+        .collect();
     assert_eq!(kinds.last(), Some(&"run.failed"));
 }
 
@@ -266,20 +305,31 @@ pipeline:
     let sent = json!({"sent": true, "status_code": 200});
     assert_eq!(envelope["output"], json!({"from_leaf": sent}));
     for path in ["a", "a%2Fb", "a/b"] {
-        let child = lab.client.get(&format!("/runs/{run}/{path}/envelope")).await;
+        let child = lab
+            .client
+            .get(&format!("/runs/{run}/{path}/envelope"))
+            .await;
         let child = child.json();
         assert_eq!(child["status"], "complete", "{path}");
         let spelled = path.replace("%2F", "/");
         assert_eq!(child["run_id"], json!(format!("{run}/{spelled}")));
     }
-    let leaf = lab.client.get(&format!("/runs/{run}/a/b/envelope")).await.json();
+    let leaf = lab
+        .client
+        .get(&format!("/runs/{run}/a/b/envelope"))
+        .await
+        .json();
     assert_eq!(leaf["params"]["n"], 2);
     assert_eq!(leaf["steps"][0]["output"], sent);
     assert_eq!(sink.heard().len(), 1);
     // One stream, one order: every frame of a child is one of the run.
     let all = lab.client.frames(run).await;
     for scope in ["a", "a%2Fb"] {
-        let part = lab.client.get(&format!("/runs/{run}%2F{scope}/frames")).await.json();
+        let part = lab
+            .client
+            .get(&format!("/runs/{run}%2F{scope}/frames"))
+            .await
+            .json();
         for frame in part["frames"].as_array().unwrap() {
             assert!(all.contains(frame));
         }
@@ -307,18 +357,28 @@ pipeline:
 "#;
     let kit = KitDir::new(&[("child", child), ("parent", parent)]);
     let lab = Lab::new(&kit, &[]).await;
-    let envelope = lab.client.run("parent", json!({"x": "given", "z": "hidden"})).await;
-    assert_eq!(envelope["output"], json!({"result": [{"x": "given", "y": "d"}]}));
+    let envelope = lab
+        .client
+        .run("parent", json!({"x": "given", "z": "hidden"}))
+        .await;
+    assert_eq!(
+        envelope["output"],
+        json!({"result": [{"x": "given", "y": "d"}]})
+    );
     // What is required and null is missing: the run fails before any step of the child.
     for body in [json!({}), json!({"x": null}), json!({"x": ["wrong type"]})] {
         let envelope = lab.client.run("parent", body.clone()).await;
         assert_eq!(envelope["status"], "failed", "{body}");
         assert_eq!(envelope["error"]["code"], "invalid_params", "{body}");
-        let frames = lab.client.frames(envelope["run_id"].as_str().unwrap()).await;
+        let frames = lab
+            .client
+            .frames(envelope["run_id"].as_str().unwrap())
+            .await;
         assert!(frames.iter().all(|frame| frame["scope"] == ""), "{body}");
     }
     // An extra param where none is allowed is found before anything runs.
-    let extra = "pipeline:\n  - {id: call, workflow: ./child.workflow.yaml, params: {x: a, q: 1}}\n";
+    let extra =
+        "pipeline:\n  - {id: call, workflow: ./child.workflow.yaml, params: {x: a, q: 1}}\n";
     let kit = KitDir::new(&[("child", child), ("parent", extra)]);
     assert!(ktsu::kit::load(kit.dir.path()).is_err());
     // A required one that is not given at all, too.
@@ -357,7 +417,10 @@ pipeline:
     let kit = KitDir::new(&[("child", child), ("parent", &parent)]);
     let lab = Lab::new(&kit, &[("SINK", &sink.url)]).await;
     let object = json!({"k": [1, 2.5], "flag": false});
-    let envelope = lab.client.run("parent", json!({"n": 12345678, "o": object})).await;
+    let envelope = lab
+        .client
+        .run("parent", json!({"n": 12345678, "o": object}))
+        .await;
     assert_eq!(envelope["status"], "complete", "{envelope:#}");
     let seen = json!({
         "a": "plain", "b": 12345678, "c": "n=12345678", "d": object, "e": "eu", "f": "env:R",
@@ -410,14 +473,27 @@ pipeline:
         assert_eq!(envelope["status"], status, "{answers:?}");
         let heard = sink.heard();
         assert_eq!(heard.len(), calls, "{answers:?}");
-        assert!(heard.iter().all(|one| one == &heard[0] && one.id.starts_with("whd_")));
+        assert!(
+            heard
+                .iter()
+                .all(|one| one == &heard[0] && one.id.starts_with("whd_"))
+        );
         assert_eq!(heard[0].json(), json!({"t": 7}));
         let run = envelope["run_id"].as_str().unwrap();
         let frames = lab.client.frames(run).await;
         let count = |kind: &str| frames.iter().filter(|one| one["type"] == kind).count();
         assert_eq!(count("webhook.sent"), calls);
-        assert_eq!(count("webhook.dead"), usize::from(calls == 3 && status == "failed"));
-        for cost in ["cost_micro_usd", "llm_calls", "tokens_in", "tokens_out", "tool_calls"] {
+        assert_eq!(
+            count("webhook.dead"),
+            usize::from(calls == 3 && status == "failed")
+        );
+        for cost in [
+            "cost_micro_usd",
+            "llm_calls",
+            "tokens_in",
+            "tokens_out",
+            "tool_calls",
+        ] {
             assert_eq!(envelope["totals"][cost], 0);
         }
     }
