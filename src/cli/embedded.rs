@@ -18,6 +18,7 @@ use crate::assemble::{Engine, LedgerPlace, Setup};
 use crate::environment::Environment;
 use crate::kit::Kit;
 use crate::peer::Peer;
+use crate::receiver::Delivery;
 
 /// What to run, and where.
 pub(super) struct Job {
@@ -55,18 +56,15 @@ pub(super) async fn run(common: &Common, job: Job) -> Result<ExitCode, Failure> 
         ));
     }
     let outcome = run_and_follow(&engine, &job, &mut signals).await;
-    let received = receiver.as_ref().map(crate::receiver::Receiver::received);
+    let received = receiver.map(|receiver| (receiver.received(), receiver.deliveries()));
     let closed = signals.unless_again(engine.close()).await;
     let Some((run_id, envelope)) = outcome? else {
         // Interrupted, and said so.
         return Ok(ExitCode::from(crate::error::EXIT_COULD_NOT_RUN));
     };
     closed.map_err(Failure::could_not_run)?;
-    if let Some(received) = received.filter(|received| *received > 0) {
-        note(&painted(
-            DIM,
-            &format!("  {received} webhooks went to the receiver of this command"),
-        ));
+    if let Some((count, kept)) = received.filter(|(count, _)| *count > 0) {
+        received_here(count, &kept);
     }
     finish(common, &run_id, &envelope, job.ledger.as_ref())
 }
@@ -126,6 +124,19 @@ fn own_secret(engine: &Engine, job: &Job) -> Vec<(String, String)> {
         Some((auth.header.clone(), value))
     });
     header.into_iter().collect()
+}
+
+fn received_here(count: u64, kept: &[Delivery]) {
+    let webhooks = if count == 1 { "webhook" } else { "webhooks" };
+    note(&painted(
+        DIM,
+        &format!("  {count} {webhooks} went to the receiver of this command"),
+    ));
+    for one in kept {
+        let size = text::bytes(u64::try_from(one.body_bytes).unwrap_or(u64::MAX));
+        let words = format!("    {} {} {size}", one.method, text::short(&one.path, 80));
+        note(&painted(DIM, &words));
+    }
 }
 
 fn interrupted(run_id: &str, kit: &Path, ledger: Option<&Place>) {
