@@ -1,5 +1,7 @@
 //! Tests that need the engine, one binary, a module a subject. See `docs/testing.md`.
 
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
 mod support;
 
 #[path = "suite/api/mod.rs"]
@@ -8,3 +10,15 @@ mod api;
 mod cases;
 #[path = "suite/cli/mod.rs"]
 mod cli;
+#[path = "suite/crash.rs"]
+mod crash;
+#[path = "suite/cut.rs"]
+mod cut;
+#[path = "suite/durability.rs"]
+mod durability;
+#[path = "suite/golden.rs"]
+mod golden;
+#[path = "suite/owner.rs"]
+mod owner;
+#[path = "suite/pins.rs"]
+mod pins;

@@ -8,6 +8,8 @@
 
 pub(crate) mod client;
 pub(crate) mod ledgers;
+pub(crate) mod process;
+pub(crate) mod scenarios;
 pub(crate) mod sink;
 
 use std::collections::BTreeMap;

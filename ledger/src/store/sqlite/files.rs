@@ -111,8 +111,17 @@ pub(crate) fn fresh_file(path: &Path) -> Result<File, StoreError> {
     Ok(file)
 }
 
+/// When a commit returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Durability {
+    /// Once the log is synced.
+    Synced,
+    /// At once. See [`super::SqliteStore::open_without_syncs`].
+    Lost,
+}
+
 /// Opens a ledger for its owner, making it if there is none.
-pub(super) fn open_owner(paths: &Paths) -> Result<Connection, StoreError> {
+pub(super) fn open_owner(paths: &Paths, durability: Durability) -> Result<Connection, StoreError> {
     match paths.must_be_file() {
         Ok(()) => {}
         Err(StoreError::Missing(_)) => drop(fresh_file(&paths.db)?),
@@ -126,10 +135,12 @@ pub(super) fn open_owner(paths: &Paths) -> Result<Connection, StoreError> {
         connection.execute_batch(&creation()).map_err(failed)?;
     }
     must_be_ours(paths, &connection)?;
-    set_up(
-        &connection,
-        "PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0;",
-    )?;
+    let synchronous = match durability {
+        Durability::Synced => "FULL",
+        Durability::Lost => "OFF",
+    };
+    let pragmas = format!("PRAGMA synchronous = {synchronous}; PRAGMA wal_autocheckpoint = 0;");
+    set_up(&connection, &pragmas)?;
     let mode: String = connection
         .query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))
         .map_err(failed)?;

@@ -90,8 +90,22 @@ impl SqliteStore {
     /// [`StoreError::NotALedger`], [`StoreError::NewerFormat`], and whatever damage or the system
     /// lead to.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
+        Self::open_as(path, files::Durability::Synced)
+    }
+
+    /// As [`SqliteStore::open`], but a commit returns before it is durable. For one test alone: the
+    /// one that shows that a missing sync would be noticed. No command and no setting leads here.
+    ///
+    /// # Errors
+    /// See [`SqliteStore::open`].
+    #[doc(hidden)]
+    pub fn open_without_syncs(path: &Path) -> Result<Self, StoreError> {
+        Self::open_as(path, files::Durability::Lost)
+    }
+
+    fn open_as(path: &Path, durability: files::Durability) -> Result<Self, StoreError> {
         let paths = Paths::of(path);
-        let mut connection = files::open_owner(&paths)?;
+        let mut connection = files::open_owner(&paths, durability)?;
         // The folder may have been made just now, so the path resolves better than before.
         let paths = Paths::of(path);
         let log = Arc::new(Log::default());

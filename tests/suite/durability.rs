@@ -1,0 +1,270 @@
+//! An acknowledgement follows a sync: what the system was asked to do, in the order it was asked.
+//!
+//! Killing a process shows nothing about this, since the page cache outlives it. So the calls of
+//! the real process are traced, and between writing the frames of an invocation to the log and
+//! writing its 202 the log must have been synced. The same check is made on an engine that does
+//! not sync, and must fail there.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use ktsu::egress::{self, Policy};
+use ktsu::http::routes;
+use ktsu::http::server::{self, Limits};
+use ktsu::orchestrator::{Orchestrator, Parts, clock};
+use ktsu::readers::Readers;
+use ktsu_ledger::appender::{Appender, Options};
+use ktsu_ledger::store::{SqliteReader, SqliteStore};
+use serde_json::json;
+
+use crate::support::process::Process;
+use crate::support::{KitDir, load};
+
+const CALLS: &str = "trace=write,pwrite64,pwritev,fsync,fdatasync,sendto,writev,sendmsg";
+const KIT: &str = "KTSU_TEST_KIT";
+const LEDGER: &str = "KTSU_TEST_LEDGER";
+
+fn kit() -> KitDir {
+    KitDir::new(&[(
+        "w",
+        "pipeline:\n  - {id: t, transform: {inputs: [], ops: []}}\n",
+    )])
+}
+
+/// Why calls cannot be traced here, if they cannot.
+fn untraceable() -> Option<String> {
+    let tried = Command::new("strace")
+        .args(["-f", "-y", "-e", CALLS, "-o", "/dev/null", "true"])
+        .output();
+    match tried {
+        Ok(done) if done.status.success() => None,
+        Ok(done) => Some(String::from_utf8_lossy(&done.stderr).into_owned()),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+fn traced(output: &Path) -> Command {
+    let mut strace = Command::new("/usr/bin/env");
+    strace
+        .args(["strace", "-f", "-y", "-s", "9000", "-e", CALLS, "-o"])
+        .arg(output);
+    strace
+}
+
+/// Traces one invocation on an engine and gives the calls.
+async fn calls(start: impl FnOnce(Command, &Path, &Path) -> Process) -> Option<String> {
+    if let Some(why) = untraceable() {
+        eprintln!("NOT RUN: whether an acknowledgement follows a sync; strace: {why}");
+        return None;
+    }
+    let kit = kit();
+    let dir = tempfile::tempdir().unwrap();
+    let output = dir.path().join("calls");
+    let process = start(
+        traced(&output),
+        kit.dir.path(),
+        &dir.path().join("ledger.db"),
+    );
+    let answer = process
+        .client()
+        .post("/invoke/w", json!({}).to_string())
+        .await;
+    assert_eq!(answer.status, 202);
+    process.stop();
+    Some(std::fs::read_to_string(output).unwrap())
+}
+
+/// A call in a trace.
+struct Call<'a> {
+    /// The line at which it began, and the one at which it had returned.
+    begun: usize,
+    done: usize,
+    text: &'a str,
+}
+
+/// The calls of a trace. One that others came between stands on two lines.
+fn parse(trace: &str) -> Vec<Call<'_>> {
+    let mut calls: Vec<Call<'_>> = Vec::new();
+    let mut open: Vec<(&str, usize)> = Vec::new();
+    for (line, text) in trace.lines().enumerate() {
+        let Some((thread, rest)) = text.split_once(' ') else {
+            continue;
+        };
+        let rest = rest.trim_start();
+        if rest.starts_with("<... ") {
+            if let Some(at) = open.iter().position(|(other, _)| *other == thread) {
+                let (_, call) = open.remove(at);
+                calls[call].done = line;
+            }
+            continue;
+        }
+        let unfinished = rest.contains("<unfinished ...>");
+        if unfinished {
+            open.push((thread, calls.len()));
+        }
+        let done = if unfinished { usize::MAX } else { line };
+        calls.push(Call {
+            begun: line,
+            done,
+            text: rest,
+        });
+    }
+    calls
+}
+
+/// Whether the log was synced after the run's first frame was written to it and before the
+/// request was answered.
+fn acknowledged_after_sync(trace: &str) -> Result<(), String> {
+    let calls = parse(trace);
+    let is = |call: &Call<'_>, names: &[&str], file: &str| {
+        names
+            .iter()
+            .any(|name| call.text.starts_with(&format!("{name}(")))
+            && call
+                .text
+                .split([',', ')'])
+                .next()
+                .is_some_and(|target| target.contains(file))
+    };
+    let to_the_log = |call: &&Call<'_>| {
+        is(call, &["pwrite64", "write", "pwritev"], "ledger.db-wal>")
+            && call.text.contains("run.created")
+    };
+    let written = calls
+        .iter()
+        .find(to_the_log)
+        .ok_or("the frames were not seen")?;
+    let answered = calls
+        .iter()
+        .find(|call| call.text.contains("HTTP/1.1 202"))
+        .ok_or("the answer was not seen")?;
+    if written.done > answered.begun {
+        return Err("answered before the frames were written".to_owned());
+    }
+    // The last page of the commit counts, not the first.
+    let last = calls
+        .iter()
+        .filter(|call| {
+            call.begun < answered.begun
+                && is(call, &["pwrite64", "write", "pwritev"], "ledger.db-wal>")
+        })
+        .map(|call| call.done)
+        .max()
+        .unwrap_or(written.done);
+    let synced = calls.iter().any(|call| {
+        is(call, &["fsync", "fdatasync"], "ledger.db-wal>")
+            && call.begun > last
+            && call.done < answered.begun
+    });
+    if synced {
+        Ok(())
+    } else {
+        Err("answered without a sync of the log".to_owned())
+    }
+}
+
+#[tokio::test]
+async fn an_invocation_is_acknowledged_after_its_frames_are_synced() {
+    let trace = calls(|strace, kit, ledger| {
+        let path = std::env::var("PATH").unwrap_or_default();
+        Process::within(strace, kit, ledger, &[("PATH", &path)])
+    });
+    if let Some(trace) = trace.await {
+        assert_eq!(acknowledged_after_sync(&trace), Ok(()));
+    }
+}
+
+#[tokio::test]
+async fn an_engine_that_does_not_sync_is_found_out() {
+    let trace = calls(|mut strace, kit, ledger| {
+        strace.arg(std::env::current_exe().unwrap());
+        strace.args(["--ignored", "--exact", "--nocapture"]);
+        strace.arg("durability::an_engine_without_syncs");
+        strace.env(KIT, kit).env(LEDGER, ledger);
+        Process::spawn(strace)
+    });
+    if let Some(trace) = trace.await {
+        let verdict = acknowledged_after_sync(&trace);
+        assert_eq!(
+            verdict,
+            Err("answered without a sync of the log".to_owned())
+        );
+    }
+}
+
+/// What the test above starts: everything as it should be, except that commits are not synced.
+#[tokio::test]
+#[ignore = "another test starts this as a process of its own"]
+async fn an_engine_without_syncs() {
+    let (Ok(kit), Ok(ledger)) = (std::env::var(KIT), std::env::var(LEDGER)) else {
+        eprintln!("{KIT} and {LEDGER} are not set");
+        return;
+    };
+    let ledger = PathBuf::from(ledger);
+    let store = SqliteStore::open_without_syncs(&ledger).unwrap();
+    let (appender, thread) = Appender::start(Box::new(store), Options::default()).unwrap();
+    let readers = Readers::new(move || Ok(Box::new(SqliteReader::open(&ledger)?)));
+    let parts = Parts {
+        appender,
+        readers,
+        kit: Arc::clone(&load(Path::new(&kit))),
+        environment: Default::default(),
+        egress: egress::Client::new(&Policy::default()).unwrap(),
+        clock: clock::system(),
+    };
+    let (orchestrator, _) = Orchestrator::start(parts).await.unwrap();
+    let listener = server::bind_loopback(([127, 0, 0, 1], 0).into())
+        .await
+        .unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let told = json!({"url": url, "pid": std::process::id()});
+    // The harness prints the name of the test without ending the line.
+    writeln!(std::io::stdout(), "\n{told}").unwrap();
+    let mut signal =
+        tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).unwrap();
+    let stopped = async move {
+        signal.recv().await;
+    };
+    server::serve(
+        listener,
+        routes::router(orchestrator),
+        Limits::default(),
+        stopped,
+    )
+    .await;
+    drop(thread);
+}
+
+/// The check itself, on traces written by hand.
+#[test]
+fn the_check_is_not_easily_satisfied() {
+    let page = r#"pwrite64(9</t/ledger.db-wal>, "..run.created..", 4096, 32) = 4096"#;
+    let more = r#"pwrite64(9</t/ledger.db-wal>, "..", 4096, 4152) = 4096"#;
+    let sync = "fdatasync(9</t/ledger.db-wal>) = 0";
+    let other = "fdatasync(8</t/ledger.db>) = 0";
+    let answer =
+        r#"writev(12<socket:[1]>, [{iov_base="HTTP/1.1 202 Accepted\r\n", iov_len=9}], 2) = 9"#;
+    let verdict = |lines: &[&str]| {
+        let lines: Vec<String> = lines.iter().map(|line| format!("1 {line}")).collect();
+        acknowledged_after_sync(&lines.join("\n")).is_ok()
+    };
+    assert!(verdict(&[page, more, sync, answer]));
+    assert!(verdict(&[sync, page, more, sync, answer]));
+    assert!(!verdict(&[page, more, answer]));
+    assert!(!verdict(&[sync, page, more, answer]));
+    assert!(!verdict(&[page, sync, more, answer]));
+    assert!(!verdict(&[page, more, other, answer]));
+    assert!(!verdict(&[page, more, answer, sync]));
+    assert!(!verdict(&[answer, page, more, sync]));
+    // A sync that had not returned when the answer was written does not count.
+    let early = format!(
+        "1 {page}\n1 fdatasync(9</t/ledger.db-wal> <unfinished ...>\n2 {answer}\n1 <... fdatasync resumed>) = 0"
+    );
+    assert!(acknowledged_after_sync(&early).is_err());
+    let late = format!(
+        "1 {page}\n1 fdatasync(9</t/ledger.db-wal> <unfinished ...>\n1 <... fdatasync resumed>) = 0\n2 {answer}"
+    );
+    assert!(acknowledged_after_sync(&late).is_ok());
+}

@@ -1,0 +1,370 @@
+//! Golden ledgers: runs of every kind as they were recorded once (`tests/golden/README.md`).
+//!
+//! What was written must be readable for ever, and what was decided must follow from its inputs
+//! for as long as the rules are the same.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use ktsu::workflow::definition::Definition;
+use ktsu::workflow::turn;
+use ktsu_ledger::event::{Role, RunEvent};
+use ktsu_ledger::store::{MemoryStore, Reader};
+use ktsu_ledger::verify::{self, verify};
+use ktsu_ledger::{Event, Frame, FrameError, Hash, Record};
+use ktsu_projections::RunState;
+use ktsu_projections::envelope::EnvelopeFold;
+use ktsu_projections::run::RunStatus;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::support::Sink;
+use crate::support::ledgers::{Recorded, definition};
+use crate::support::scenarios::{self, TOKEN};
+
+/// What the manifest pins of a golden ledger.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Pinned {
+    frames: usize,
+    head: String,
+    rules: u32,
+    status: String,
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
+}
+
+fn manifest() -> BTreeMap<String, Pinned> {
+    let text = std::fs::read_to_string(folder().join("manifest.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+pub(crate) fn goldens() -> Vec<(String, Recorded)> {
+    let names = manifest().into_keys();
+    let goldens: Vec<_> = names
+        .map(|name| (name.clone(), Recorded::load(&folder().join(name))))
+        .collect();
+    assert!(goldens.len() >= 18, "{} goldens", goldens.len());
+    goldens
+}
+
+fn rules(frames: &[Frame]) -> u32 {
+    match &frames[0].event {
+        Event::Run(RunEvent::Created(created)) => created.rules,
+        other => panic!("the first frame is {}", other.kind()),
+    }
+}
+
+fn pinned(recorded: &Recorded) -> Pinned {
+    let frames = recorded.frames();
+    Pinned {
+        frames: frames.len(),
+        head: recorded.head().to_string(),
+        rules: rules(&frames),
+        status: RunState::fold(&frames)
+            .unwrap()
+            .status()
+            .as_str()
+            .to_owned(),
+    }
+}
+
+/// Records the goldens that are missing. One that is there is never written again: a ledger of an
+/// earlier version is what the tests below are for.
+#[tokio::test]
+#[ignore = "writes tests/golden"]
+async fn record_what_is_missing() {
+    let mut manifest = match std::fs::read_to_string(folder().join("manifest.json")) {
+        Ok(text) => serde_json::from_str(&text).unwrap(),
+        Err(_) => BTreeMap::new(),
+    };
+    for scenario in scenarios::all() {
+        let name = format!("v1-{}", scenario.name);
+        if manifest.contains_key(&name) {
+            continue;
+        }
+        let played = scenario.play(&Sink::new().await).await;
+        played.recorded.save(&folder().join(&name));
+        manifest.insert(name, pinned(&played.recorded));
+    }
+    let text = serde_json::to_string_pretty(&manifest).unwrap() + "\n";
+    std::fs::write(folder().join("manifest.json"), text).unwrap();
+}
+
+#[test]
+fn every_golden_ledger_is_the_one_that_was_recorded() {
+    let manifest = manifest();
+    for (name, golden) in goldens() {
+        assert_eq!(pinned(&golden), manifest[&name], "{name}");
+    }
+    let mut folders: Vec<String> = std::fs::read_dir(folder())
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .filter(|entry| entry.path().is_dir())
+        .map(|entry| entry.file_name().into_string().unwrap())
+        .collect();
+    folders.sort();
+    assert_eq!(folders, manifest.into_keys().collect::<Vec<_>>());
+}
+
+/// The chain, in its own words: nothing of the ledger crate is asked but the hash function.
+#[test]
+fn every_golden_ledger_chains() {
+    for (name, golden) in goldens() {
+        let mut prev = "0".repeat(64);
+        for (seq, record) in golden.records.iter().enumerate() {
+            assert_eq!(
+                Hash::of(record.body.as_bytes()),
+                record.hash,
+                "{name}#{seq}"
+            );
+            let body: Value = serde_json::from_str(&record.body).unwrap();
+            assert_eq!(body["v"], 1, "{name}#{seq}");
+            assert_eq!(body["seq"], json!(seq), "{name}#{seq}");
+            assert_eq!(body["prev"], json!(prev), "{name}#{seq}");
+            prev = record.hash.to_string();
+            for external in body["ext"].as_array().unwrap() {
+                let hash: Hash = external["hash"].as_str().unwrap().parse().unwrap();
+                assert!(
+                    golden.blobs.iter().any(|blob| blob.hash == hash),
+                    "{name}#{seq}"
+                );
+            }
+        }
+    }
+}
+
+/// However the rules and the types change, a recorded ledger is stored, verified, folded, shown.
+#[test]
+fn every_golden_ledger_stays_readable() {
+    for (name, golden) in goldens() {
+        let mut store = MemoryStore::new();
+        golden.put(&mut store);
+        let report = verify(&store, &verify::Options::default(), &mut |_| {});
+        assert_eq!(report.problems, [], "{name}");
+        assert_eq!(report.frames, golden.records.len() as u64);
+        let tail = store.tail(&golden.stream).unwrap().unwrap();
+        assert_eq!(tail.hash, golden.head());
+        let frames = golden.frames();
+        assert!(frames.iter().all(|frame| frame.event.is_known()), "{name}");
+        let fold = EnvelopeFold::of(&frames).unwrap();
+        let envelope = serde_json::to_value(fold.envelope("").unwrap()).unwrap();
+        assert_eq!(
+            envelope["status"],
+            json!(manifest()[&name].status),
+            "{name}"
+        );
+        assert!(matches!(
+            fold.state().status(),
+            RunStatus::Complete | RunStatus::Failed
+        ));
+    }
+}
+
+#[test]
+fn every_golden_ledger_follows_from_its_inputs_byte_for_byte() {
+    let mut replayed = 0;
+    for (name, golden) in goldens() {
+        let frames = golden.frames();
+        if rules(&frames) != turn::RULES {
+            continue;
+        }
+        let state = turn::replay(&definition(&frames), &frames);
+        let state = state.unwrap_or_else(|diverged| panic!("{name}: {diverged}"));
+        assert_eq!(state.next_seq(), frames.len() as u64, "{name}");
+        replayed += 1;
+    }
+    assert!(
+        replayed > 0,
+        "no golden has the rules of this version: record some"
+    );
+}
+
+/// Between them the goldens show every type of frame a run can have, and what each was made for.
+#[test]
+fn the_goldens_cover_what_can_happen() {
+    let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
+    let mut text = String::new();
+    for (_, golden) in goldens() {
+        for frame in golden.frames() {
+            *kinds.entry(frame.event.kind().to_owned()).or_default() += 1;
+        }
+        text.extend(golden.records.iter().map(|record| record.body.as_str()));
+        text.extend(golden.blobs.iter().map(|blob| blob.text.as_str()));
+    }
+    for kind in Event::KINDS {
+        // A clock that jumps back and facts about the ledger are no part of an undisturbed run.
+        let elsewhere = kind.starts_with("store.") || *kind == "clock.jumped";
+        assert!(
+            elsewhere || kinds.contains_key(*kind),
+            "no golden has {kind}"
+        );
+    }
+    for word in [
+        r#""reason":"condition_false""#,
+        r#""code":"stopped""#,
+        r#""reason":"run_failed""#,
+        r#""why":"bound""#,
+        r#""timer":"retry""#,
+        r#""timer":"run_timeout""#,
+        r#""scope":"a/b""#,
+        r#""webhooks":"suppress""#,
+        r#""code":"schema_violation""#,
+        "[REDACTED]",
+    ] {
+        assert!(text.contains(word), "no golden has {word}");
+    }
+    assert!(!text.contains(TOKEN), "a golden holds a secret");
+}
+
+/// Whoever alters a decision and makes the chain whole again is found by replay.
+#[test]
+fn every_altered_decision_is_caught_by_replay_though_the_chain_is_whole() {
+    let goldens = goldens();
+    let (mut tried, mut decisions) = (0, 0);
+    std::thread::scope(|scope| {
+        let halves = goldens.chunks(goldens.len().div_ceil(4)).map(|some| {
+            scope.spawn(move || {
+                let counts = some.iter().map(|(name, golden)| alter_each(name, golden));
+                counts.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+            })
+        });
+        for half in halves.collect::<Vec<_>>() {
+            let counts = half.join().unwrap();
+            tried += counts.0;
+            decisions += counts.1;
+        }
+    });
+    assert!(
+        decisions > 500 && tried > decisions,
+        "{tried} alterations of {decisions} decisions"
+    );
+}
+
+fn alter_each(name: &str, golden: &Recorded) -> (usize, usize) {
+    let frames = golden.frames();
+    if rules(&frames) != turn::RULES {
+        return (0, 0);
+    }
+    let definition = definition(&frames);
+    let (mut tried, mut decisions) = (0, 0);
+    for (at, frame) in frames.iter().enumerate() {
+        if frame.event.role() != Role::Decision {
+            continue;
+        }
+        decisions += 1;
+        let mut altered = alterations(golden, at);
+        assert!(!altered.is_empty(), "{name}#{at} cannot be altered");
+        if frames.len() > 200 {
+            altered.truncate(1);
+        }
+        for (what, record) in altered {
+            tried += 1;
+            let changed = relinked(golden, &frames, at, record);
+            caught(&definition, &changed, at, &format!("{name}#{at}: {what}"));
+        }
+    }
+    (tried, decisions)
+}
+
+fn caught(definition: &Definition, frames: &[Frame], at: usize, told: &str) {
+    match turn::replay(definition, frames) {
+        Ok(_) => panic!("{told} was not noticed"),
+        Err(diverged) => assert!(diverged.seq <= at as u64, "{told}: {diverged}"),
+    }
+}
+
+/// Every small change of a frame that still reads as a frame of its type.
+fn alterations(golden: &Recorded, at: usize) -> Vec<(String, Record)> {
+    let body: Value = serde_json::from_str(&golden.records[at].body).unwrap();
+    let mut bodies = Vec::new();
+    let mut places = Vec::new();
+    leaves(&body["data"], String::new(), &mut places);
+    for place in places {
+        let mut changed = body.clone();
+        let leaf = changed["data"].pointer_mut(&place).unwrap();
+        *leaf = match leaf {
+            Value::Bool(flag) => json!(!*flag),
+            Value::Number(number) => json!(number.as_f64().unwrap() as i64 + 1),
+            Value::String(text) => json!(format!("{text}0")),
+            _ => json!("was null"),
+        };
+        bodies.push((format!("data{place}"), changed));
+    }
+    let mut changed = body.clone();
+    changed["cause"] = json!([]);
+    bodies.push(("cause".to_owned(), changed));
+    let mut changed = body.clone();
+    changed["at"] = json!("2027-01-15T08:00:00.000001Z");
+    bodies.push(("at".to_owned(), changed));
+    let mut changed = body.clone();
+    changed["actor"] = json!("runtime");
+    bodies.push(("actor".to_owned(), changed));
+    bodies
+        .into_iter()
+        .filter(|(_, changed)| *changed != body)
+        .filter_map(|(what, changed)| {
+            let record = written(at as u64, &changed);
+            decode(golden, &record).ok().map(|_| (what, record))
+        })
+        .collect()
+}
+
+fn leaves(value: &Value, at: String, found: &mut Vec<String>) {
+    match value {
+        Value::Object(members) => {
+            for (name, member) in members {
+                let name = name.replace('~', "~0").replace('/', "~1");
+                leaves(member, format!("{at}/{name}"), found);
+            }
+        }
+        Value::Array(items) => {
+            for (number, item) in items.iter().enumerate() {
+                leaves(item, format!("{at}/{number}"), found);
+            }
+        }
+        _ => found.push(at),
+    }
+}
+
+/// A body with its members in the order of the format.
+fn written(seq: u64, body: &Value) -> Record {
+    let order = [
+        "v", "stream", "seq", "type", "scope", "actor", "cause", "at", "data", "ext", "prev",
+    ];
+    let members = order.map(|name| format!("\"{name}\":{}", body[name]));
+    let body = format!("{{{}}}", members.join(","));
+    Record {
+        seq,
+        hash: Hash::of(body.as_bytes()),
+        body,
+    }
+}
+
+fn decode(golden: &Recorded, record: &Record) -> Result<Frame, FrameError> {
+    record.decode(&mut |hash| {
+        let found = golden.blobs.iter().find(|blob| blob.hash == *hash);
+        Ok(found.map(|blob| blob.text.clone()))
+    })
+}
+
+/// The run with one frame in another's place, and every later frame linked to it again.
+fn relinked(golden: &Recorded, frames: &[Frame], at: usize, record: Record) -> Vec<Frame> {
+    let mut changed = frames[..at].to_vec();
+    let mut prev = record.hash;
+    changed.push(decode(golden, &record).unwrap());
+    for (frame, record) in frames.iter().zip(&golden.records).skip(at + 1) {
+        let old = format!("\"prev\":\"{}\"}}", frame.prev);
+        let open = record.body.strip_suffix(&old).unwrap();
+        let body = format!("{open}\"prev\":\"{prev}\"}}");
+        let hash = Hash::of(body.as_bytes());
+        changed.push(Frame {
+            prev,
+            hash,
+            ..frame.clone()
+        });
+        prev = hash;
+    }
+    changed
+}

@@ -1,0 +1,136 @@
+//! One owner a ledger (invariant 18, R13).
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+
+use ktsu::assemble::{self, LedgerPlace, NotOpened, Setup};
+use ktsu_ledger::lock;
+use ktsu_ledger::store::{Reader as _, SqliteReader, SqliteStore, Store as _};
+use ktsu_ledger::{StoreError, StreamId};
+use serde_json::json;
+
+use crate::support::ledgers::Recorded;
+use crate::support::process::Process;
+use crate::support::{KitDir, Lab, process};
+
+fn kit() -> KitDir {
+    KitDir::new(&[(
+        "w",
+        "pipeline:\n  - {id: t, transform: {inputs: [], ops: []}}\n",
+    )])
+}
+
+async fn refused(path: &Path, kit: &KitDir) -> Option<lock::Holder> {
+    let opened = assemble::open(Setup {
+        kit: kit.load(),
+        environment: None,
+        process: process(&[]),
+        ledger: LedgerPlace::File(path.to_owned()),
+        listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        clock: None,
+    });
+    match opened.await {
+        Err(NotOpened::Owned(holder)) => holder,
+        Err(other) => panic!("refused for another reason: {other}"),
+        Ok(_) => panic!("two owners"),
+    }
+}
+
+#[tokio::test]
+async fn a_second_owner_is_told_who_the_first_is_until_it_is_killed() {
+    let kit = kit();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("ledger.db");
+    let first = Process::start(kit.dir.path(), &path, &[]);
+    let run = first.client().run("w", json!({})).await["run_id"].clone();
+    for _ in 0..3 {
+        let holder = refused(&path, &kit).await.unwrap();
+        assert_eq!(holder.pid, first.pid);
+        assert_eq!(holder.url.as_deref(), Some(first.url.as_str()));
+    }
+    // Another name of the same file is the same ledger.
+    let link = dir.path().join("link.db");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    assert_eq!(refused(&link, &kit).await.unwrap().pid, first.pid);
+    // Whoever only looks needs nobody's leave, and sees what the owner does next.
+    let reader = SqliteReader::open(&path).unwrap();
+    let second = first.client().run("w", json!({})).await["run_id"].clone();
+    for run in [&run, &second] {
+        let stream = StreamId::run(run.as_str().unwrap()).unwrap();
+        assert!(reader.tail(&stream).unwrap().is_some());
+    }
+    assert!(
+        first.client().get("/health").await.status == 200,
+        "being refused harms nobody"
+    );
+    first.kill();
+    assert_eq!(lock::holder(&path), None);
+    let lab = Lab::on_file(&path, &kit, &[]).await;
+    let listed = lab.client.get("/runs").await.json();
+    assert_eq!(listed["runs"].as_array().unwrap().len(), 2);
+    lab.close().await;
+}
+
+/// Where the lock fails (a file system without locks, a lock file somebody removed) the epoch
+/// keeps two owners apart: the older one stops, and nothing of it is stored.
+#[tokio::test]
+async fn an_owner_whose_ledger_was_taken_stores_nothing_more() {
+    let kit = kit();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("ledger.db");
+    let old = Lab::on_file(&path, &kit, &[]).await;
+    old.client.run("w", json!({})).await;
+    std::fs::remove_file(dir.path().join("ledger.db.lock")).unwrap();
+    let new = Lab::on_file(&path, &kit, &[]).await;
+    let refused = old.client.post("/invoke/w", "{}").await;
+    assert_eq!(refused.status, 503);
+    assert_eq!(refused.json()["code"], "ledger_stopped");
+    // It does not come back either.
+    assert_eq!(old.client.post("/invoke/w", "{}").await.status, 503);
+    assert_eq!(old.client.get("/health").await.status, 503);
+    let listed = new.client.get("/runs").await.json();
+    assert_eq!(listed["runs"].as_array().unwrap().len(), 1);
+    new.client.run("w", json!({})).await;
+    assert!(
+        old.engine.close().await.is_err(),
+        "it knows that it was fenced"
+    );
+    new.close().await;
+}
+
+#[tokio::test]
+async fn a_stale_store_is_fenced_by_its_epoch() {
+    let kit = kit();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("ledger.db");
+    let lab = Lab::new(&kit, &[]).await;
+    let run = lab.client.run("w", json!({})).await["run_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let recorded = lab
+        .engine
+        .orchestrator
+        .readers()
+        .with(move |reader| Ok::<_, StoreError>(Recorded::read(reader, &run)));
+    let recorded = recorded.await.unwrap();
+    let mut stale = SqliteStore::open(&path).unwrap();
+    let ours = stale.acquire().unwrap();
+    let mut newer = SqliteStore::open(&path).unwrap();
+    let stored = newer.acquire().unwrap();
+    assert!(stored > ours);
+    let entry = ktsu_ledger::Entry::from_records(
+        &recorded.stream,
+        recorded.records.clone(),
+        recorded.blobs.clone(),
+    );
+    let entry = entry.unwrap();
+    let fenced = stale.append(ours, std::slice::from_ref(&entry));
+    let expected = StoreError::Fenced {
+        ours: ours.0,
+        stored: stored.0,
+    };
+    assert_eq!(fenced, Err(expected));
+    assert_eq!(newer.tail(&recorded.stream).unwrap(), None);
+    assert!(newer.append(stored, &[entry]).unwrap()[0].is_ok());
+}
