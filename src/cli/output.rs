@@ -6,6 +6,7 @@
 
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use clap::builder::styling::{AnsiColor, Style};
 
@@ -91,7 +92,12 @@ pub(super) fn fail(failure: &Failure) -> ExitCode {
 
 /// Prints a line on standard output. A reader that went away is no error; the answer tells.
 pub(super) fn line(text: &str) -> bool {
-    writeln!(anstream::stdout().lock(), "{text}").is_ok()
+    if is_coloured() {
+        return writeln!(anstream::stdout().lock(), "{text}").is_ok();
+    }
+    // What was padded and then coloured ends in spaces once the colours are gone.
+    let plain = anstream::adapter::strip_str(text).to_string();
+    writeln!(std::io::stdout().lock(), "{}", plain.trim_end()).is_ok()
 }
 
 /// Prints a line on standard error: what is not the answer itself.
@@ -127,6 +133,9 @@ pub(super) fn is_live() -> bool {
 
 /// Whether standard output takes colours.
 pub(super) fn is_coloured() -> bool {
-    let choice = anstream::AutoStream::choice(&std::io::stdout());
-    choice != anstream::ColorChoice::Never
+    static COLOURED: OnceLock<bool> = OnceLock::new();
+    *COLOURED.get_or_init(|| {
+        let choice = anstream::AutoStream::choice(&std::io::stdout());
+        choice != anstream::ColorChoice::Never
+    })
 }

@@ -24,8 +24,8 @@ pub(super) struct Arguments {
     /// The environment file [default: the nearest environments/local.env.yaml, from the kit upward]
     #[arg(long, env = "KTSU_ENV", hide_env_values = true, value_name = "FILE")]
     env: Option<PathBuf>,
-    /// Keeps the ledger in memory: it is gone with the command
-    #[arg(long, conflicts_with = "ledger")]
+    /// Keeps the ledger in memory: it is gone with the command, and --ledger says nothing
+    #[arg(long)]
     ephemeral: bool,
 }
 

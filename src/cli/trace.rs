@@ -92,22 +92,19 @@ fn chain(
         return Ok(ExitCode::SUCCESS);
     }
     for node in &chain {
-        let causes = node
-            .cause
-            .iter()
-            .map(u64::to_string)
-            .chain(node.foreign.clone());
-        let causes = causes.collect::<Vec<_>>().join(", ");
-        let causes = if causes.is_empty() {
-            "the root".to_owned()
-        } else {
-            format!("follows from {causes}")
+        let causes = node.cause.iter().map(u64::to_string);
+        let causes = causes.chain(node.foreign.iter().cloned());
+        let causes = match causes.collect::<Vec<_>>().join(", ") {
+            none if none.is_empty() => format!("root, by {}", node.actor),
+            causes => format!("<- {causes}"),
         };
         let words = format!(
-            "{}  {}  {}",
-            in_words(node, "").trim_end(),
-            painted(DIM, &text::line(&causes)),
-            painted(DIM, &text::line(&node.actor)),
+            "{:>5}  {} {:<24} {} {}",
+            node.seq,
+            painted(BOLD, &format!("{:<20}", text::line(&node.kind))),
+            text::line(&place_of(node)),
+            painted(DIM, &format!("{:<12}", text::line(&causes))),
+            text::short(&node.detail, 120),
         );
         if !line(words.trim_end()) {
             break;
@@ -171,19 +168,22 @@ struct Below<'a> {
 }
 
 fn in_words(node: &Node, indent: &str) -> String {
-    let step = node.step.as_deref().unwrap_or_default();
-    let place = match (node.scope.as_str(), step) {
-        ("", step) => step.to_owned(),
-        (scope, "") => format!("{scope}/"),
-        (scope, step) => format!("{scope}/{step}"),
-    };
     let width = 24usize.saturating_sub(indent.chars().count());
     format!(
         "{:>5}  {}{} {:<20} {}",
         node.seq,
         painted(DIM, indent),
         painted(BOLD, &format!("{:<width$}", text::line(&node.kind))),
-        text::line(&place),
+        text::line(&place_of(node)),
         text::short(&node.detail, 120)
     )
+}
+
+/// Where a frame belongs: `step`, `child/step`, or `child/` for what concerns a child as a whole.
+fn place_of(node: &Node) -> String {
+    let step = node.step.as_deref().unwrap_or_default();
+    match node.scope.as_str() {
+        "" => step.to_owned(),
+        scope => format!("{scope}/{step}"),
+    }
 }

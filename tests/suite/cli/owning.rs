@@ -1,5 +1,9 @@
 //! One ledger, one owner: who else may do what.
 
+use std::fmt::Write as _;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
 use super::{Desk, kit};
 
 #[test]
@@ -127,4 +131,45 @@ fn a_port_in_use_is_said_with_another_to_try() {
         .is(2)
         .warns("cannot listen on")
         .warns("--port");
+}
+
+/// A chain of steps nests as deep as it is long: neither side may answer it with its stack.
+#[test]
+fn a_long_run_is_traced_here_and_over_http() {
+    const STEPS: usize = 2000;
+    let desk = Desk::new();
+    let mut workflow = "kind: workflow\nname: long\nversion: 1.0.0\npipeline:\n".to_owned();
+    for step in 0..STEPS {
+        let from = match step {
+            0 => "params".to_owned(),
+            _ => format!("step.s{}.result", step - 1),
+        };
+        let input = format!("{{inputs: [{{from: {from}}}], ops: []}}");
+        writeln!(workflow, "  - id: s{step}\n    transform: {input}").unwrap();
+    }
+    let long = desk.write_kit("long", &workflow);
+    let owner = desk.start(&["--kit", &long]);
+    let run = desk
+        .ktsu(&["invoke", "long", "--wait", "--json"])
+        .is(0)
+        .json();
+    let run = run["run_id"].as_str().unwrap();
+    desk.ktsu(&["trace", run])
+        .is(0)
+        .says(&format!("{STEPS} steps in "));
+    let tree = desk.ktsu(&["trace", run, "--frames"]);
+    assert!(tree.is(0).out.lines().count() > 2 * STEPS);
+    let address = owner.url.strip_prefix("http://").unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    let request = format!("GET /runs/{run}/trace HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer:.200}");
+    assert_eq!(
+        answer.matches("\"effects\":[").count(),
+        answer.matches("]}").count() - 1
+    );
+    let (code, _) = owner.stop("TERM");
+    assert_eq!(code, 0);
 }
