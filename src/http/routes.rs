@@ -29,14 +29,11 @@ use crate::history::find::{self, Found};
 use crate::orchestrator::Orchestrator;
 
 #[derive(OpenApi)]
-#[openapi(
-    info(
-        title = "ktsu orchestrator",
-        description = "Start runs, look at them, follow their frames. Errors are RFC 9457 problem \
+#[openapi(info(
+    title = "ktsu orchestrator",
+    description = "Start runs, look at them, follow their frames. Errors are RFC 9457 problem \
                    documents with a stable `code`."
-    ),
-    components(schemas(wire::Branch, wire::Node))
-)]
+))]
 struct Api;
 
 /// The routes, and their description.

@@ -41,17 +41,13 @@ pub(super) async fn trace(
         .await;
     let frames = read.map_err(|error| unreadable(&error))?;
     let body = match of.frame {
-        None => {
-            let tree = history::trace::tree(&frames, &run.scope)
-                .map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))?;
-            format!("{{\"run_id\":{},\"tree\":{tree}}}", value!(name))
-        }
+        None => value!({"run_id": name, "tree": history::trace::tree(&frames, &run.scope)}),
         Some(seq) => {
             let chain = history::trace::ancestors(&frames, seq);
             let words = "the run has no such frame";
             let chain = chain.ok_or_else(|| Problem::new(ErrorCode::NotFound, words))?;
-            value!({"run_id": name, "chain": chain}).to_string()
+            value!({"run_id": name, "chain": chain})
         }
     };
-    Ok(json(body))
+    Ok(json(body.to_string()))
 }

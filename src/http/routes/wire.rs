@@ -250,9 +250,8 @@ pub struct External {
 pub struct Trace {
     /// `run_…`.
     pub run_id: String,
-    /// The tree, one a root (without `?frame=`).
-    #[schema(no_recursion)]
-    pub tree: Option<Vec<Branch>>,
+    /// Every frame, each with the one it stands under (without `?frame=`).
+    pub tree: Option<Vec<Placed>>,
     /// The frame and all it follows from, latest first (with `?frame=`).
     pub chain: Option<Vec<Node>>,
 }
@@ -281,17 +280,16 @@ pub struct Node {
     pub detail: String,
 }
 
-/// A frame and what follows from it.
+/// A frame in the tree.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub struct Branch {
+pub struct Placed {
+    /// The frame it stands under: the latest of its causes; none for a root.
+    pub parent: Option<u64>,
+    /// Milliseconds since the run was created.
+    pub after_ms: u64,
     /// The frame.
     #[serde(flatten)]
     pub node: Node,
-    /// Milliseconds since the run was created.
-    pub after_ms: u64,
-    /// What follows from it.
-    #[schema(no_recursion)]
-    pub effects: Option<Vec<Branch>>,
 }
 
 /// A problem document (RFC 9457).

@@ -159,8 +159,8 @@ fn route_of(path: &str) -> String {
 #[tokio::test]
 async fn every_shape_of_ours_refuses_members_it_does_not_name() {
     let (_kit, _lab, api) = super::lab("http://127.0.0.1:9").await;
-    // A node stands inside a branch; a shape that is closed cannot be extended.
-    let open = ["Branch", "Node"];
+    // A node stands inside a placed one; a shape that is closed cannot be extended.
+    let open = ["Placed", "Node"];
     for (name, shape) in api.shapes() {
         let closed = shape["additionalProperties"] == false;
         assert_eq!(closed, !open.contains(&name.as_str()), "{name}: {shape}");

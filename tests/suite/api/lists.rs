@@ -1,7 +1,5 @@
 //! Finding runs, their inline children, their frames.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value, json};
 
 use super::{HOOK, lab};
@@ -189,20 +187,22 @@ async fn the_tree_of_a_run_holds_every_frame_once() {
     for scope in ["", "%2Finner"] {
         let frames = api.get(&format!("/runs/{run}{scope}/frames")).await.json();
         let trace = api.get(&format!("/runs/{run}{scope}/trace")).await.json();
-        let mut seen: BTreeMap<u64, usize> = BTreeMap::new();
-        let mut open: Vec<&Value> = trace["tree"].as_array().unwrap().iter().collect();
-        assert_eq!(open.len(), 1, "one root");
-        while let Some(branch) = open.pop() {
-            *seen.entry(branch["seq"].as_u64().unwrap()).or_default() += 1;
-            open.extend(branch["effects"].as_array().into_iter().flatten());
-        }
-        assert!(seen.values().all(|times| *times == 1));
-        let frames = frames["frames"].as_array().unwrap();
-        let numbers: Vec<u64> = frames
+        let tree = trace["tree"].as_array().unwrap();
+        let number = |one: &Value| one["seq"].as_u64().unwrap();
+        let numbers: Vec<u64> = frames["frames"]
+            .as_array()
+            .unwrap()
             .iter()
-            .map(|one| one["seq"].as_u64().unwrap())
+            .map(number)
             .collect();
-        assert_eq!(seen.into_keys().collect::<Vec<_>>(), numbers, "{scope}");
+        let placed: Vec<u64> = tree.iter().map(number).collect();
+        assert_eq!(placed, numbers, "{scope}");
+        let roots = tree.iter().filter(|one| one["parent"].is_null()).count();
+        assert_eq!(roots, 1, "{scope}");
+        for one in tree.iter().filter(|one| !one["parent"].is_null()) {
+            let parent = one["parent"].as_u64().unwrap();
+            assert!(parent < number(one) && placed.contains(&parent), "{one}");
+        }
     }
     // The way from the last frame to the root: each ancestor once, latest first.
     let last = lab.client.frames(&run).await.len() - 1;

@@ -133,7 +133,7 @@ fn a_port_in_use_is_said_with_another_to_try() {
         .warns("--port");
 }
 
-/// A chain of steps nests as deep as it is long: neither side may answer it with its stack.
+/// A chain of steps could nest as deep as it is long: what is answered must stay readable.
 #[test]
 fn a_long_run_is_traced_here_and_over_http() {
     const STEPS: usize = 2000;
@@ -166,10 +166,9 @@ fn a_long_run_is_traced_here_and_over_http() {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer:.200}");
-    assert_eq!(
-        answer.matches("\"effects\":[").count(),
-        answer.matches("]}").count() - 1
-    );
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    let trace: serde_json::Value = serde_json::from_str(body).unwrap();
+    assert!(trace["tree"].as_array().unwrap().len() > 2 * STEPS);
     let (code, _) = owner.stop("TERM");
     assert_eq!(code, 0);
 }
