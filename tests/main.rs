@@ -8,6 +8,8 @@ mod support;
 mod api;
 #[path = "suite/cases.rs"]
 mod cases;
+#[path = "suite/cli/mod.rs"]
+mod cli;
 #[path = "suite/crash.rs"]
 mod crash;
 #[path = "suite/cut.rs"]

@@ -1,4 +1,5 @@
 //! What sealing a frame hands back is what reading its bytes gives.
+#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 

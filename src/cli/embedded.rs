@@ -10,6 +10,7 @@ use super::engine::{Place, any_port, open, process_environment, quoted, receiver
 use super::envelope::{self, Shown};
 use super::follow::{Asked, follow, invoke};
 use super::live::Live;
+use super::logging::{self, LogFormat};
 use super::output::{DIM, is_live, is_terminal, line, note, painted};
 use super::signals::Signals;
 use super::{Common, Failure, json, text};
@@ -17,6 +18,7 @@ use crate::assemble::{Engine, LedgerPlace, Setup};
 use crate::environment::Environment;
 use crate::kit::Kit;
 use crate::peer::Peer;
+use crate::receiver::Delivery;
 
 /// What to run, and where.
 pub(super) struct Job {
@@ -31,6 +33,7 @@ pub(super) struct Job {
 
 /// Runs it, shows it, and gives the exit code.
 pub(super) async fn run(common: &Common, job: Job) -> Result<ExitCode, Failure> {
+    logging::start(LogFormat::Text, "warn")?;
     let mut signals = Signals::new()?;
     let mut process = process_environment();
     let receiver = receiver(job.environment.as_ref(), &mut process).await?;
@@ -53,18 +56,15 @@ pub(super) async fn run(common: &Common, job: Job) -> Result<ExitCode, Failure> 
         ));
     }
     let outcome = run_and_follow(&engine, &job, &mut signals).await;
-    let received = receiver.as_ref().map(crate::receiver::Receiver::received);
+    let received = receiver.map(|receiver| (receiver.received(), receiver.deliveries()));
     let closed = signals.unless_again(engine.close()).await;
     let Some((run_id, envelope)) = outcome? else {
         // Interrupted, and said so.
         return Ok(ExitCode::from(crate::error::EXIT_COULD_NOT_RUN));
     };
     closed.map_err(Failure::could_not_run)?;
-    if let Some(received) = received.filter(|received| *received > 0) {
-        note(&painted(
-            DIM,
-            &format!("  {received} webhooks went to the receiver of this command"),
-        ));
+    if let Some((count, kept)) = received.filter(|(count, _)| *count > 0) {
+        received_here(count, &kept);
     }
     finish(common, &run_id, &envelope, job.ledger.as_ref())
 }
@@ -126,6 +126,19 @@ fn own_secret(engine: &Engine, job: &Job) -> Vec<(String, String)> {
     header.into_iter().collect()
 }
 
+fn received_here(count: u64, kept: &[Delivery]) {
+    let webhooks = if count == 1 { "webhook" } else { "webhooks" };
+    note(&painted(
+        DIM,
+        &format!("  {count} {webhooks} went to the receiver of this command"),
+    ));
+    for one in kept {
+        let size = text::bytes(u64::try_from(one.body_bytes).unwrap_or(u64::MAX));
+        let words = format!("    {} {} {size}", one.method, text::short(&one.path, 80));
+        note(&painted(DIM, &words));
+    }
+}
+
 fn interrupted(run_id: &str, kit: &Path, ledger: Option<&Place>) {
     match ledger {
         Some(place) => note(&format!(
@@ -169,14 +182,23 @@ pub(super) fn finish(
     if ledger.is_some() {
         note("");
         note(&painted(DIM, "look further"));
-        for (command, what) in [
-            (format!("trace {run_id}"), "what followed from what"),
-            (format!("runs get {run_id}"), "the envelope again"),
-            (format!("frames {run_id}"), "every recorded fact"),
-            ("verify".to_owned(), "whether the record is whole"),
-        ] {
-            let command = format!("ktsu {command}{flag}");
-            note(&format!("  {command:<58} {}", painted(DIM, what)));
+        let commands = [
+            (
+                format!("ktsu trace {run_id}{flag}"),
+                "what followed from what",
+            ),
+            (
+                format!("ktsu runs get {run_id}{flag}"),
+                "the envelope again",
+            ),
+            (format!("ktsu frames {run_id}{flag}"), "every recorded fact"),
+            (format!("ktsu verify{flag}"), "whether the record is whole"),
+        ];
+        let lengths = commands.iter().map(|(command, _)| command.chars().count());
+        let width = lengths.max().unwrap_or(0);
+        for (command, what) in &commands {
+            let command = text::line(command);
+            note(&format!("  {command:<width$}  {}", painted(DIM, what)));
         }
     }
     envelope::verdict(envelope)

@@ -101,6 +101,7 @@ pub(super) fn load_environment(
 ) -> Result<Option<Environment>, Failure> {
     let path = named.map(Path::to_owned).or_else(|| Environment::find(kit));
     let Some(path) = path else { return Ok(None) };
+    must_be_file(&path)?;
     Environment::load(&path).map(Some).map_err(|faults| {
         let shown = kit::render::text(&faults, false);
         Failure::could_not_run(format!(
@@ -108,6 +109,15 @@ pub(super) fn load_environment(
             shown.trim_end()
         ))
     })
+}
+
+/// An environment file that is not there is no verdict on it.
+pub(super) fn must_be_file(path: &Path) -> Result<(), Failure> {
+    if path.is_file() {
+        return Ok(());
+    }
+    let words = format!("there is no environment file {}", path.display());
+    Err(Failure::could_not_run(words).hint("--env FILE, such as environments/local.env.yaml"))
 }
 
 /// The process environment, as far as it is text.

@@ -47,6 +47,10 @@ pub(super) async fn invoke(peer: &Peer, asked: Asked<'_>) -> Result<String, Fail
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     match body["run_id"].as_str() {
         Some(run_id) if (200..300).contains(&status) => Ok(run_id.to_owned()),
+        Some(_) | None if body["code"] == "workflow_not_found" => {
+            let words = format!("there is no workflow {}", asked.workflow);
+            Err(Failure::could_not_run(words))
+        }
         Some(_) | None => Err(problem(status, &body)),
     }
 }
@@ -110,11 +114,12 @@ async fn watch(response: Response<Body>, mut live: Option<&mut Live>) -> Result<
 /// A problem document, in words.
 fn problem(status: u16, body: &Value) -> Failure {
     let mut words = match body["message"].as_str() {
-        Some(message) => message.to_owned(),
+        Some(message) => sentence_to_fragment(message),
         None => format!("the answer has status {status}"),
     };
     let errors = body["errors"].as_array().map(Vec::as_slice);
-    for error in errors.unwrap_or_default() {
+    // One alone is the message already.
+    for error in errors.filter(|some| some.len() > 1).unwrap_or_default() {
         let text = |name: &str| error[name].as_str().unwrap_or_default();
         let path = match text("path") {
             "" => "the input",
@@ -126,5 +131,16 @@ fn problem(status: u16, body: &Value) -> Failure {
     match body["hint"].as_str() {
         Some(hint) => failure.hint(hint),
         None => failure,
+    }
+}
+
+/// Titles of problems begin as sentences do; behind `error:` they go on.
+fn sentence_to_fragment(words: &str) -> String {
+    let mut characters = words.chars();
+    match characters.next() {
+        Some(first) if words.chars().nth(1).is_some_and(char::is_lowercase) => {
+            first.to_lowercase().chain(characters).collect()
+        }
+        Some(_) | None => words.to_owned(),
     }
 }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use ktsu_ledger::lock;
+use ktsu_ledger::store::{Filter, Reader as _, SqliteReader};
 use serde_json::json;
 
 use super::embedded::{self, Job};
@@ -19,6 +20,7 @@ use super::signals::Signals;
 use super::{Common, Failure};
 use crate::error::EXIT_COULD_NOT_RUN;
 use crate::peer::Peer;
+use crate::workflow::nearest;
 
 /// What `invoke` takes.
 #[derive(Debug, clap::Args)]
@@ -118,7 +120,9 @@ async fn remote(
         key: arguments.idempotency_key.as_deref(),
         headers: headers(&arguments.headers)?,
     };
-    let run_id = invoke(&peer, asked).await?;
+    let invoked = invoke(&peer, asked).await;
+    let run_id =
+        invoked.map_err(|failure| failure.or_hint(|| meant(&arguments.workflow, place)))?;
     if !arguments.wait {
         line(&match common.json {
             true => json!({"run_id": run_id, "status": "accepted"}).to_string(),
@@ -139,6 +143,15 @@ async fn remote(
         return Ok(ExitCode::from(EXIT_COULD_NOT_RUN));
     };
     embedded::finish(common, &run_id, &envelope, place)
+}
+
+/// A workflow with a similar name, among those that ran on the ledger before.
+fn meant(workflow: &str, place: Option<&Place>) -> Option<String> {
+    let reader = SqliteReader::open(&place?.path).ok()?;
+    let page = reader.list(&Filter::default(), None, 1000).ok()?;
+    let names = page.rows.iter().map(|row| row.workflow.as_str());
+    let near = nearest(workflow, names.filter(|name| *name != workflow))?;
+    Some(format!("did you mean {near}?"))
 }
 
 fn headers(given: &[String]) -> Result<Vec<(String, String)>, Failure> {

@@ -14,6 +14,7 @@ mod input;
 mod invoke;
 mod json;
 mod live;
+mod logging;
 mod output;
 mod reading;
 mod run;

@@ -49,6 +49,18 @@ impl Failure {
         }
     }
 
+    /// With something to type, unless there is something already.
+    #[must_use]
+    pub fn or_hint(self, hint: impl FnOnce() -> Option<String>) -> Self {
+        match self.hint {
+            Some(_) => self,
+            None => Self {
+                hint: hint(),
+                ..self
+            },
+        }
+    }
+
     /// With something to type.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {

@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use serde_json::json;
 
 use super::engine::{load_environment, load_kit, open, place, process_environment, receiver};
+use super::logging::{self, LogFormat};
 use super::output::{line, note};
 use super::signals::Signals;
 use super::{Common, Failure};
@@ -72,13 +73,6 @@ enum Service {
     Gateway,
 }
 
-/// How log lines look.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum LogFormat {
-    Text,
-    Json,
-}
-
 /// Starts, and stays until it is told to stop.
 pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
     let missing = |name: &str| {
@@ -93,7 +87,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
         Some(Service::Orchestrator) | None => {}
     }
     let listen = SocketAddr::new(address(&arguments.host)?, arguments.port);
-    log(arguments.log_format)?;
+    logging::start(arguments.log_format, "info")?;
     let mut signals = Signals::new()?;
     let kit = load_kit(&arguments.kit)?;
     for fault in &kit.warnings.faults {
@@ -180,25 +174,4 @@ fn address(host: &str) -> Result<IpAddr, Failure> {
         words("other machines could reach it, and nobody would ask them who they are")
             .hint("--host 127.0.0.1"),
     )
-}
-
-/// Logs to standard error, as `KTSU_LOG` filters them.
-fn log(format: LogFormat) -> Result<(), Failure> {
-    let filter = match std::env::var("KTSU_LOG") {
-        Ok(text) if !text.is_empty() => {
-            tracing_subscriber::EnvFilter::try_new(&text).map_err(|error| {
-                Failure::could_not_run(format!("KTSU_LOG: {error}")).hint("KTSU_LOG=info")
-            })?
-        }
-        Ok(_) | Err(_) => tracing_subscriber::EnvFilter::new("info"),
-    };
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(false)
-        .with_writer(std::io::stderr);
-    let done = match format {
-        LogFormat::Text => builder.try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
-    };
-    done.map_err(|error| Failure::could_not_run(error.to_string()))
 }

@@ -104,8 +104,8 @@ fn chain(
             format!("follows from {causes}")
         };
         let words = format!(
-            "{} {}  {}",
-            in_words(node, ""),
+            "{}  {}  {}",
+            in_words(node, "").trim_end(),
             painted(DIM, &text::line(&causes)),
             painted(DIM, &text::line(&node.actor)),
         );

@@ -7,7 +7,7 @@ use ktsu_ledger::event::plan::{Plan, Visibility, WorkflowPlan};
 use ktsu_projections::envelope::kind_of;
 use serde_json::{Value, json};
 
-use super::engine::{no_kit, process_environment};
+use super::engine::{must_be_file, no_kit, process_environment};
 use super::output::{BAD, GOOD, is_coloured, line, painted};
 use super::{Common, Failure, json as shape, text};
 use crate::environment::{self, Environment};
@@ -33,6 +33,9 @@ pub(super) struct Arguments {
 pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
     if !arguments.dir.is_dir() {
         return Err(no_kit(&arguments.dir));
+    }
+    if let Some(path) = &arguments.env {
+        must_be_file(path)?;
     }
     let (kit, kit_faults) = match kit::load(&arguments.dir) {
         Ok(kit) => {

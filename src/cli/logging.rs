@@ -1,0 +1,33 @@
+//! Log lines, on standard error.
+
+use clap::ValueEnum;
+use tracing_subscriber::EnvFilter;
+
+use super::Failure;
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(super) enum LogFormat {
+    Text,
+    Json,
+}
+
+/// Logs from now on: what `KTSU_LOG` lets through, else what `usual` does.
+pub(super) fn start(format: LogFormat, usual: &str) -> Result<(), Failure> {
+    let named = std::env::var("KTSU_LOG")
+        .ok()
+        .filter(|text| !text.is_empty());
+    let filter = EnvFilter::try_new(named.as_deref().unwrap_or(usual));
+    let filter = filter.map_err(|error| {
+        Failure::could_not_run(format!("KTSU_LOG is not a filter: {error}")).hint("KTSU_LOG=info")
+    })?;
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(false)
+        .with_writer(std::io::stderr);
+    let done = match format {
+        LogFormat::Text => builder.try_init(),
+        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+    };
+    done.map_err(|error| Failure::could_not_run(error.to_string()))
+}

@@ -1,0 +1,164 @@
+//! What cannot run says why, what to type, and exits 2; a verdict against exits 1.
+
+use super::{Desk, kit};
+
+const BROKEN: &str = "kind: workflow
+name: broken
+version: 1.0.0
+nmae: x
+pipeline:
+  - id: one
+    transform: {inputs: [{from: params}], ops: []}
+";
+
+const AGENT: &str = "kind: workflow
+name: thinks
+version: 1.0.0
+pipeline:
+  - id: think
+    agent: ./agents/thinker.agent.yaml
+";
+
+#[test]
+fn a_broken_kit_is_refused_in_the_same_words_everywhere() {
+    let desk = Desk::new();
+    let broken = desk.write_kit("broken", BROKEN);
+    let fault = "error[unknown-key]: unknown key \"nmae\"";
+    let validate = desk.ktsu(&["validate", &broken]);
+    validate
+        .is(1)
+        .says(fault)
+        .says("workflows/broken.workflow.yaml:4:1")
+        .says("broken, not valid (1 error)");
+    desk.ktsu(&["run", &broken])
+        .is(2)
+        .warns(fault)
+        .warns("ktsu validate broken");
+    desk.ktsu(&["start", "--kit", &broken]).is(2).warns(fault);
+    desk.ktsu(&["invoke", "broken", "--kit", &broken])
+        .is(2)
+        .warns(fault);
+    let json = desk.ktsu(&["validate", &broken, "--json"]).is(1).json();
+    assert_eq!(json["valid"], false);
+    assert_eq!(json["faults"][0]["code"], "unknown-key");
+}
+
+#[test]
+fn a_valid_kit_is_told_with_its_warnings() {
+    let desk = Desk::new();
+    desk.ktsu(&["validate", &kit("intake")])
+        .is(0)
+        .says("kit intake: 2 workflows, valid\n");
+    let thinks = desk.write_kit("thinks", AGENT);
+    desk.ktsu(&["validate", &thinks])
+        .is(0)
+        .says("warning[agent-not-found]")
+        .says("valid (1 warning)");
+    let graph = desk.ktsu(&["validate", &kit("intake"), "--graph"]);
+    graph
+        .is(0)
+        .says("graph TD\n")
+        .says("    open[\"open [transform]\"]\n")
+        .says("    open --> unique\n");
+    desk.ktsu(&["validate", "nowhere"])
+        .is(2)
+        .warns("nowhere is not a folder");
+}
+
+#[test]
+fn an_environment_is_judged_on_demand() {
+    let desk = Desk::new();
+    let intake = kit("intake");
+    std::fs::write(desk.path().join("empty.env.yaml"), "name: empty\n").unwrap();
+    desk.ktsu(&["validate", &intake, "--env", "empty.env.yaml"])
+        .is(1)
+        .says("workflow intake: no value for RECEIVER_URL");
+    desk.ktsu(&["run", &intake, "--env", "empty.env.yaml"])
+        .is(2)
+        .warns("workflow intake: no value for RECEIVER_URL")
+        .warns("export RECEIVER_URL=");
+    desk.ktsu(&["validate", &intake, "--env", "none.env.yaml"])
+        .is(2);
+}
+
+#[test]
+fn agent_steps_do_not_start() {
+    let desk = Desk::new();
+    let thinks = desk.write_kit("thinks", AGENT);
+    desk.ktsu(&["run", &thinks]).is(2).warns("is an agent step");
+    desk.ktsu(&["start", "runtime"])
+        .is(2)
+        .warns("no agent runtime in this version");
+    desk.ktsu(&["start", "gateway"])
+        .is(2)
+        .warns("no LLM gateway in this version");
+}
+
+#[test]
+fn unknown_workflows_are_answered_with_similar_ones() {
+    let desk = Desk::new();
+    desk.ktsu(&["run", &kit("hello"), "helo"])
+        .is(2)
+        .warns("kit hello has no workflow helo")
+        .warns("did you mean hello?");
+    desk.ktsu(&["run", &kit("intake"), "urgent"])
+        .is(2)
+        .warns("urgent is a sub-workflow");
+}
+
+#[test]
+fn without_a_ledger_every_reading_command_says_how_to_get_one() {
+    let desk = Desk::new();
+    for arguments in [
+        &["runs"][..],
+        &["runs", "get", "run_x"],
+        &["frames", "run_x"],
+        &["trace", "run_x"],
+        &["verify"],
+        &["backup", "copy.db"],
+    ] {
+        let said = desk.ktsu(arguments);
+        said.is(2)
+            .warns("there is no ledger at ")
+            .warns("ktsu run kits/hello");
+        assert_eq!(said.out, "", "{arguments:?}");
+    }
+    assert_eq!(std::fs::read_dir(desk.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn wrong_arguments_exit_2_and_help_exits_0() {
+    let desk = Desk::new();
+    desk.ktsu(&["rnu"]).is(2).warns("run");
+    desk.ktsu(&["run"]).is(2).warns("<KIT>");
+    for command in [
+        "run", "start", "invoke", "validate", "workflow", "runs", "trace", "frames", "verify",
+        "backup", "restore", "version",
+    ] {
+        desk.ktsu(&[command, "--help"]).is(0).says("Usage: ktsu ");
+    }
+    desk.ktsu(&["version"])
+        .is(0)
+        .says(concat!("ktsu ", env!("CARGO_PKG_VERSION"), "\n"));
+    desk.ktsu(&["version", "--json"]).is(0).json();
+}
+
+#[test]
+fn addresses_of_other_machines_are_refused() {
+    let desk = Desk::new();
+    for host in ["0.0.0.0", "192.0.2.1", "::"] {
+        let said = desk.ktsu(&[
+            "start",
+            "--kit",
+            &kit("hello"),
+            "--host",
+            host,
+            "--port",
+            "0",
+        ]);
+        said.is(2).warns("other machines could reach it");
+    }
+    desk.ktsu(&["start", "--host", "example.com"])
+        .is(2)
+        .warns("not an IP address");
+}

@@ -1,0 +1,130 @@
+//! One ledger, one owner: who else may do what.
+
+use super::{Desk, kit};
+
+#[test]
+fn a_second_owner_is_told_who_the_first_is_and_what_to_type() {
+    let desk = Desk::new();
+    let owner = desk.start(&["--kit", &kit("hello")]);
+    for arguments in [
+        &["run", &kit("hello")][..],
+        &["start", "--port", "0", "--kit", &kit("hello")],
+    ] {
+        desk.ktsu(arguments)
+            .is(2)
+            .warns(&format!("process {}", owner.child.id()))
+            .warns(&owner.url)
+            .warns("ktsu invoke WORKFLOW")
+            .warns("--ledger FILE");
+    }
+    desk.ktsu(&["run", &kit("hello"), "--ledger", "mine.db"])
+        .is(0);
+}
+
+#[test]
+fn invoke_goes_through_the_owner() {
+    let desk = Desk::new();
+    let owner = desk.start(&["--kit", &kit("hello")]);
+    let said = desk.ktsu(&["invoke", "hello", "--idempotency-key", "once"]);
+    let run = said
+        .is(0)
+        .out
+        .trim()
+        .strip_prefix("run_id: ")
+        .unwrap()
+        .to_owned();
+    let again = desk.ktsu(&["invoke", "hello", "--idempotency-key", "once", "--json"]);
+    assert_eq!(again.is(0).json()["run_id"], run.as_str());
+    desk.ktsu(&[
+        "invoke",
+        "hello",
+        "--input",
+        r#"{"name":"X"}"#,
+        "--idempotency-key",
+        "once",
+    ])
+    .is(2)
+    .warns("idempotency key");
+    desk.ktsu(&["invoke", "hello", "--wait", "--input", r#"{"name":"Ada"}"#])
+        .is(0)
+        .says("Hello, Ada!")
+        .warns("step greet complete");
+    let json = desk.ktsu(&[
+        "invoke",
+        "hello",
+        "--wait",
+        "--json",
+        "--orchestrator",
+        &owner.url,
+    ]);
+    assert_eq!(json.is(0).json()["status"], "complete");
+    desk.ktsu(&["invoke", "helo"])
+        .is(2)
+        .warns("no workflow helo")
+        .warns("did you mean hello?");
+    desk.ktsu(&["invoke", "hello", "--input", r#"{"name":""}"#])
+        .is(2)
+        .warns("name");
+    let (code, err) = owner.stop("TERM");
+    assert_eq!(code, 0, "{err}");
+    assert!(err.contains("ready"), "{err}");
+}
+
+#[test]
+fn readers_work_beside_the_owner() {
+    let desk = Desk::new();
+    let owner = desk.start(&["--kit", &kit("hello"), "--log-format", "json"]);
+    let run = desk
+        .ktsu(&["invoke", "hello", "--wait", "--json"])
+        .is(0)
+        .json();
+    let run = run["run_id"].as_str().unwrap();
+    desk.ktsu(&["runs"]).is(0).says(run);
+    desk.ktsu(&["runs", "get", run]).is(0);
+    desk.ktsu(&["trace", run]).is(0).says("greet");
+    desk.ktsu(&["frames", run]).is(0).says("run.completed");
+    desk.ktsu(&["verify"]).is(0).says("is sound");
+    desk.ktsu(&["backup", "copy.db"]).is(0).says("verified");
+    desk.ktsu(&["restore", "copy.db"])
+        .is(2)
+        .warns("owned by process");
+    let (code, err) = owner.stop("INT");
+    assert_eq!(code, 0);
+    for line in err.lines() {
+        let _: serde_json::Value = serde_json::from_str(line).unwrap();
+    }
+}
+
+#[test]
+fn where_nobody_owns_the_ledger_invoke_needs_a_kit_and_waits() {
+    let desk = Desk::new();
+    desk.ktsu(&["invoke", "hello"])
+        .is(2)
+        .warns("nobody owns")
+        .warns("ktsu start --kit DIR");
+    desk.ktsu(&["invoke", "hello", "--kit", &kit("hello")])
+        .is(0)
+        .says("Hello, world!")
+        .warns("waits for its end");
+    desk.ktsu(&["invoke", "hello", "--orchestrator", "http://127.0.0.1:9"])
+        .is(2)
+        .warns("does not answer");
+    desk.ktsu(&["invoke", "hello", "--orchestrator", "nonsense"])
+        .is(2)
+        .warns("not a URL");
+}
+
+#[test]
+fn a_port_in_use_is_said_with_another_to_try() {
+    let desk = Desk::new();
+    let owner = desk.start(&["--kit", &kit("hello")]);
+    let port = owner.url.rsplit_once(':').unwrap().1;
+    let hello = kit("hello");
+    let arguments = [
+        "start", "--kit", &hello, "--port", port, "--ledger", "mine.db",
+    ];
+    desk.ktsu(&arguments)
+        .is(2)
+        .warns("cannot listen on")
+        .warns("--port");
+}
