@@ -75,6 +75,40 @@ async fn webhooks_inside_a_child_fire_only_if_both_sides_agree() {
     }
 }
 
+/// The half the cases leave out: the parent agrees, the child does not. `validate` warns, and the
+/// run suppresses (invariant 31, decision S7).
+#[tokio::test]
+async fn the_parents_half_alone_is_a_warning_and_sends_nothing() {
+    for side in ["", "webhooks: suppress"] {
+        let sink = Sink::new().await;
+        let child = format!(
+            "visibility: sub-workflow\n{side}\npipeline:\n  \
+             - {{id: h, webhook: {{url: \"{}\"}}}}\n",
+            sink.url
+        );
+        let parent =
+            "pipeline:\n  - {id: call, workflow: ./child.workflow.yaml, webhooks: execute}\n";
+        let kit = KitDir::new(&[("child", &child), ("parent", parent)]);
+        let warnings = &kit.load().warnings.faults;
+        assert!(
+            warnings.iter().any(|one| one.message.contains("webhook")),
+            "{side:?} is not warned of"
+        );
+        let lab = Lab::new(&kit, &[]).await;
+        let envelope = lab.client.run("parent", json!({})).await;
+        assert_eq!(envelope["status"], "complete");
+        let run = envelope["run_id"].as_str().unwrap();
+        let inner = lab
+            .client
+            .get(&format!("/runs/{run}/call/envelope"))
+            .await
+            .json();
+        assert_eq!(step(&inner, "h")["status"], "skipped");
+        assert_eq!(step(&inner, "h")["skip_reason"], "webhooks_suppressed");
+        assert_eq!(sink.heard(), []);
+    }
+}
+
 /// Suppression is inherited (decision S7): two children that agree with each other send nothing
 /// below a root step that does not.
 #[tokio::test]
@@ -483,6 +517,13 @@ pipeline:
         let frames = lab.client.frames(run).await;
         let count = |kind: &str| frames.iter().filter(|one| one["type"] == kind).count();
         assert_eq!(count("webhook.sent"), calls);
+        // What is announced is what is sent, every time.
+        let announced = frames.iter().filter(|one| one["type"] == "webhook.sent");
+        for (announced, sent) in announced.zip(&heard) {
+            assert_eq!(announced["data"]["delivery_id"], json!(sent.id));
+            let hash = ktsu_ledger::Hash::of(&sent.body).to_string();
+            assert_eq!(announced["data"]["body_hash"], json!(hash));
+        }
         assert_eq!(
             count("webhook.dead"),
             usize::from(calls == 3 && status == "failed")

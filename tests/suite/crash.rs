@@ -275,7 +275,7 @@ async fn fifty_kills_lose_nothing_that_was_acknowledged() {
         .filter(|one| one.body.contains("store.opened"));
     assert_eq!(opened.count() as u64, KILLS + 1);
     eprintln!(
-        "{KILLS} kills: {} runs, {} frames acknowledged, {} webhooks sent {} times, {} requests cut",
+        "{KILLS} kills: {} runs, {} frames acknowledged, {} webhooks sent {} times, {} waits for an engine",
         tokens.len(),
         journal.frames.len(),
         ids.len(),

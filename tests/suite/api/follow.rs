@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::lab;
-use crate::support::Sink;
 use crate::support::sink::Reply;
+use crate::support::{KitDir, Lab, Sink};
 
 /// Every answer waits for somebody to open the gate of its path.
 async fn gated() -> Sink {
@@ -129,4 +129,23 @@ async fn waiting_that_runs_out_is_no_failure() {
     sink.open("/part");
     sink.open("/after");
     assert_eq!(lab.client.ended(&run).await["status"], "complete");
+}
+
+/// A run of more frames than are read at once is followed to its end, and paged without a gap.
+#[tokio::test]
+async fn a_run_longer_than_a_page_is_followed_whole() {
+    let steps: String = (0..520)
+        .map(|n| format!("  - {{id: s{n}, transform: {{inputs: [], ops: []}}}}\n"))
+        .collect();
+    let kit = KitDir::new(&[("long", &format!("pipeline:\n{steps}"))]);
+    let lab = Lab::new(&kit, &[]).await;
+    let run = lab.client.run("long", json!({})).await["run_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let frames = lab.client.frames(&run).await;
+    assert!(frames.len() > 1040, "{}", frames.len());
+    let followed = lab.client.events(&run, None).await.drain().await;
+    let numbers: Vec<u64> = followed.iter().map(|event| event.id).collect();
+    assert_eq!(numbers, (0..frames.len() as u64).collect::<Vec<_>>());
 }
