@@ -186,9 +186,10 @@ impl Orchestrator {
             .definition
             .clone();
         shared.redactor.redact_value(&mut request.body);
-        let Some(key) = request.idempotency_key.clone() else {
+        let Some(key) = &request.idempotency_key else {
             return self.create(&definition, request, None).await;
         };
+        let key = shared.redactor.redact_text(key);
         let digest = digest_of(&request.workflow, &request.body);
         let scoped = index::scoped_key(&request.principal.id, &request.workflow, &key);
         match shared.keys.claim(&shared.readers, &scoped, &digest).await? {
