@@ -43,10 +43,10 @@ type Part = fn(Effort, &mut Table);
 const PARTS: [(&str, Part); 9] = [
     ("binary", binary::measure),
     ("fold", fold::measure),
-    ("steps-late", fold::late_steps),
-    ("run", steps::one_run),
+    ("late", fold::late_steps),
+    ("one-run", steps::one_run),
     ("webhook", webhook::measure),
-    ("steps", steps::many_runs),
+    ("many-runs", steps::many_runs),
     ("admit", admit::measure),
     ("waiting", waiting::measure),
     ("start", start::measure),

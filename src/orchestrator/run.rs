@@ -23,7 +23,8 @@ use crate::workflow::next::Memo;
 use crate::workflow::turn::{self, Broken, Turn};
 
 /// Only effects of the run itself send here, each once, and each waits for room: the bound keeps a
-/// burst of answers from being held twice, here and by their senders.
+/// burst of answers from being held twice, here and by their senders. Boxed, since a channel makes
+/// room for thirty-two messages before the first: some kilobytes in every run that waits.
 const MAILBOX: usize = 64;
 
 /// How far a run is, as others may know it.
@@ -43,8 +44,8 @@ pub(super) struct RunTask {
     definition: Arc<Definition>,
     state: RunState,
     memo: Memo,
-    mailbox: mpsc::Receiver<Answer>,
-    sender: mpsc::Sender<Answer>,
+    mailbox: mpsc::Receiver<Box<Answer>>,
+    sender: mpsc::Sender<Box<Answer>>,
     progress: Arc<watch::Sender<Progress>>,
     durable: watch::Receiver<Progress>,
     /// Effects that wait for their announcement to be durable.
@@ -140,7 +141,7 @@ impl RunTask {
             self.arm();
             tokio::select! {
                 Some(answer) = self.mailbox.recv() => {
-                    if let Err(broken) = self.answered(answer) {
+                    if let Err(broken) = self.answered(*answer) {
                         return self.give_up(&broken.to_string());
                     }
                 }

@@ -36,7 +36,7 @@ pub(super) fn start(
     state: &RunState,
     definition: &Definition,
     place: Place,
-    mailbox: &mpsc::Sender<Answer>,
+    mailbox: &mpsc::Sender<Box<Answer>>,
 ) {
     let Some(sending) = webhook::prepare(shared, state, definition, place) else {
         return;
@@ -46,6 +46,6 @@ pub(super) fn start(
     tokio::spawn(async move {
         let answer = sending.send(&shared).await;
         // The run may have ended meanwhile; then nobody waits for the answer.
-        let _ = mailbox.send(answer).await;
+        let _ = mailbox.send(Box::new(answer)).await;
     });
 }

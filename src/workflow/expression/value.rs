@@ -1,16 +1,85 @@
 //! Values as expressions see them: conversion, truth, equality, order and size.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::fmt;
 
 use jmespath::{Rcvar, Variable};
 use ktsu_ledger::Json;
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Number, Value};
 
 use super::{EvaluationError, MAX_NESTING, MAX_RESULT};
 
 /// The form expressions work on, made once per value and shared.
 pub fn from_json(json: &Json) -> Rcvar {
-    from_value(&json.to_value())
+    // Canonical text always parses.
+    serde_json::from_str(json.as_str()).map_or_else(|_| null(), |Read(value)| value)
+}
+
+/// A value as it is read, without a tree in between.
+struct Read(Rcvar);
+
+impl<'de> Deserialize<'de> for Read {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ReadVisitor)
+    }
+}
+
+struct ReadVisitor;
+
+impl ReadVisitor {
+    fn made<E>(value: Variable) -> Result<Read, E> {
+        Ok(Read(Rcvar::new(value)))
+    }
+}
+
+impl<'de> Visitor<'de> for ReadVisitor {
+    type Value = Read;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Read, E> {
+        Self::made(Variable::Null)
+    }
+
+    fn visit_bool<E>(self, flag: bool) -> Result<Read, E> {
+        Self::made(Variable::Bool(flag))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Read, E> {
+        Self::made(Variable::Number(number.into()))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Read, E> {
+        Self::made(Variable::Number(number.into()))
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<Read, E> {
+        Self::made(Number::from_f64(number).map_or(Variable::Null, Variable::Number))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Read, E> {
+        Self::made(Variable::String(text.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Read, A::Error> {
+        let mut array = Vec::new();
+        while let Some(Read(item)) = items.next_element()? {
+            array.push(item);
+        }
+        Self::made(Variable::Array(array))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Read, A::Error> {
+        let mut object = BTreeMap::new();
+        while let Some((key, Read(value))) = members.next_entry()? {
+            object.insert(key, value);
+        }
+        Self::made(Variable::Object(object))
+    }
 }
 
 /// As [`from_json`], from a tree. Integers stay exact.
