@@ -148,6 +148,9 @@ impl<'de> Deserialize<'de> for Json {
 /// Parses JSON, refusing what would not survive being written and read again: a key twice in one
 /// object, more than [`MAX_DEPTH`] levels, an integer beyond 64 bits, a lone surrogate.
 pub fn parse_strict(text: &[u8]) -> Result<Value, Unfit> {
+    if let Some(at) = beyond_64_bits(text) {
+        return Err(too_large_at(text, at));
+    }
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let value = Strict { depth: 0 }
         .deserialize(&mut deserializer)
@@ -164,6 +167,50 @@ pub fn parse_strict(text: &[u8]) -> Result<Value, Unfit> {
             column: error.column(),
         }
     })
+}
+
+/// Where a whole number stands that 64 bits cannot hold: digits only, so that it says it is exact,
+/// while every reader would make a rounded one of it. A number with a point or an exponent says
+/// that it is rounded, and may be as large as it likes.
+pub(crate) fn beyond_64_bits(text: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    let mut in_string = false;
+    while let Some(byte) = text.get(at) {
+        match byte {
+            b'\\' if in_string => at += 1,
+            b'"' => in_string = !in_string,
+            b'-' | b'0'..=b'9' if !in_string => {
+                let rest = text.get(at..).unwrap_or_default();
+                let part = |byte: &&u8| matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E');
+                let token = rest.get(..rest.iter().take_while(part).count()).unwrap_or_default();
+                if !fits(token) {
+                    return Some(at);
+                }
+                at += token.len().saturating_sub(1);
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    None
+}
+
+fn fits(token: &[u8]) -> bool {
+    let Ok(token) = std::str::from_utf8(token) else { return true };
+    token.len() < 19
+        || token.contains(['.', 'e', 'E'])
+        || token.parse::<u64>().is_ok()
+        || token.parse::<i64>().is_ok()
+}
+
+pub(crate) fn too_large_at(text: &[u8], at: usize) -> Unfit {
+    let before = text.get(..at).unwrap_or_default();
+    let line_start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    Unfit::Syntax {
+        reason: "a whole number beyond 64 bits cannot be kept exactly".to_owned(),
+        line: 1 + before.iter().filter(|byte| **byte == b'\n').count(),
+        column: 1 + at - line_start,
+    }
 }
 
 fn deeper_than(value: &Value, levels: usize) -> bool {
@@ -225,13 +272,6 @@ impl<'de> Visitor<'de> for Strict {
     }
 
     fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
-        // serde_json hands an integer beyond 64 bits over as a float; from 2^63 on a float has no
-        // fractional digits, so telling the two apart no longer matters: neither is exact.
-        if value.fract() == 0.0 && value.abs() >= 9_223_372_036_854_775_808.0 {
-            return Err(E::custom(
-                "a whole number beyond 64 bits cannot be kept exactly",
-            ));
-        }
         Number::from_f64(value)
             .map(Value::Number)
             .ok_or_else(|| E::custom("a number out of range"))
@@ -297,6 +337,19 @@ mod tests {
         ] {
             assert!(Json::parse(text.as_bytes()).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_rounded_number_may_be_large_and_reads_back() {
+        for text in ["1e21", "1.0e20", "1.5e300", "-9.3e18", r#""18446744073709551616""#] {
+            let json = Json::parse(text.as_bytes()).unwrap();
+            assert_eq!(Json::parse(json.as_str().as_bytes()), Ok(json.clone()), "{text}");
+            assert_eq!(crate::strict::check_value(json.as_str()), Ok(()), "{json}");
+        }
+        let exact = Json::parse(b"[18446744073709551615,-9223372036854775808]");
+        assert!(exact.is_ok());
+        let at = Json::parse(b"{\"a\":\n [99999999999999999999]}");
+        assert!(matches!(at, Err(Unfit::Syntax { line: 2, column: 3, .. })), "{at:?}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::fmt;
 use serde::Deserializer;
 use serde::de::{self, DeserializeSeed, MapAccess, SeqAccess, Visitor};
 
-use crate::canonical::{MAX_DEPTH, Unfit};
+use crate::canonical::{MAX_DEPTH, Unfit, beyond_64_bits, too_large_at};
 
 /// The most levels of a body: a value's own and those of the frame around it.
 pub const MAX_BODY_DEPTH: usize = 96;
@@ -35,6 +35,9 @@ pub fn check_body(text: &str) -> Result<(), Unfit> {
 const TOO_DEEP: &str = "nested too deep";
 
 fn check(text: &str, seed: Check) -> Result<(), Unfit> {
+    if let Some(at) = beyond_64_bits(text.as_bytes()) {
+        return Err(too_large_at(text.as_bytes(), at));
+    }
     let mut reader = serde_json::Deserializer::from_str(text);
     let checked = seed.deserialize(&mut reader).and_then(|()| reader.end());
     checked.map_err(|error| {
@@ -100,10 +103,7 @@ impl<'de> Visitor<'de> for Check {
         Ok(())
     }
 
-    fn visit_f64<E: de::Error>(self, value: f64) -> Result<(), E> {
-        if value.fract() == 0.0 && value.abs() >= 9_223_372_036_854_775_808.0 {
-            return Err(E::custom("a whole number beyond 64 bits"));
-        }
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
         Ok(())
     }
 

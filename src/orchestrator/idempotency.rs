@@ -69,12 +69,13 @@ impl Keys {
                 };
                 return look_up(readers, claim, digest).await;
             };
-            if before.digest != digest {
-                return Err(NotStarted::KeyReused);
-            }
             let settled = before.outcome.wait_for(Option::is_some).await;
             if let Ok(Some(Some(run_id))) = settled.map(|outcome| outcome.clone()) {
-                return Ok(Repeated::Same(run_id));
+                return if before.digest == digest {
+                    Ok(Repeated::Same(run_id))
+                } else {
+                    Err(NotStarted::KeyReused)
+                };
             }
             // The first request was refused: this one tries for itself.
         }
@@ -90,12 +91,13 @@ async fn look_up(readers: &Readers, claim: Claim, digest: &str) -> Result<Repeat
     };
     let row: RunRow = serde_json::from_str(row.row.as_str())
         .map_err(|error| NotStarted::Internal(error.to_string()))?;
-    claim.settle(Some(row.run_id.clone()));
-    if row.idempotency_digest.as_deref() == Some(digest) {
-        Ok(Repeated::Same(row.run_id))
-    } else {
-        Err(NotStarted::KeyReused)
+    // Compared before anybody who waits is told: they may have come with this digest, too.
+    if row.idempotency_digest.as_deref() != Some(digest) {
+        claim.settle(None);
+        return Err(NotStarted::KeyReused);
     }
+    claim.settle(Some(row.run_id.clone()));
+    Ok(Repeated::Same(row.run_id))
 }
 
 impl Claim {

@@ -158,7 +158,6 @@ impl RunTask {
                 _ = stop.wait_for(|stop| *stop) => break,
             }
         }
-        self.unregister();
     }
 
     fn waits_for_the_disk(&self) -> bool {
@@ -294,10 +293,12 @@ impl RunTask {
     /// A promise did not hold: the task ends and writes nothing; the process goes on.
     fn give_up(self, reason: &str) {
         self.failed(reason);
-        self.unregister();
     }
+}
 
-    fn unregister(&self) {
+/// However a task ends, by a panic too, nobody finds its run under way any more.
+impl Drop for RunTask {
+    fn drop(&mut self) {
         lock(&self.shared.active).remove(self.state.stream().name());
     }
 }

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::Place;
 use crate::egress::{FailureCode, Request, Response};
 use crate::orchestrator::Shared;
+use crate::secret::Secret;
 use crate::workflow::admit::Answer;
 use crate::workflow::definition::{CompiledWork, Definition};
 use crate::workflow::expression::{EvaluationError, Names, Root, from_value};
@@ -23,7 +24,7 @@ use crate::workflow::template::{Template, text_of};
 
 /// A request ready to go, and what its answer will be about.
 pub(super) struct Sending {
-    /// None if it cannot be built here: a secret it needs is not in this environment.
+    /// None if it cannot be rendered with its secrets in place: it then counts as not allowed.
     request: Option<Request>,
     scope: String,
     step: String,
@@ -32,6 +33,10 @@ pub(super) struct Sending {
 }
 
 /// Renders the announced webhook of a step; nothing if the state no longer waits for it.
+///
+/// A run taken up by an engine that lacks one of its secrets waits: that this environment has no
+/// such value is nothing the world said, so it must not become an answer. The next start that has
+/// the value sends it.
 pub(super) fn prepare(
     shared: &Shared,
     state: &RunState,
@@ -56,6 +61,11 @@ pub(super) fn prepare(
         shared,
         workflow: &state.outline().root().plan.name,
     };
+    if let Some(secret) = names.lacked_by(&step.work) {
+        let run = state.stream().name();
+        tracing::warn!(run, step = step.id, "waits for a start with the secret {secret}");
+        return None;
+    }
     let delivery = delivery_id(state.stream(), &scope.path, &step.id, held.attempt);
     Some(Sending {
         request: request(plan, &step.work, &names, &delivery),
@@ -75,10 +85,6 @@ fn request(
     let CompiledWork::Webhook { url, body } = work else {
         return None;
     };
-    let mentioned = body.iter().flat_map(|body| body.roots()).chain(url.roots());
-    if mentioned.into_iter().any(|root| names.lacks(root)) {
-        return None;
-    }
     let url = whole(url, names).ok()?;
     let body = match body {
         Some(body) => whole(body, names).ok()?,
@@ -122,9 +128,21 @@ struct WithSecrets<'a> {
 }
 
 impl WithSecrets<'_> {
-    /// Whether a secret has no value here.
-    fn lacks(&self, root: &Root) -> bool {
-        matches!(root, Root::Env(name) if self.names.is_secret(name)) && self.get(root).is_none()
+    /// The first secret a webhook mentions that has no value here.
+    fn lacked_by(&self, work: &CompiledWork) -> Option<String> {
+        let lacks = |root: Root| match root {
+            Root::Env(name) => {
+                let lacked = self.names.is_secret(&name) && self.secret(&name).is_none();
+                lacked.then_some(name)
+            }
+            Root::Params | Root::Step(_) | Root::Item | Root::ItemIndex => None,
+        };
+        work.roots().into_iter().find_map(lacks)
+    }
+
+    fn secret(&self, name: &str) -> Option<&str> {
+        let resolved = self.shared.environment.get(self.workflow)?;
+        resolved.secrets.get(name).map(Secret::expose)
     }
 }
 
@@ -132,9 +150,7 @@ impl Names for WithSecrets<'_> {
     fn get(&self, root: &Root) -> Option<Rcvar> {
         match root {
             Root::Env(name) if self.names.is_secret(name) => {
-                let resolved = self.shared.environment.get(self.workflow)?;
-                let secret = resolved.secrets.get(name)?;
-                Some(from_value(&Value::from(secret.expose())))
+                Some(from_value(&Value::from(self.secret(name)?)))
             }
             other => self.names.get(other),
         }
