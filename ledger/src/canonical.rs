@@ -181,8 +181,11 @@ pub(crate) fn beyond_64_bits(text: &[u8]) -> Option<usize> {
             b'"' => in_string = !in_string,
             b'-' | b'0'..=b'9' if !in_string => {
                 let rest = text.get(at..).unwrap_or_default();
-                let part = |byte: &&u8| matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E');
-                let token = rest.get(..rest.iter().take_while(part).count()).unwrap_or_default();
+                let part =
+                    |byte: &&u8| matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E');
+                let token = rest
+                    .get(..rest.iter().take_while(part).count())
+                    .unwrap_or_default();
                 if !fits(token) {
                     return Some(at);
                 }
@@ -196,7 +199,9 @@ pub(crate) fn beyond_64_bits(text: &[u8]) -> Option<usize> {
 }
 
 fn fits(token: &[u8]) -> bool {
-    let Ok(token) = std::str::from_utf8(token) else { return true };
+    let Ok(token) = std::str::from_utf8(token) else {
+        return true;
+    };
     token.len() < 19
         || token.contains(['.', 'e', 'E'])
         || token.parse::<u64>().is_ok()
@@ -205,7 +210,10 @@ fn fits(token: &[u8]) -> bool {
 
 pub(crate) fn too_large_at(text: &[u8], at: usize) -> Unfit {
     let before = text.get(..at).unwrap_or_default();
-    let line_start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    let line_start = before
+        .iter()
+        .rposition(|byte| *byte == b'\n')
+        .map_or(0, |end| end + 1);
     Unfit::Syntax {
         reason: "a whole number beyond 64 bits cannot be kept exactly".to_owned(),
         line: 1 + before.iter().filter(|byte| **byte == b'\n').count(),
@@ -341,15 +349,35 @@ mod tests {
 
     #[test]
     fn a_rounded_number_may_be_large_and_reads_back() {
-        for text in ["1e21", "1.0e20", "1.5e300", "-9.3e18", r#""18446744073709551616""#] {
+        for text in [
+            "1e21",
+            "1.0e20",
+            "1.5e300",
+            "-9.3e18",
+            r#""18446744073709551616""#,
+        ] {
             let json = Json::parse(text.as_bytes()).unwrap();
-            assert_eq!(Json::parse(json.as_str().as_bytes()), Ok(json.clone()), "{text}");
+            assert_eq!(
+                Json::parse(json.as_str().as_bytes()),
+                Ok(json.clone()),
+                "{text}"
+            );
             assert_eq!(crate::strict::check_value(json.as_str()), Ok(()), "{json}");
         }
         let exact = Json::parse(b"[18446744073709551615,-9223372036854775808]");
         assert!(exact.is_ok());
         let at = Json::parse(b"{\"a\":\n [99999999999999999999]}");
-        assert!(matches!(at, Err(Unfit::Syntax { line: 2, column: 3, .. })), "{at:?}");
+        assert!(
+            matches!(
+                at,
+                Err(Unfit::Syntax {
+                    line: 2,
+                    column: 3,
+                    ..
+                })
+            ),
+            "{at:?}"
+        );
     }
 
     #[test]

@@ -392,3 +392,75 @@ fn a_changed_decision_is_caught_even_when_it_is_linked_again() {
         changed as u64
     );
 }
+
+#[test]
+fn what_is_handed_down_inside_a_param_is_a_reference_too() {
+    let inner = workflow(
+        "inner",
+        json!([transform("in", json!([]), "params.z.b[0]")]),
+    );
+    let child = workflow(
+        "child",
+        json!([
+            transform("in", json!([]), "params.a.b[0]"),
+            {"id": "deeper", "work": {"workflow": {"workflow": "inner", "webhooks": "execute",
+                "params": {"z": {"b": ["{{ params.a.b[0] }}"]}}}}},
+        ]),
+    );
+    let steps = json!([{"id": "call", "work": {"workflow": {"workflow": "child", "webhooks": "execute",
+        "params": {"a": {"b": ["{{ params.list }}", "n={{ params.n }}"], "c": 1}}}}}]);
+    let run = Driven::invoke(
+        plan(json!({"main": workflow("main", steps), "child": child, "inner": inner})),
+        json!({"list": [[1], [2]], "n": 3}),
+    );
+    let fold = EnvelopeFold::of(&run.frames).unwrap();
+    let params = |path: &str| fold.envelope(path).unwrap().params;
+    assert_eq!(
+        params("call"),
+        json!({"a": {"b": [[[1], [2]], "n=3"], "c": 1}})
+    );
+    assert_eq!(params("call/deeper"), json!({"z": {"b": [[[1], [2]]]}}));
+    assert_eq!(run.envelope()["output"], json!({"result": [1, 2]}));
+    let given = |step: &str| {
+        let of_step = run.frames.iter().find_map(|frame| match &frame.event {
+            Event::Step(ktsu_ledger::event::StepEvent::Started(started))
+                if started.step == step =>
+            {
+                Some(serde_json::to_value(&started.input).unwrap())
+            }
+            _ => None,
+        });
+        of_step.unwrap()
+    };
+    let list = json!({"ref": {"frame": 0, "path": "/params/list"}});
+    assert_eq!(given("call")["/params/a/b/0"], list);
+    assert_eq!(
+        given("call")["/params/a"]["value"]["value"],
+        json!({"b": [null, "n=3"], "c": 1})
+    );
+    assert_eq!(
+        given("deeper")["/params/z/b/0"],
+        list,
+        "through both children to its first place"
+    );
+    run.holds_together();
+}
+
+#[test]
+fn a_cut_after_the_verdict_ends_the_step_from_the_verdict() {
+    let mut step = transform("a", json!([]), "params.list");
+    step["schema"] = json!({"type": "array"});
+    let run = Driven::invoke(
+        plan(json!({"main": workflow("main", json!([step]))})),
+        json!({"list": [1]}),
+    );
+    assert_eq!(
+        run.kinds()[3..5],
+        ["step.output_checked a", "step.completed a"]
+    );
+    run.holds_together();
+    let cut = run.frames[..4].to_vec();
+    let state = RunState::fold(&cut).unwrap();
+    let unit = next(&run.definition, &state, &Memo::default()).unwrap();
+    assert_eq!(unit[0].cause, [ktsu_ledger::Cause::Here(3)]);
+}

@@ -152,6 +152,7 @@ impl RunState {
                 if let Some(step) = self.step_mut(scope, at) {
                     step.phase = Phase::Checked {
                         valid: checked.valid,
+                        seq: frame.seq,
                     };
                 }
             }

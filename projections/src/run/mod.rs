@@ -310,12 +310,13 @@ impl RunState {
         let Some((parent, step)) = self.scope(scope).and_then(|scope| scope.parent) else {
             return self.created.params.to_value();
         };
-        let mut params = serde_json::Map::new();
+        let mut params = Value::Object(serde_json::Map::new());
         let step = self
             .scope(parent)
             .and_then(|scope| scope.steps.get(step as usize));
+        // A param comes before the places inside it: keys are in order.
         for (path, given) in step.into_iter().flat_map(|step| step.input.iter()) {
-            let Some(name) = path.strip_prefix("/params/") else {
+            let Some(path) = path.strip_prefix("/params") else {
                 continue;
             };
             let value = match given {
@@ -323,10 +324,14 @@ impl RunState {
                 Given::Value { value, .. } => Some(value.to_value()),
                 Given::Template(template) => Some(Value::from(template.as_str())),
             };
-            let name = name.replace("~1", "/").replace("~0", "~");
-            params.insert(name, value.unwrap_or(Value::Null));
+            let value = value.unwrap_or(Value::Null);
+            match (params.pointer_mut(path), path.rfind('/')) {
+                (Some(place), _) => *place = value,
+                (None, Some(0)) => params[unescape(path.trim_start_matches('/'))] = value,
+                (None, _) => {}
+            }
         }
-        Value::Object(params)
+        params
     }
 
     /// Where a param of a scope stands in the stream: through as many children as it was handed
@@ -339,20 +344,30 @@ impl RunState {
             });
         };
         let held = self.scope(parent)?.steps.get(step as usize)?;
-        let name_end = pointer
-            .get(1..)?
-            .find('/')
-            .map_or(pointer.len(), |at| at + 1);
-        let (name, rest) = pointer.split_at_checked(name_end)?;
-        let key = format!("/params{name}");
-        match held.input.get(&key)? {
+        let wanted = format!("/params{pointer}");
+        let within = |outer: &str, inner: &str| {
+            let rest = inner.strip_prefix(outer);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        // What has a place of its own inside what is wanted is not where that is.
+        if held
+            .input
+            .keys()
+            .any(|key| *key != wanted && within(&wanted, key))
+        {
+            return None;
+        }
+        let holders = held.input.iter().filter(|(key, _)| within(key, &wanted));
+        let (key, given) = holders.max_by_key(|(key, _)| key.len())?;
+        let rest = wanted.strip_prefix(key.as_str())?;
+        match given {
             Given::Ref(reference) => Some(Reference {
                 frame: reference.frame,
                 path: format!("{}{rest}", reference.path),
             }),
             Given::Value { .. } => Some(Reference {
                 frame: held.started?,
-                path: format!("/input/{}/value/value{rest}", escape(&key)),
+                path: format!("/input/{}/value/value{rest}", escape(key)),
             }),
             Given::Template(_) => None,
         }
@@ -387,7 +402,7 @@ impl RunState {
             .path
             .strip_prefix("/input/")?
             .split_once("/value/value")?;
-        let key = key.replace("~1", "/").replace("~0", "~");
+        let key = unescape(key);
         let steps = self.scopes.iter().flat_map(|scope| &scope.steps);
         let held = steps
             .into_iter()
@@ -402,6 +417,10 @@ impl RunState {
 /// One JSON pointer segment.
 fn escape(segment: &str) -> String {
     segment.replace('~', "~0").replace('/', "~1")
+}
+
+fn unescape(segment: &str) -> String {
+    segment.replace("~1", "/").replace("~0", "~")
 }
 
 /// Why a recorded run cannot be folded.

@@ -86,6 +86,8 @@ pub enum Phase {
     Checked {
         /// The verdict.
         valid: bool,
+        /// The frame.
+        seq: u64,
     },
     /// A webhook is on its way.
     Sent {

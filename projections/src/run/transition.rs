@@ -246,7 +246,7 @@ fn step_may(step: &Step, work: &Work, event: &StepEvent, failing: bool) -> bool 
                 && !failing
                 && completed.attempt == step.attempt
                 && may_have_output(step, work)
-                && step.phase != Phase::Checked { valid: false }
+                && !matches!(step.phase, Phase::Checked { valid: false, .. })
         }
         StepEvent::Failed(failed) => running && failed.attempt == step.attempt,
         // A failing run skips whatever has not begun; otherwise only what is ready is skipped.

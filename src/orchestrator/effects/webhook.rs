@@ -63,7 +63,11 @@ pub(super) fn prepare(
     };
     if let Some(secret) = names.lacked_by(&step.work) {
         let run = state.stream().name();
-        tracing::warn!(run, step = step.id, "waits for a start with the secret {secret}");
+        tracing::warn!(
+            run,
+            step = step.id,
+            "waits for a start with the secret {secret}"
+        );
         return None;
     }
     let delivery = delivery_id(state.stream(), &scope.path, &step.id, held.attempt);

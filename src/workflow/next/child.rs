@@ -94,34 +94,53 @@ impl At<'_> {
         let Value::Object(members) = resolved else {
             return Ok(BTreeMap::new());
         };
-        let given = members.iter().map(|(name, value)| {
+        let mut given = BTreeMap::new();
+        for (name, value) in &members {
             let at = format!("/{}", name.replace('~', "~0").replace('/', "~1"));
-            (
-                format!("/params{at}"),
-                self.child_param(&at, value, &leaves),
-            )
-        });
-        Ok(given.collect())
+            self.child_param(&at, value, &leaves, &mut given);
+        }
+        Ok(given)
     }
 
-    fn child_param(&self, at: &str, value: &Value, leaves: &[Leaf]) -> Given {
+    /// One param: by reference if it stands elsewhere as it is, else as a value in which whatever
+    /// stands elsewhere is null, with references of their own for those places.
+    fn child_param(
+        &self,
+        at: &str,
+        value: &Value,
+        leaves: &[Leaf],
+        given: &mut BTreeMap<String, Given>,
+    ) {
         let below = |leaf: &&Leaf| {
-            leaf.at
-                .strip_prefix(at)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            let rest = leaf.at.strip_prefix(at);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        let mine: Vec<&Leaf> = leaves.iter().filter(below).collect();
-        if let [Leaf { at: exact, source }] = mine.as_slice()
-            && exact == at
-        {
-            return self.names.given(source, value);
+        let mut rest = value.clone();
+        let mut roots = Vec::new();
+        for leaf in leaves.iter().filter(below) {
+            let whole = value.pointer(leaf.at.strip_prefix(at).unwrap_or_default());
+            let one = self
+                .names
+                .given(&leaf.source, whole.unwrap_or(&Value::Null));
+            match (
+                &one,
+                rest.pointer_mut(leaf.at.strip_prefix(at).unwrap_or_default()),
+            ) {
+                (Given::Ref(_), Some(place)) => {
+                    *place = Value::Null;
+                    given.insert(format!("/params{}", leaf.at), one);
+                }
+                _ => match &leaf.source {
+                    Source::Path { root, .. } => roots.push(root),
+                    Source::Computed { roots: several } => roots.extend(several),
+                    Source::Secret => {}
+                },
+            }
         }
-        let roots = mine.iter().flat_map(|leaf| match &leaf.source {
-            Source::Path { root, .. } => std::slice::from_ref(root),
-            Source::Computed { roots } => roots.as_slice(),
-            Source::Secret => &[],
-        });
-        computed(self.names.frames(roots), value)
+        let key = format!("/params{at}");
+        given
+            .entry(key)
+            .or_insert_with(|| computed(self.names.frames(roots), &rest));
     }
 
     /// Ends a step whose child has ended well; one that ended badly fails the run elsewhere.

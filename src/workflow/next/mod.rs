@@ -12,7 +12,7 @@ mod transform;
 mod webhook;
 
 pub use names::{Memo, Scoped};
-pub use webhook::{delivery_id, target_of};
+pub use webhook::delivery_id;
 
 use std::collections::BTreeMap;
 
@@ -292,15 +292,19 @@ impl<'a> At<'a> {
         };
         let errors = self.judge(step, value);
         let held = self.scope.steps.get(self.position as usize);
-        let recorded = held.is_some_and(|step| matches!(step.phase, Phase::Checked { .. }));
-        if let (Some(errors), false) = (&errors, recorded) {
-            let event = StepEvent::OutputChecked(OutputChecked {
-                attempt,
-                errors: errors.clone(),
-                step: step.id.clone(),
-                valid: errors.is_empty(),
-            });
-            cause = vec![unit.push(Event::Step(event), cause)];
+        match (&errors, held.map(|step| &step.phase)) {
+            // A log cut between the verdict and the end.
+            (_, Some(Phase::Checked { seq, .. })) => cause = vec![*seq],
+            (Some(errors), _) => {
+                let event = StepEvent::OutputChecked(OutputChecked {
+                    attempt,
+                    errors: errors.clone(),
+                    step: step.id.clone(),
+                    valid: errors.is_empty(),
+                });
+                cause = vec![unit.push(Event::Step(event), cause)];
+            }
+            (None, _) => {}
         }
         if let Some(first) = errors.iter().flatten().next() {
             let place = if first.path.is_empty() {

@@ -2,19 +2,22 @@
 
 use std::collections::BTreeMap;
 
+use jmespath::Rcvar;
 use ktsu_ledger::event::plan::WebhookPlan;
 use ktsu_ledger::event::{Given, WebhookDead, WebhookEvent, WebhookSent};
 use ktsu_ledger::{Event, Hash, Json, StreamId};
+use ktsu_projections::envelope::REDACTED;
 use ktsu_projections::run::{Phase, Step as StepState};
 use serde_json::{Value, json};
 
-use super::{At, Outcome, Unit};
+use super::{At, Outcome, Scoped, Unit};
 use crate::workflow::definition::{CompiledWork, Step};
-use crate::workflow::expression::EvaluationError;
+use crate::workflow::expression::{EvaluationError, Names, Root, from_value};
+use crate::workflow::template::{Template, text_of};
 
 /// A webhook as far as a ledger may know it: secrets stand as their templates.
 struct Rendered {
-    url: String,
+    target: String,
     body: Json,
     input: BTreeMap<String, Given>,
 }
@@ -68,7 +71,7 @@ impl At<'_> {
             method: plan.method.clone(),
             sending,
             step: step.id.clone(),
-            target: target_of(&rendered.url).to_owned(),
+            target: rendered.target.clone(),
         });
         unit.push(Event::Webhook(event), vec![cause]);
     }
@@ -123,11 +126,8 @@ impl At<'_> {
             Some(ktsu_ledger::event::plan::Work::Webhook(plan)) => plan.method.as_str(),
             _ => "POST",
         };
-        let url = self
-            .render(step)
-            .map(|rendered| rendered.url)
-            .unwrap_or_default();
-        let target = target_of(&url);
+        let target = self.render(step).map(|rendered| rendered.target);
+        let target = target.unwrap_or_default();
         match (code, status) {
             (_, Some(status)) => format!("webhook {method} {target} returned status {status}"),
             ("webhook_timeout", None) => {
@@ -138,6 +138,18 @@ impl At<'_> {
             }
             (_, None) => format!("webhook {method} {target} could not be reached"),
         }
+    }
+
+    /// Host and port; one that a secret is part of is not shown.
+    fn target(&self, url: &Template) -> Result<String, EvaluationError> {
+        let secrets = url
+            .roots()
+            .iter()
+            .any(|root| matches!(root, Root::Env(name) if self.names.is_secret(name)));
+        let rendered = url.render(&WithPlaceholders(&self.names), &|_| false)?;
+        let target = target_of(&text_of(&rendered.value));
+        let hidden = secrets && (target.contains(PLACEHOLDER) || target.contains("no URL"));
+        Ok(if hidden { REDACTED.to_owned() } else { target })
     }
 
     fn attempt(&self) -> u32 {
@@ -153,6 +165,7 @@ impl At<'_> {
             });
         };
         let secret = |name: &str| self.names.is_secret(name);
+        let target = self.target(url)?;
         let url = url.render(&self.names, &secret)?;
         let mut input = self.names.givens("/url", &url);
         let mut json = Value::Object(serde_json::Map::new());
@@ -162,7 +175,7 @@ impl At<'_> {
             json = body.value;
         }
         Ok(Rendered {
-            url: crate::workflow::template::text_of(&url.value),
+            target,
             body: Json::from_value(&json).map_err(|_| EvaluationError {
                 code: "depth",
                 message: "the body is nested too deeply".to_owned(),
@@ -180,9 +193,53 @@ pub fn delivery_id(stream: &StreamId, scope: &str, step: &str, attempt: u32) -> 
     format!("whd_{}", digest.get(..32).unwrap_or_default())
 }
 
-/// Host and port of a URL: what may be shown of it, since a path or a query may hold anything.
-pub fn target_of(url: &str) -> &str {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    authority.rsplit('@').next().unwrap_or_default()
+/// What a secret is taken for while the host of a URL is looked for.
+const PLACEHOLDER: &str = "redacted";
+
+/// The names of a scope, with a placeholder for every secret.
+struct WithPlaceholders<'a>(&'a Scoped<'a>);
+
+impl Names for WithPlaceholders<'_> {
+    fn get(&self, root: &Root) -> Option<Rcvar> {
+        match root {
+            Root::Env(name) if self.0.is_secret(name) => {
+                Some(from_value(&Value::from(PLACEHOLDER)))
+            }
+            other => self.0.get(other),
+        }
+    }
+}
+
+/// Host and port of a URL: what may be shown of it, since a path or a query may hold anything. Read
+/// by the parser that the sending uses, so that both name the same host.
+fn target_of(url: &str) -> String {
+    let Ok(parsed) = url::Url::parse(url) else {
+        return "an address that is no URL".to_owned();
+    };
+    match (parsed.host_str(), parsed.port()) {
+        (Some(host), Some(port)) => format!("{host}:{port}"),
+        (Some(host), None) => host.to_owned(),
+        (None, _) => "an address without a host".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::target_of;
+
+    #[test]
+    fn the_target_is_the_host_that_is_called() {
+        for (url, target) in [
+            ("http://h:81/p?k=v", "h:81"),
+            ("https://user:word@h/", "h"),
+            (
+                "http://127.0.0.1:7799\\@trusted.example.com/ok",
+                "127.0.0.1:7799",
+            ),
+            ("http://[::1]:9/", "[::1]:9"),
+            ("nothing", "an address that is no URL"),
+        ] {
+            assert_eq!(target_of(url), target, "{url}");
+        }
+    }
 }
