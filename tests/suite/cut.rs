@@ -205,6 +205,7 @@ cut! {
     a_failure_ends_the_same: "failure", everywhere;
     a_dead_webhook_ends_the_same: "dead", everywhere;
     nested_children_end_the_same: "children", everywhere;
+    what_is_handed_down_ends_the_same: "handed-down", everywhere;
     a_child_that_fails_ends_the_same: "failing-child", everywhere;
     a_violation_ends_the_same: "violation", everywhere;
     a_timeout_ends_the_same: "timeout", everywhere;

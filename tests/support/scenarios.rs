@@ -153,6 +153,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         dead(),
         children("execute"),
         children("suppress"),
+        handed_down(),
         failing_child(),
         violation(),
         timeout(),
@@ -273,6 +274,44 @@ pipeline:
 "#,
         )
         .script(by_path)
+}
+
+/// Values deep inside params, through two children, and an output that is kept as a blob.
+fn handed_down() -> Scenario {
+    let rows: Vec<Value> = (0..1200)
+        .map(|n| json!({"id": n, "text": format!("row {n} of those that are handed down")}))
+        .collect();
+    Scenario::new(
+        "handed-down",
+        r#"
+params: {schema: {type: object, required: [rows], properties: {rows: {type: array}, n: {type: integer, default: 7}}}}
+pipeline:
+  - {id: all, transform: {inputs: [{from: params.rows}], ops: [{sort: {field: id, order: desc}}]}}
+  - {id: a, workflow: ./middle.workflow.yaml, params: {in: {list: ["{{ step.all.result }}", "n={{ params.n }}"], c: 1}}}
+output: {map: {last: "{{ step.a.last }}", text: "{{ step.a.text }}"}}
+"#,
+    )
+    .with(
+        "middle",
+        r#"
+visibility: sub-workflow
+params: {schema: {type: object, required: [in], properties: {in: {type: object}}}}
+pipeline:
+  - {id: b, workflow: ./leaf.workflow.yaml, params: {deep: {er: "{{ params.in.list[0] }}"}, text: "{{ params.in.list[1] }}"}}
+output: {map: {last: "{{ step.b.last }}", text: "{{ step.b.text }}"}}
+"#,
+    )
+    .with(
+        "leaf",
+        r#"
+visibility: sub-workflow
+params: {schema: {type: object, required: [deep, text], properties: {deep: {type: object}, text: {type: string}}}}
+pipeline:
+  - {id: ids, transform: {inputs: [{from: params.deep.er}], ops: [{map: {expr: id}}]}}
+output: {map: {last: "{{ step.ids.result[-1] }}", text: "{{ params.text }}"}}
+"#,
+    )
+    .body(json!({ "rows": rows }))
 }
 
 fn failing_child() -> Scenario {
