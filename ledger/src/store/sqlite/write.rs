@@ -18,8 +18,11 @@ use crate::store::{Entry, Epoch, IndexRow, Refused, StoreError, Tail};
 /// How many streams are remembered: some 8 MB.
 const MAX_KNOWN: usize = 65_536;
 /// How long the write lock is waited for. Only a stale owner finding itself fenced, or somebody's
-/// tool, can hold it, and nothing was written yet.
-const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+/// tool, can hold it. Nothing was written yet, so waiting risks nothing; giving up is final.
+/// Readers do not need this lock, and go on meanwhile.
+const LOCK_PATIENCE: Duration = Duration::from_secs(30);
+/// The longest pause between two attempts.
+const LOCK_PAUSE: Duration = Duration::from_millis(25);
 
 /// What the writer remembers of streams; all of it durable.
 #[derive(Debug, Default)]
@@ -173,6 +176,7 @@ fn begin(connection: &Connection) -> Result<(), StoreError> {
         .prepare_cached("BEGIN IMMEDIATE")
         .map_err(failed)?;
     let started = Instant::now();
+    let mut pause = Duration::from_millis(1);
     loop {
         match statement.execute([]) {
             Ok(_) => return Ok(()),
@@ -180,7 +184,8 @@ fn begin(connection: &Connection) -> Result<(), StoreError> {
                 if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
                     && started.elapsed() < LOCK_PATIENCE =>
             {
-                std::thread::sleep(Duration::from_millis(2));
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(LOCK_PAUSE);
             }
             Err(error) => return Err(failed(error)),
         }
