@@ -175,6 +175,14 @@ fn look_up_names(
 
 /// Index rows can be made again at any time; a wrong one is still told.
 fn look_up_rows(reader: &dyn Reader, report: &mut Report) -> Result<(), StoreError> {
+    let wrong = reader.wrong_rows()?;
+    for (name, why) in &wrong {
+        report.find(Some(name), None, Kind::Index, why.clone());
+    }
+    if !wrong.is_empty() {
+        // A list stops at the first of them.
+        return Ok(());
+    }
     let mut cursor = None;
     loop {
         let page = reader.list(&Filter::default(), cursor.as_ref(), PAGE)?;

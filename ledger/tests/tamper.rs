@@ -561,6 +561,41 @@ fn index_rows_triggers_and_epochs_count() {
 }
 
 #[test]
+fn every_wrong_index_row_is_named_and_none_stops_a_writer() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = closed(folder.path());
+    forge(&path, "UPDATE index_rows SET status = 'else'");
+    let report = check_file(&path);
+    for name in ["run:a", "run:b"] {
+        let named = |it: &&ktsu_ledger::verify::Problem| {
+            it.kind == Kind::Index && it.stream.as_deref() == Some(name)
+        };
+        assert_eq!(report.problems.iter().filter(named).count(), 1, "{name}");
+    }
+    let mut store = SqliteStore::open(&path).unwrap();
+    assert_eq!(store.wrong_rows().unwrap().len(), 2);
+    let epoch = store.acquire().unwrap();
+    let keyed = |name: &str| {
+        let mut row = row(&run(name), "triage", "complete", 7);
+        row.key = Some("key-a".to_owned());
+        let entry = entry(&run(name), None, vec![created("triage"), ended()]);
+        entry.with_index(row).unwrap()
+    };
+    // The key of a damaged row is still taken; the one of a row that is nobody's is free.
+    let refused = store.append(epoch, &[keyed("c")]).unwrap();
+    assert!(refused[0].is_err());
+    drop(store);
+    forge(
+        &path,
+        "UPDATE index_rows SET stream = '?' WHERE stream = 'run:a'",
+    );
+    let mut store = SqliteStore::open(&path).unwrap();
+    let epoch = store.acquire().unwrap();
+    assert_eq!(store.append(epoch, &[keyed("c")]), Ok(vec![Ok(1)]));
+    assert_eq!(store.by_key("key-a").unwrap().unwrap().stream, run("c"));
+}
+
+#[test]
 fn what_cannot_be_opened_any_more_is_a_finding() {
     let folder = tempfile::tempdir().unwrap();
     let path = closed(folder.path());

@@ -87,8 +87,8 @@ pub trait Reader: Send {
     /// The index row that has an idempotency key.
     fn by_key(&self, key: &str) -> Result<Option<IndexRow>, StoreError>;
 
-    /// Whether every stream of a kind (`run`) has its index row. Rows are derived, so whoever finds
-    /// that they are not all there makes them again.
+    /// Whether every stream of a kind (`run`) has its index row, going by how many there are. Rows
+    /// are derived, so whoever finds that they are not all there makes them again.
     fn is_indexed(&self, kind: &str) -> Result<bool, StoreError> {
         let mut after: Option<StreamId> = None;
         loop {
@@ -103,6 +103,12 @@ pub trait Reader: Send {
                 }
             }
         }
+    }
+
+    /// Index rows that are not what was put, or belong to no stream: what is wrong with each, and
+    /// the stream it is kept under. Reads every row.
+    fn wrong_rows(&self) -> Result<Vec<(String, String)>, StoreError> {
+        Ok(Vec::new())
     }
 
     /// For verification: frames of all streams in the order they were appended, `from` included.

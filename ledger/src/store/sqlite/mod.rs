@@ -245,6 +245,10 @@ impl<S: Source + Send> Reader for S {
         self.ask(|ledger| ledger.is_indexed(kind))
     }
 
+    fn wrong_rows(&self) -> Result<Vec<(String, String)>, StoreError> {
+        self.ask(|ledger| ledger.wrong_rows())
+    }
+
     fn scan_frames(&self, from: i64, limit: usize) -> Result<Vec<RawFrame>, StoreError> {
         self.ask(|ledger| ledger.scan_frames(from, limit))
     }

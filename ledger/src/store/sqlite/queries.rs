@@ -168,6 +168,35 @@ impl Queries<'_> {
         Ok(row.filter(|row| row.key.as_deref() == Some(key)))
     }
 
+    /// Which stream has a key, whatever else its row says: a damaged row still keeps its key from
+    /// others, and must not stop a writer.
+    pub(super) fn owner_of(&self, key: &str) -> Result<Option<StreamId>, StoreError> {
+        let mut statement = self.cached("SELECT stream FROM index_rows WHERE key = ?1")?;
+        let mut rows = statement.query([key]).map_err(failed)?;
+        let row = rows.next().map_err(failed)?;
+        Ok(row.and_then(|row| stream_id(row, 0).ok()))
+    }
+
+    pub(super) fn wrong_rows(&self) -> Result<Vec<(String, String)>, StoreError> {
+        let mut statement = self.cached(&format!(
+            "SELECT {ROW}, EXISTS (SELECT 1 FROM streams WHERE name = stream) FROM index_rows"
+        ))?;
+        let mut rows = statement.query([]).map_err(failed)?;
+        let mut wrong = Vec::new();
+        while let Some(row) = rows.next().map_err(failed)? {
+            let why = match index_row(row) {
+                Err(error) => error.to_string(),
+                Ok(_) if !row.get::<_, bool>(8).map_err(failed)? => {
+                    "an index row of a stream that does not exist".to_owned()
+                }
+                Ok(_) => continue,
+            };
+            let name = raw(row, 0)?.unwrap_or_default();
+            wrong.push((String::from_utf8_lossy(&name).into_owned(), why));
+        }
+        Ok(wrong)
+    }
+
     fn one_row(&self, column: &str, wanted: &str) -> Result<Option<IndexRow>, StoreError> {
         let text = format!("SELECT {ROW} FROM index_rows WHERE {column} = ?1");
         let mut statement = self.cached(&text)?;

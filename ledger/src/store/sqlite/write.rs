@@ -137,9 +137,9 @@ pub(super) fn put_rows(
             let owner = row
                 .key
                 .as_deref()
-                .map(|key| Queries(connection).by_key(key));
+                .map(|key| Queries(connection).owner_of(key));
             let owner = owner.transpose()?.flatten();
-            if owner.is_some_and(|owner| owner.stream != row.stream) {
+            if owner.is_some_and(|owner| owner != row.stream) {
                 return Err(StoreError::KeyTwice(row.stream.clone()));
             }
             put_row(connection, row)?;
@@ -262,6 +262,15 @@ fn new_stream(connection: &Connection, stream: &StreamId) -> Result<i64, StoreEr
 }
 
 fn put_row(connection: &Connection, row: &IndexRow) -> Result<(), StoreError> {
+    if let Some(key) = &row.key {
+        // Nobody owns the key, or the row would not be put; what a damaged row says is no owner.
+        let mut statement = connection
+            .prepare_cached("DELETE FROM index_rows WHERE key = ?1 AND stream <> ?2")
+            .map_err(failed)?;
+        statement
+            .execute(params![key, row.stream.as_str()])
+            .map_err(failed)?;
+    }
     let mut statement = connection
         .prepare_cached(
             "INSERT INTO index_rows (stream, workflow, status, open, created_us, key, row, digest) \
@@ -319,6 +328,6 @@ impl Facts for Asked<'_> {
     }
 
     fn owner_of(&mut self, key: &str) -> Result<Option<StreamId>, StoreError> {
-        Ok(self.ledger.by_key(key)?.map(|row| row.stream))
+        self.ledger.owner_of(key)
     }
 }
