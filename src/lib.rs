@@ -12,5 +12,6 @@ pub mod orchestrator;
 pub mod peer;
 pub mod readers;
 pub mod receiver;
+pub mod rows;
 pub mod secret;
 pub mod workflow;

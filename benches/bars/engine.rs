@@ -63,11 +63,11 @@ pub(crate) async fn reply(engine: &Engine, workflow: &str) {
 /// The bodies of the first frames of a ledger, in the order they were appended.
 pub(crate) fn bodies(folder: &Path, limit: usize) -> Vec<String> {
     let reader = SqliteReader::open(&folder.join("ledger.db")).unwrap();
-    let (mut bodies, mut after) = (Vec::new(), 0);
+    let (mut bodies, mut from) = (Vec::new(), 1);
     while bodies.len() < limit {
-        let page = reader.scan_frames(after, 10_000).unwrap();
+        let page = reader.scan_frames(from, 10_000).unwrap();
         let Some(last) = page.last() else { break };
-        after = last.position;
+        from = last.position + 1;
         let texts = page
             .into_iter()
             .map(|frame| String::from_utf8(frame.body).unwrap());

@@ -129,12 +129,12 @@ impl Reader for Staged {
         self.inner.by_key(key)
     }
 
-    fn scan_frames(&self, after: u64, limit: usize) -> Result<Vec<RawFrame>, StoreError> {
-        self.inner.scan_frames(after, limit)
+    fn scan_frames(&self, from: i64, limit: usize) -> Result<Vec<RawFrame>, StoreError> {
+        self.inner.scan_frames(from, limit)
     }
 
-    fn scan_blobs(&self, after: u64, limit: usize) -> Result<Vec<RawBlob>, StoreError> {
-        self.inner.scan_blobs(after, limit)
+    fn scan_blobs(&self, from: i64, limit: usize) -> Result<Vec<RawBlob>, StoreError> {
+        self.inner.scan_blobs(from, limit)
     }
 
     fn inspect(&self) -> Inspection {

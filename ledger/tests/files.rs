@@ -139,6 +139,35 @@ fn a_log_left_behind_is_replayed() {
 }
 
 #[test]
+fn somebody_holding_the_write_lock_is_waited_for_and_holds_no_reader() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    small(&path);
+    let mut store = SqliteStore::open(&path).unwrap();
+    let epoch = store.acquire().unwrap();
+    let tool = rusqlite::Connection::open(&path).unwrap();
+    tool.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let since = std::time::Instant::now();
+    let appending = std::thread::spawn(move || {
+        let appended = store.append(epoch, &[entry(&run("b"), None, vec![ended()])]);
+        (appended, store)
+    });
+    let held = std::time::Duration::from_secs(4);
+    while since.elapsed() < held {
+        let asked = std::time::Instant::now();
+        let reader = SqliteReader::open(&path).unwrap();
+        assert_eq!(reader.streams(None, 10).unwrap(), vec![run("a")]);
+        assert!(asked.elapsed().as_millis() < 500, "a reader was held up");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    assert!(!appending.is_finished());
+    tool.execute_batch("ROLLBACK").unwrap();
+    let (appended, store) = appending.join().unwrap();
+    assert_eq!(appended, Ok(vec![Ok(0)]));
+    assert_eq!(store.streams(None, 10).unwrap(), vec![run("a"), run("b")]);
+}
+
+#[test]
 fn looking_at_a_closed_ledger_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");

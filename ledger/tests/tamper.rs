@@ -86,8 +86,8 @@ impl Changed {
         let mut inner = MemoryStore::new();
         fill(&mut inner);
         Self {
-            frames: inner.scan_frames(0, 1000).unwrap(),
-            blobs: inner.scan_blobs(0, 1000).unwrap(),
+            frames: inner.scan_frames(i64::MIN, 1000).unwrap(),
+            blobs: inner.scan_blobs(i64::MIN, 1000).unwrap(),
             inner,
         }
     }
@@ -127,13 +127,13 @@ impl Reader for Changed {
         self.inner.by_key(key)
     }
 
-    fn scan_frames(&self, after: u64, _limit: usize) -> Result<Vec<RawFrame>, StoreError> {
-        let frames = self.frames.iter().filter(|frame| frame.position > after);
+    fn scan_frames(&self, from: i64, _limit: usize) -> Result<Vec<RawFrame>, StoreError> {
+        let frames = self.frames.iter().filter(|frame| frame.position >= from);
         Ok(frames.cloned().collect())
     }
 
-    fn scan_blobs(&self, after: u64, _limit: usize) -> Result<Vec<RawBlob>, StoreError> {
-        let blobs = self.blobs.iter().filter(|blob| blob.position > after);
+    fn scan_blobs(&self, from: i64, _limit: usize) -> Result<Vec<RawBlob>, StoreError> {
+        let blobs = self.blobs.iter().filter(|blob| blob.position >= from);
         Ok(blobs.cloned().collect())
     }
 
@@ -417,6 +417,94 @@ fn frames_moved_added_or_taken_away_are_found() {
 }
 
 #[test]
+fn rows_before_the_first_position_are_found() {
+    let columns = "SELECT stream, seq + 1, hash, body FROM frames WHERE pos = 8";
+    for position in [i64::MIN, -5, -1, 0] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = closed(folder.path());
+        let insert = "INSERT INTO frames (pos, stream, seq, hash, body)";
+        let select = columns.replace("stream", &format!("{position}, stream"));
+        forge(&path, &format!("{insert} {select}"));
+        let report = check_file(&path);
+        assert!(
+            names(&report, "run:a", 4),
+            "{position}: {:?}",
+            report.problems
+        );
+        let blob = format!(
+            "INSERT INTO blobs (pos, hash, body) SELECT {position}, zeroblob(32), body \
+             FROM blobs WHERE pos = 1"
+        );
+        let path = closed(&folder.path().join("blobs"));
+        forge(&path, &blob);
+        let report = check_file(&path);
+        let told = report.problems.iter().any(|problem| {
+            let at = format!("stands at {position},");
+            problem.kind == Kind::Blob && problem.message.contains(&at)
+        });
+        assert!(told, "{position}: {:?}", report.problems);
+    }
+    // A stream that has no name either.
+    let folder = tempfile::tempdir().unwrap();
+    let path = closed(folder.path());
+    forge(
+        &path,
+        "INSERT INTO frames SELECT -1, -1, 0, hash, body FROM frames WHERE pos = 8",
+    );
+    assert!(!check_file(&path).is_sound());
+}
+
+#[test]
+fn nobody_may_remove_a_run_yet() {
+    // Once there is an event that says who ordered a removal, verification has to ask for it.
+    assert!(!ktsu_ledger::Event::KINDS.contains(&"run.removed"));
+    for script in [
+        "DELETE FROM frames WHERE stream = 3; DELETE FROM index_rows WHERE stream = 'run:b'; \
+         INSERT INTO removals VALUES (3, 3, 0, 0)",
+        // More than there were, to cover for others.
+        "DELETE FROM frames WHERE stream = 3; DELETE FROM index_rows WHERE stream = 'run:b'; \
+         INSERT INTO removals VALUES (3, 900, 0, 0)",
+        "INSERT INTO removals VALUES (3, 0, 0, 0)",
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = closed(folder.path());
+        forge(&path, script);
+        let report = check_file(&path);
+        let named = |name: &str| {
+            let of =
+                |problem: &ktsu_ledger::verify::Problem| problem.stream.as_deref() == Some(name);
+            report.problems.iter().any(of)
+        };
+        assert!(named("run:b"), "{script}: {:?}", report.problems);
+        let counted = report
+            .problems
+            .iter()
+            .any(|problem| problem.message.contains("frames are gone"));
+        assert_eq!(
+            counted,
+            script.contains("900"),
+            "{script}: {:?}",
+            report.problems
+        );
+    }
+}
+
+#[test]
+fn missing_positions_are_told_with_their_neighbours() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = closed(folder.path());
+    // The end of run b, behind which run a goes on.
+    forge(&path, "DELETE FROM frames WHERE pos IN (5, 6)");
+    let report = check_file(&path);
+    let gap = "2 frames are gone; positions 5 to 6, between run:b#0 and run:a#2";
+    assert!(
+        report.problems.iter().any(|problem| problem.message == gap),
+        "{:?}",
+        report.problems
+    );
+}
+
+#[test]
 fn a_cut_tail_is_found_only_with_a_head() {
     let folder = tempfile::tempdir().unwrap();
     let path = closed(folder.path());
@@ -470,6 +558,41 @@ fn index_rows_triggers_and_epochs_count() {
     tool.execute_batch("DROP TRIGGER frames_stay").unwrap();
     drop(tool);
     assert!(!check_file(&path).is_sound());
+}
+
+#[test]
+fn every_wrong_index_row_is_named_and_none_stops_a_writer() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = closed(folder.path());
+    forge(&path, "UPDATE index_rows SET status = 'else'");
+    let report = check_file(&path);
+    for name in ["run:a", "run:b"] {
+        let named = |it: &&ktsu_ledger::verify::Problem| {
+            it.kind == Kind::Index && it.stream.as_deref() == Some(name)
+        };
+        assert_eq!(report.problems.iter().filter(named).count(), 1, "{name}");
+    }
+    let mut store = SqliteStore::open(&path).unwrap();
+    assert_eq!(store.wrong_rows().unwrap().len(), 2);
+    let epoch = store.acquire().unwrap();
+    let keyed = |name: &str| {
+        let mut row = row(&run(name), "triage", "complete", 7);
+        row.key = Some("key-a".to_owned());
+        let entry = entry(&run(name), None, vec![created("triage"), ended()]);
+        entry.with_index(row).unwrap()
+    };
+    // The key of a damaged row is still taken; the one of a row that is nobody's is free.
+    let refused = store.append(epoch, &[keyed("c")]).unwrap();
+    assert!(refused[0].is_err());
+    drop(store);
+    forge(
+        &path,
+        "UPDATE index_rows SET stream = '?' WHERE stream = 'run:a'",
+    );
+    let mut store = SqliteStore::open(&path).unwrap();
+    let epoch = store.acquire().unwrap();
+    assert_eq!(store.append(epoch, &[keyed("c")]), Ok(vec![Ok(1)]));
+    assert_eq!(store.by_key("key-a").unwrap().unwrap().stream, run("c"));
 }
 
 #[test]

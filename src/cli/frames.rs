@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ktsu_ledger::store::{Reader, SqliteReader};
+use ktsu_ledger::store::Reader;
 use ktsu_ledger::{Frame, StreamId, lock};
 use ktsu_projections::Lineage;
 
@@ -71,12 +71,12 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     Ok(ExitCode::SUCCESS)
 }
 
-fn has_ended(reader: &SqliteReader, stream: &StreamId) -> Result<bool, Failure> {
+fn has_ended(reader: &dyn Reader, stream: &StreamId) -> Result<bool, Failure> {
     Ok(!reader.row(stream)?.is_some_and(|row| row.open))
 }
 
 /// One line a frame; false once nobody reads them.
-fn in_words(reader: &SqliteReader, stream: &StreamId, page: &Page) -> Result<bool, Failure> {
+fn in_words(reader: &dyn Reader, stream: &StreamId, page: &Page) -> Result<bool, Failure> {
     let mut wanted = page.frames.iter().map(|(seq, _)| *seq).peekable();
     while let Some(first) = wanted.peek().copied() {
         for record in reader.read(stream, first, 1000)? {

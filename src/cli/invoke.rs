@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use ktsu_ledger::lock;
-use ktsu_ledger::store::{Filter, Reader as _, SqliteReader};
+use ktsu_ledger::store::{Filter, Reader as _};
 use serde_json::json;
 
 use super::embedded::{self, Job};
@@ -16,6 +16,7 @@ use super::follow::{Asked, follow, invoke};
 use super::input::{given_input, workflow_of};
 use super::live::Live;
 use super::output::{line, note};
+use super::reading::open_at;
 use super::signals::Signals;
 use super::{Common, Failure};
 use crate::error::EXIT_COULD_NOT_RUN;
@@ -147,7 +148,7 @@ async fn remote(
 
 /// A workflow with a similar name, among those that ran on the ledger before.
 fn meant(workflow: &str, place: Option<&Place>) -> Option<String> {
-    let reader = SqliteReader::open(&place?.path).ok()?;
+    let reader = open_at(&place?.path).ok()?;
     let page = reader.list(&Filter::default(), None, 1000).ok()?;
     let names = page.rows.iter().map(|row| row.workflow.as_str());
     let near = nearest(workflow, names.filter(|name| *name != workflow))?;

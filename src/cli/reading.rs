@@ -9,6 +9,7 @@ use super::engine::{Place, place_nearby};
 use super::{Common, Failure};
 use crate::history::Unreadable;
 use crate::history::find::{self, Found};
+use crate::history::listed::Listed;
 
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
@@ -43,14 +44,14 @@ impl From<Unreadable> for Failure {
 }
 
 /// The ledger a command means, opened for reading.
-pub(super) fn open(common: &Common) -> Result<(SqliteReader, Place), Failure> {
+pub(super) fn open(common: &Common) -> Result<(Listed<SqliteReader>, Place), Failure> {
     let place = place_nearby(common)?;
     Ok((open_at(&place.path)?, place))
 }
 
 /// A ledger, opened for reading.
-pub(super) fn open_at(path: &Path) -> Result<SqliteReader, Failure> {
-    Ok(SqliteReader::open(path)?)
+pub(super) fn open_at(path: &Path) -> Result<Listed<SqliteReader>, Failure> {
+    Ok(Listed::new(SqliteReader::open(path)?))
 }
 
 /// A run, by its id or a part of it; with the scope of an inline child, if one was asked for.

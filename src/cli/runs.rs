@@ -22,7 +22,7 @@ pub(super) struct Arguments {
     /// Of this workflow only
     #[arg(long)]
     workflow: Option<String>,
-    /// With this status only: running, complete, failed
+    /// With this status only: running, complete, failed, unreadable
     #[arg(long)]
     status: Option<String>,
     /// How many, newest first

@@ -1,6 +1,7 @@
 //! Offline answers: what the ledger says, asked later. Nothing here can touch the world.
 
 pub mod find;
+pub mod listed;
 pub mod shown;
 pub mod steps;
 pub mod trace;

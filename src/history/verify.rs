@@ -11,8 +11,9 @@ use ktsu_ledger::backup::{self, BackupError};
 use ktsu_ledger::lock;
 use ktsu_ledger::store::{Reader, SqliteReader, StoreError};
 use ktsu_ledger::verify::{Head, Kind, Options, Problem, Progress, Report, verify_file};
-use ktsu_projections::index::RunRow;
 use ktsu_projections::run::{FoldError, RunState};
+
+use crate::rows;
 
 /// Verifies the ledger at a path, without any lock.
 ///
@@ -66,23 +67,43 @@ fn still(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Report, StoreError> {
     let mut report = verify_file(path, options, progress)?;
-    // Frames that do not chain would only be reported a second time.
-    if report.is_sound() {
-        let reader = SqliteReader::open(path)?;
-        let folded = each_stream(&reader, |stream| {
-            if stream.kind() == "run" {
-                report.problems.extend(fold_run(&reader, stream));
-            }
-            Ok(())
-        });
-        if let Err(error) = folded {
-            report.problems.push(Problem {
-                kind: Kind::Container,
-                message: error.to_string(),
-                seq: None,
-                stream: None,
-            });
+    // Where the file cannot be opened, that was reported.
+    let Ok(reader) = SqliteReader::open(path) else {
+        return Ok(report);
+    };
+    let mut without_row = 0u64;
+    let folded = each_stream(&reader, |stream| {
+        // Frames that do not chain would only be reported a second time.
+        let known = |kind: fn(Kind) -> bool| {
+            report.problems.iter().any(|problem| {
+                problem.stream.as_deref() == Some(stream.as_str()) && kind(problem.kind)
+            })
+        };
+        if stream.kind() != "run" || known(|kind| kind != Kind::Index) {
+            return Ok(());
         }
+        let row_is_known = known(|kind| kind == Kind::Index);
+        match fold_run(&reader, stream) {
+            Folded::Agrees => {}
+            Folded::WithoutRow => without_row += 1,
+            Folded::Wrong(problem) if problem.kind == Kind::Index && row_is_known => {}
+            Folded::Wrong(problem) => report.problems.push(problem),
+        }
+        Ok(())
+    });
+    if let Err(error) = folded {
+        report.problems.push(Problem {
+            kind: Kind::Container,
+            message: error.to_string(),
+            seq: None,
+            stream: None,
+        });
+    }
+    if without_row > 0 {
+        report.not_covered.push(format!(
+            "whether the list of runs agrees for {without_row} runs that are not in it: the next \
+             start makes it again"
+        ));
     }
     Ok(report)
 }
@@ -102,10 +123,18 @@ fn each_stream(
     }
 }
 
+/// What a run's frames say, held against its row.
+enum Folded {
+    Agrees,
+    /// Rows may be deleted at any time.
+    WithoutRow,
+    Wrong(Problem),
+}
+
 /// Whether a run can be told from its frames, and its row with it.
-fn fold_run(reader: &dyn Reader, stream: &StreamId) -> Option<Problem> {
+fn fold_run(reader: &dyn Reader, stream: &StreamId) -> Folded {
     let problem = |seq, kind, message: String| {
-        Some(Problem {
+        Folded::Wrong(Problem {
             kind,
             message,
             seq,
@@ -118,6 +147,10 @@ fn fold_run(reader: &dyn Reader, stream: &StreamId) -> Option<Problem> {
     };
     let state = match RunState::fold(&frames) {
         Ok(state) => state,
+        Err(FoldError::Empty) => {
+            let words = "all its frames are missing".to_owned();
+            return problem(Some(0), Kind::Gap, words);
+        }
         Err(error) => {
             let seq = match &error {
                 FoldError::Refused(seq, _) => Some(*seq),
@@ -127,21 +160,32 @@ fn fold_run(reader: &dyn Reader, stream: &StreamId) -> Option<Problem> {
         }
     };
     let row = match reader.row(stream) {
-        Ok(row) => row,
+        Ok(Some(row)) => row,
+        Ok(None) => return Folded::WithoutRow,
         Err(error) => return problem(None, Kind::Index, error.to_string()),
     };
-    let expected = RunRow::of(&state);
-    let agrees = row.is_some_and(|row| {
-        row.status == expected.status
-            && row.workflow == expected.workflow
-            && row.created_us == state.created().at.as_micros()
-            && row.key == RunRow::key(&state)
-            && row.open != state.status().is_terminal()
-            && row.row == expected.to_json()
-    });
-    if agrees {
-        return None;
+    let expected = rows::row(&state);
+    if row == expected {
+        return Folded::Agrees;
+    }
+    // A row is written with the frame that changes it, so it is never ahead of its frames.
+    if how_far(&row.status) > how_far(&expected.status) {
+        let words = format!(
+            "frames are missing from here on: the list of runs says {}, the frames before say {}",
+            row.status, expected.status
+        );
+        return problem(Some(state.next_seq()), Kind::Gap, words);
     }
     let words = "its row in the list of runs does not say what its frames say";
     problem(None, Kind::Index, words.to_owned())
+}
+
+/// How far a run with a status has come; one that is no status says nothing.
+fn how_far(status: &str) -> u8 {
+    match status {
+        "complete" | "failed" => 3,
+        "running" => 2,
+        "pending" => 1,
+        _ => 0,
+    }
 }

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use ktsu_ledger::branch::frames;
 use ktsu_ledger::event::RunEvent;
-use ktsu_ledger::store::{Filter, Reader, Store, StoreError};
+use ktsu_ledger::store::{Filter, IndexRow, Reader, Store, StoreError};
 use ktsu_ledger::{Event, Frame, StreamId};
 use ktsu_projections::run::RunState;
 
-use super::run::{RunTask, index_row};
+use super::run::RunTask;
 use super::{Shared, lock};
+use crate::rows;
 use crate::workflow::definition::Definition;
 use crate::workflow::next::Memo;
 
@@ -24,37 +25,71 @@ pub struct Recovered {
     pub unreadable: u64,
 }
 
-/// Makes the index again if it is not whole: rows are derived, so anybody may delete them.
+/// Makes the index again if it is not whole: rows are derived, so anybody may delete or change them.
+///
+/// A run that cannot be read or folded is logged, and gets a row that says so; `ktsu verify` says
+/// why. It is tried again at every start, in case somebody has put back what was missing.
 ///
 /// # Errors
-/// [`StoreError`] if the ledger cannot be read or written. A run that cannot be folded gets no row;
-/// `ktsu verify` names it.
+/// [`StoreError`] if the ledger cannot be read or written.
 pub fn rebuild_index(store: &mut dyn Store) -> Result<(), StoreError> {
-    if store.is_indexed("run")? {
-        return Ok(());
+    let wrong = store.wrong_rows();
+    if store.is_indexed("run")? && wrong.is_ok_and(|wrong| wrong.is_empty()) {
+        return read_again(store);
     }
     let epoch = store.acquire()?;
     store.clear_index(epoch)?;
     let mut after: Option<StreamId> = None;
     loop {
-        let page = store.streams(after.as_ref(), PAGE)?;
-        let Some(last) = page.last() else {
-            return Ok(());
-        };
-        after = Some(last.clone());
-        let mut rows = Vec::new();
-        for stream in page.iter().filter(|stream| stream.kind() == "run") {
-            let frames = frames(store, stream)?;
-            match RunState::fold(&frames) {
-                Ok(state) => rows.push(index_row(&state)),
-                Err(error) => tracing::error!(run = stream.name(), "cannot be indexed: {error}"),
-            }
+        let (runs, last) = rows::runs(store, after.as_ref())?;
+        let mut page = Vec::new();
+        for run in &runs {
+            page.push(made(store, run)?);
         }
-        store.put_rows(epoch, &rows)?;
+        rows::put(store, epoch, &page)?;
+        if last.is_none() {
+            return Ok(());
+        }
+        after = last;
     }
 }
 
-/// How many runs are folded between two looks at the index.
+fn made(store: &dyn Store, run: &StreamId) -> Result<IndexRow, StoreError> {
+    let made = rows::make(store, run)?;
+    if let Some(fault) = made.fault {
+        tracing::error!(run = run.name(), "the run cannot be read: {fault}");
+    }
+    Ok(made.row)
+}
+
+/// Tries runs that could not be read once more.
+fn read_again(store: &mut dyn Store) -> Result<(), StoreError> {
+    let filter = Filter {
+        status: Some(rows::UNREADABLE.to_owned()),
+        ..Filter::default()
+    };
+    let (mut changed, mut cursor) = (Vec::new(), None);
+    loop {
+        let page = store.list(&filter, cursor.as_ref(), PAGE)?;
+        for before in &page.rows {
+            let row = made(store, &before.stream)?;
+            if row != *before {
+                changed.push(row);
+            }
+        }
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    if changed.is_empty() {
+        return Ok(());
+    }
+    let epoch = store.acquire()?;
+    rows::put(store, epoch, &changed)
+}
+
+/// How many rows are looked at at a time.
 const PAGE: usize = 256;
 
 /// Takes up every unfinished run.

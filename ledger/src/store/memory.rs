@@ -175,16 +175,16 @@ impl Reader for MemoryStore {
         Ok(self.shelves().by_key(key).cloned())
     }
 
-    fn scan_frames(&self, after: u64, limit: usize) -> Result<Vec<RawFrame>, StoreError> {
+    fn scan_frames(&self, from: i64, limit: usize) -> Result<Vec<RawFrame>, StoreError> {
         let shelves = self.shelves();
-        let start = usize::try_from(after).unwrap_or(usize::MAX);
+        let start = start(from);
         let page = shelves.order.iter().enumerate().skip(start);
         Ok(page
             .take(limit.min(MAX_PAGE))
             .filter_map(|(place, (stream, seq))| {
                 let records = shelves.streams.get(stream)?;
                 let record = records.get(usize::try_from(*seq).ok()?)?;
-                let position = place as u64 + 1;
+                let position = i64::try_from(place).ok()?.saturating_add(1);
                 Some(RawFrame {
                     position,
                     stream: Some(stream.to_string()),
@@ -197,15 +197,15 @@ impl Reader for MemoryStore {
             .collect())
     }
 
-    fn scan_blobs(&self, after: u64, limit: usize) -> Result<Vec<RawBlob>, StoreError> {
+    fn scan_blobs(&self, from: i64, limit: usize) -> Result<Vec<RawBlob>, StoreError> {
         let shelves = self.shelves();
-        let start = usize::try_from(after).unwrap_or(usize::MAX);
+        let start = start(from);
         let page = shelves.blob_order.iter().enumerate().skip(start);
         Ok(page
             .take(limit.min(MAX_PAGE))
             .filter_map(|(place, hash)| {
                 Some(RawBlob {
-                    position: place as u64 + 1,
+                    position: i64::try_from(place).ok()?.saturating_add(1),
                     hash: hash.as_bytes().to_vec(),
                     body: shelves.blobs.get(hash)?.as_str().as_bytes().to_vec(),
                 })
@@ -219,6 +219,11 @@ impl Reader for MemoryStore {
             ..Inspection::default()
         }
     }
+}
+
+/// How many are before a position.
+fn start(from: i64) -> usize {
+    usize::try_from(from.max(1).saturating_sub(1)).unwrap_or(usize::MAX)
 }
 
 impl Store for MemoryStore {

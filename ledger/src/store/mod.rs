@@ -87,8 +87,8 @@ pub trait Reader: Send {
     /// The index row that has an idempotency key.
     fn by_key(&self, key: &str) -> Result<Option<IndexRow>, StoreError>;
 
-    /// Whether every stream of a kind (`run`) has its index row. Rows are derived, so whoever finds
-    /// that they are not all there makes them again.
+    /// Whether every stream of a kind (`run`) has its index row, going by how many there are. Rows
+    /// are derived, so whoever finds that they are not all there makes them again.
     fn is_indexed(&self, kind: &str) -> Result<bool, StoreError> {
         let mut after: Option<StreamId> = None;
         loop {
@@ -105,12 +105,19 @@ pub trait Reader: Send {
         }
     }
 
-    /// For verification: frames of all streams in the order they were appended, after a position.
-    /// Nothing about them is checked.
-    fn scan_frames(&self, after: u64, limit: usize) -> Result<Vec<RawFrame>, StoreError>;
+    /// Index rows that are not what was put, or belong to no stream: what is wrong with each, and
+    /// the stream it is kept under. Reads every row.
+    fn wrong_rows(&self) -> Result<Vec<(String, String)>, StoreError> {
+        Ok(Vec::new())
+    }
 
-    /// For verification: blobs in the order they were put, after a position.
-    fn scan_blobs(&self, after: u64, limit: usize) -> Result<Vec<RawBlob>, StoreError>;
+    /// For verification: frames of all streams in the order they were appended, `from` included.
+    /// Nothing about them is checked, their positions neither: `i64::MIN` leaves out nothing.
+    fn scan_frames(&self, from: i64, limit: usize) -> Result<Vec<RawFrame>, StoreError>;
+
+    /// For verification: blobs in the order they were put, `from` included, as
+    /// [`Reader::scan_frames`].
+    fn scan_blobs(&self, from: i64, limit: usize) -> Result<Vec<RawBlob>, StoreError>;
 
     /// For verification: what the container finds wrong with itself.
     fn inspect(&self) -> Inspection;
@@ -167,8 +174,8 @@ pub struct Backlog {
 /// A frame as verification sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RawFrame {
-    /// Its place in the order of appending, from 1.
-    pub position: u64,
+    /// Its place in the order of appending, from 1 in a sound ledger.
+    pub position: i64,
     /// The name of its stream; `None` if there is none.
     pub stream: Option<String>,
     /// The number column.
@@ -178,14 +185,14 @@ pub struct RawFrame {
     /// The stored bytes.
     pub body: Vec<u8>,
     /// The position that a look-up by stream and number gives.
-    pub found_at: Option<u64>,
+    pub found_at: Option<i64>,
 }
 
 /// A blob as verification sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RawBlob {
-    /// Its place in the order of putting, from 1.
-    pub position: u64,
+    /// Its place in the order of putting, from 1 in a sound ledger.
+    pub position: i64,
     /// The hash column.
     pub hash: Vec<u8>,
     /// The stored bytes.
@@ -197,8 +204,8 @@ pub struct RawBlob {
 pub struct Inspection {
     /// What is wrong.
     pub problems: Vec<String>,
-    /// Streams removed on authority, with the number of frames each had.
-    pub removed: Vec<(String, u64)>,
+    /// Streams that are said to have been removed, with the number of frames each had.
+    pub removed: Vec<(String, i64)>,
     /// The epoch it is in, where it has one.
     pub epoch: Option<u64>,
 }

@@ -44,9 +44,9 @@ impl Named {
     /// Reads all blobs, and holds them against what frames say.
     pub(super) fn check(&self, reader: &dyn Reader, report: &mut Report) {
         let mut seen = HashSet::new();
-        let mut after = 0;
+        let mut from = i64::MIN;
         loop {
-            let page = match reader.scan_blobs(after, PAGE) {
+            let page = match reader.scan_blobs(from, PAGE) {
                 Ok(page) => page,
                 Err(error) => {
                     let message = format!("the blobs cannot be read: {error}");
@@ -55,7 +55,7 @@ impl Named {
                 }
             };
             match page.last() {
-                Some(last) if last.position > after => after = last.position,
+                Some(last) if last.position >= from => from = last.position.saturating_add(1),
                 Some(_) | None => break,
             }
             for blob in page {
@@ -79,6 +79,11 @@ impl Named {
             return report.find(None, None, Kind::Blob, message);
         };
         let naming = self.0.get(&hash);
+        if blob.position < 1 {
+            let at = blob.position;
+            let message = format!("the blob {hash} stands at {at}, while positions begin at 1");
+            report.find(None, None, Kind::Blob, message);
+        }
         report.unreferenced_blobs += u64::from(naming.is_none());
         let text = std::str::from_utf8(&blob.body).ok();
         let wrong = if Hash::of(&blob.body) != hash {

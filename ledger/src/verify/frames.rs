@@ -56,17 +56,18 @@ impl Frames {
         report: &mut Report,
         progress: &mut dyn FnMut(Progress),
     ) {
-        let mut after = 0;
+        let mut from = i64::MIN;
         loop {
-            let page = match reader.scan_frames(after, PAGE) {
+            let page = match reader.scan_frames(from, PAGE) {
                 Ok(page) => page,
                 Err(error) => {
-                    let message = format!("the frames after {after} cannot be read: {error}");
+                    let from = from.max(1);
+                    let message = format!("the frames from {from} on cannot be read: {error}");
                     return report.find(None, None, Kind::Container, message);
                 }
             };
             match page.last() {
-                Some(last) if last.position > after => after = last.position,
+                Some(last) if last.position >= from => from = last.position.saturating_add(1),
                 Some(_) | None => return,
             }
             for frame in page {
@@ -86,6 +87,11 @@ impl Frames {
             return report.find(None, None, Kind::Container, message);
         };
         let seq = u64::try_from(raw.seq).ok();
+        if position < 1 {
+            // It was never appended, so it says nothing about the frames that were.
+            let message = format!("it stands at {position}, while positions begin at 1");
+            return report.find(Some(&name), seq, Kind::Container, message);
+        }
         if let Err((kind, message)) = self.judge(&name, raw) {
             let broken = self.streams.get_mut(&name).map(|seen| &mut seen.broken);
             if !broken.is_some_and(|broken| std::mem::replace(broken, true)) {

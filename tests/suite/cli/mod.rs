@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod derived;
 mod failing;
 mod owning;
 mod reading;

@@ -128,28 +128,37 @@ fn streams(connection: &Connection, found: &mut Inspection) -> rusqlite::Result<
 
 fn removals(connection: &Connection, found: &mut Inspection) -> rusqlite::Result<()> {
     let mut statement = connection.prepare(
-        "SELECT (SELECT name FROM streams WHERE id = stream), frames, open FROM removals",
+        "SELECT (SELECT name FROM streams WHERE id = stream), frames, open, stream FROM removals",
     )?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         let name: Option<String> = row.get(0)?;
         let (frames, open): (i64, i64) = (row.get(1)?, row.get(2)?);
-        let name = name.unwrap_or_default();
+        let id: i64 = row.get(3)?;
+        let name = name.unwrap_or_else(|| format!("the stream {id}, which has no name"));
         if open != 0 {
             found
                 .problems
                 .push(format!("the removal of {name:?} was left open"));
         }
-        let frames = u64::try_from(frames).unwrap_or_default();
         found.removed.push((name, frames));
     }
     Ok(())
 }
 
-/// Positions are given without gaps; frames that are gone leave one, unless they were removed.
+/// Positions are given from 1 on and without gaps; frames that are gone leave one, unless they were
+/// removed.
 fn positions(connection: &Connection, found: &mut Inspection) -> rusqlite::Result<()> {
+    for table in ["frames", "blobs"] {
+        let text = format!("SELECT coalesce(min(pos), 1) FROM {table}");
+        let first: i64 = connection.query_row(&text, [], |row| row.get(0))?;
+        if first < 1 {
+            let problem = format!("the positions of {table} begin at {first}, not at 1");
+            found.problems.push(problem);
+        }
+    }
     let (count, last): (i64, i64) = connection.query_row(
-        "SELECT count(*), coalesce(max(pos), 0) FROM frames",
+        "SELECT count(*), coalesce(max(pos), 0) FROM frames WHERE pos > 0",
         [],
         |row| Ok((row.get(0)?, row.get(1)?)),
     )?;
@@ -158,10 +167,46 @@ fn positions(connection: &Connection, found: &mut Inspection) -> rusqlite::Resul
             row.get(0)
         })?;
     let gone = last.saturating_sub(count);
-    if gone != 0 && gone > removed {
-        found.problems.push(format!(
-            "{gone} frames are gone, of which {removed} were removed"
-        ));
+    if gone != removed {
+        let gaps = gaps(connection)?;
+        let removed = match removed {
+            0 => String::new(),
+            removed => format!(", while {removed} are said to have been removed"),
+        };
+        found
+            .problems
+            .push(format!("{gone} frames are gone{removed}{gaps}"));
     }
     Ok(())
 }
+
+/// Where positions are missing, and which frames stand on both sides.
+fn gaps(connection: &Connection) -> rusqlite::Result<String> {
+    let mut statement = connection.prepare(&format!(
+        "WITH steps AS (SELECT lag(pos, 1, 0) OVER (ORDER BY pos) AS before, pos FROM frames \
+           WHERE pos > 0) \
+         SELECT before, pos, (SELECT {LABEL} FROM frames WHERE pos = before), \
+           (SELECT {LABEL} FROM frames WHERE pos = steps.pos) \
+         FROM steps WHERE pos > before + 1 ORDER BY pos LIMIT {MAX_GAPS}"
+    ))?;
+    let mut rows = statement.query([])?;
+    let mut said = String::new();
+    while let Some(row) = rows.next()? {
+        let (before, after): (i64, i64) = (row.get(0)?, row.get(1)?);
+        let name = |name: Option<String>| name.unwrap_or_else(|| "nothing".to_owned());
+        let (left, right) = (name(row.get(2)?), name(row.get(3)?));
+        let (first, last) = (before.saturating_add(1), after.saturating_sub(1));
+        let which = if first == last {
+            format!("position {first}")
+        } else {
+            format!("positions {first} to {last}")
+        };
+        said.push_str(&format!("; {which}, between {left} and {right}"));
+    }
+    Ok(said)
+}
+
+/// A frame, as people name it.
+const LABEL: &str = "coalesce((SELECT name FROM streams WHERE id = stream), '?') || '#' || seq";
+/// How many gaps are told one by one.
+const MAX_GAPS: usize = 20;

@@ -120,6 +120,9 @@ pub(super) enum Durability {
     Lost,
 }
 
+/// How long an owner waits for others while opening; nothing was written yet.
+const OPENING_PATIENCE: Duration = Duration::from_secs(30);
+
 /// Opens a ledger for its owner, making it if there is none.
 pub(super) fn open_owner(paths: &Paths, durability: Durability) -> Result<Connection, StoreError> {
     match paths.must_be_file() {
@@ -129,8 +132,8 @@ pub(super) fn open_owner(paths: &Paths, durability: Durability) -> Result<Connec
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(&paths.db, flags).map_err(failed)?;
-    // While opening, another process may be replaying the log.
-    patience(&connection, Duration::from_secs(5))?;
+    // While opening, another process may be replaying the log, or somebody's tool may hold a lock.
+    patience(&connection, OPENING_PATIENCE)?;
     if is_blank(paths, &connection)? {
         connection.execute_batch(&creation()).map_err(failed)?;
     }

@@ -245,12 +245,16 @@ impl<S: Source + Send> Reader for S {
         self.ask(|ledger| ledger.is_indexed(kind))
     }
 
-    fn scan_frames(&self, after: u64, limit: usize) -> Result<Vec<RawFrame>, StoreError> {
-        self.ask(|ledger| ledger.scan_frames(after, limit))
+    fn wrong_rows(&self) -> Result<Vec<(String, String)>, StoreError> {
+        self.ask(|ledger| ledger.wrong_rows())
     }
 
-    fn scan_blobs(&self, after: u64, limit: usize) -> Result<Vec<RawBlob>, StoreError> {
-        self.ask(|ledger| ledger.scan_blobs(after, limit))
+    fn scan_frames(&self, from: i64, limit: usize) -> Result<Vec<RawFrame>, StoreError> {
+        self.ask(|ledger| ledger.scan_frames(from, limit))
+    }
+
+    fn scan_blobs(&self, from: i64, limit: usize) -> Result<Vec<RawBlob>, StoreError> {
+        self.ask(|ledger| ledger.scan_blobs(from, limit))
     }
 
     fn inspect(&self) -> Inspection {

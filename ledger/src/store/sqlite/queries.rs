@@ -168,6 +168,35 @@ impl Queries<'_> {
         Ok(row.filter(|row| row.key.as_deref() == Some(key)))
     }
 
+    /// Which stream has a key, whatever else its row says: a damaged row still keeps its key from
+    /// others, and must not stop a writer.
+    pub(super) fn owner_of(&self, key: &str) -> Result<Option<StreamId>, StoreError> {
+        let mut statement = self.cached("SELECT stream FROM index_rows WHERE key = ?1")?;
+        let mut rows = statement.query([key]).map_err(failed)?;
+        let row = rows.next().map_err(failed)?;
+        Ok(row.and_then(|row| stream_id(row, 0).ok()))
+    }
+
+    pub(super) fn wrong_rows(&self) -> Result<Vec<(String, String)>, StoreError> {
+        let mut statement = self.cached(&format!(
+            "SELECT {ROW}, EXISTS (SELECT 1 FROM streams WHERE name = stream) FROM index_rows"
+        ))?;
+        let mut rows = statement.query([]).map_err(failed)?;
+        let mut wrong = Vec::new();
+        while let Some(row) = rows.next().map_err(failed)? {
+            let why = match index_row(row) {
+                Err(error) => error.to_string(),
+                Ok(_) if !row.get::<_, bool>(8).map_err(failed)? => {
+                    "an index row of a stream that does not exist".to_owned()
+                }
+                Ok(_) => continue,
+            };
+            let name = raw(row, 0)?.unwrap_or_default();
+            wrong.push((String::from_utf8_lossy(&name).into_owned(), why));
+        }
+        Ok(wrong)
+    }
+
     fn one_row(&self, column: &str, wanted: &str) -> Result<Option<IndexRow>, StoreError> {
         let text = format!("SELECT {ROW} FROM index_rows WHERE {column} = ?1");
         let mut statement = self.cached(&text)?;
@@ -185,31 +214,24 @@ impl Queries<'_> {
             .map_err(failed)
     }
 
-    pub(super) fn scan_frames(
-        &self,
-        after: u64,
-        limit: usize,
-    ) -> Result<Vec<RawFrame>, StoreError> {
+    pub(super) fn scan_frames(&self, from: i64, limit: usize) -> Result<Vec<RawFrame>, StoreError> {
         let mut statement = self.cached(
             "SELECT pos, (SELECT name FROM streams WHERE id = stream), seq, hash, body, \
              (SELECT other.pos FROM frames AS other \
               WHERE other.stream = frames.stream AND other.seq = frames.seq) \
-             FROM frames WHERE pos > ?1 ORDER BY pos LIMIT ?2",
+             FROM frames WHERE pos >= ?1 ORDER BY pos LIMIT ?2",
         )?;
-        let parameters = params![int(after), int(limit.min(MAX_PAGE) as u64)];
+        let parameters = params![from, int(limit.min(MAX_PAGE) as u64)];
         let mut rows = statement.query(parameters).map_err(failed)?;
         let (mut frames, mut bytes) = (Vec::new(), 0);
         while let Some(row) = rows.next().map_err(failed)? {
             let frame = RawFrame {
-                position: seq(row, 0)?,
+                position: row.get(0).map_err(failed)?,
                 stream: raw(row, 1)?.map(|name| String::from_utf8_lossy(&name).into_owned()),
                 seq: row.get(2).map_err(failed)?,
                 hash: raw(row, 3)?.unwrap_or_default(),
                 body: raw(row, 4)?.unwrap_or_default(),
-                found_at: row
-                    .get::<_, Option<i64>>(5)
-                    .map_err(failed)?
-                    .and_then(position),
+                found_at: row.get(5).map_err(failed)?,
             };
             bytes += frame.body.len();
             frames.push(frame);
@@ -220,15 +242,15 @@ impl Queries<'_> {
         Ok(frames)
     }
 
-    pub(super) fn scan_blobs(&self, after: u64, limit: usize) -> Result<Vec<RawBlob>, StoreError> {
+    pub(super) fn scan_blobs(&self, from: i64, limit: usize) -> Result<Vec<RawBlob>, StoreError> {
         let mut statement =
-            self.cached("SELECT pos, hash, body FROM blobs WHERE pos > ?1 ORDER BY pos LIMIT ?2")?;
-        let parameters = params![int(after), int(limit.min(MAX_PAGE) as u64)];
+            self.cached("SELECT pos, hash, body FROM blobs WHERE pos >= ?1 ORDER BY pos LIMIT ?2")?;
+        let parameters = params![from, int(limit.min(MAX_PAGE) as u64)];
         let mut rows = statement.query(parameters).map_err(failed)?;
         let (mut blobs, mut bytes) = (Vec::new(), 0);
         while let Some(row) = rows.next().map_err(failed)? {
             let blob = RawBlob {
-                position: seq(row, 0)?,
+                position: row.get(0).map_err(failed)?,
                 hash: raw(row, 1)?.unwrap_or_default(),
                 body: raw(row, 2)?.unwrap_or_default(),
             };
@@ -253,17 +275,13 @@ pub(super) fn int(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-fn position(number: i64) -> Option<u64> {
-    u64::try_from(number).ok()
-}
-
 fn damaged(what: &str) -> StoreError {
     StoreError::Damaged(what.to_owned())
 }
 
 fn seq(row: &Row<'_>, column: usize) -> Result<u64, StoreError> {
     let number: i64 = row.get(column).map_err(failed)?;
-    position(number).ok_or_else(|| damaged("a negative number"))
+    u64::try_from(number).map_err(|_| damaged("a negative number"))
 }
 
 fn hash(row: &Row<'_>, column: usize) -> Result<Hash, StoreError> {

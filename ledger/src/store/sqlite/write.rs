@@ -18,8 +18,11 @@ use crate::store::{Entry, Epoch, IndexRow, Refused, StoreError, Tail};
 /// How many streams are remembered: some 8 MB.
 const MAX_KNOWN: usize = 65_536;
 /// How long the write lock is waited for. Only a stale owner finding itself fenced, or somebody's
-/// tool, can hold it, and nothing was written yet.
-const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+/// tool, can hold it. Nothing was written yet, so waiting risks nothing; giving up is final.
+/// Readers do not need this lock, and go on meanwhile.
+const LOCK_PATIENCE: Duration = Duration::from_secs(30);
+/// The longest pause between two attempts.
+const LOCK_PAUSE: Duration = Duration::from_millis(25);
 
 /// What the writer remembers of streams; all of it durable.
 #[derive(Debug, Default)]
@@ -134,9 +137,9 @@ pub(super) fn put_rows(
             let owner = row
                 .key
                 .as_deref()
-                .map(|key| Queries(connection).by_key(key));
+                .map(|key| Queries(connection).owner_of(key));
             let owner = owner.transpose()?.flatten();
-            if owner.is_some_and(|owner| owner.stream != row.stream) {
+            if owner.is_some_and(|owner| owner != row.stream) {
                 return Err(StoreError::KeyTwice(row.stream.clone()));
             }
             put_row(connection, row)?;
@@ -173,6 +176,7 @@ fn begin(connection: &Connection) -> Result<(), StoreError> {
         .prepare_cached("BEGIN IMMEDIATE")
         .map_err(failed)?;
     let started = Instant::now();
+    let mut pause = Duration::from_millis(1);
     loop {
         match statement.execute([]) {
             Ok(_) => return Ok(()),
@@ -180,7 +184,8 @@ fn begin(connection: &Connection) -> Result<(), StoreError> {
                 if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
                     && started.elapsed() < LOCK_PATIENCE =>
             {
-                std::thread::sleep(Duration::from_millis(2));
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(LOCK_PAUSE);
             }
             Err(error) => return Err(failed(error)),
         }
@@ -257,6 +262,15 @@ fn new_stream(connection: &Connection, stream: &StreamId) -> Result<i64, StoreEr
 }
 
 fn put_row(connection: &Connection, row: &IndexRow) -> Result<(), StoreError> {
+    if let Some(key) = &row.key {
+        // Nobody owns the key, or the row would not be put; what a damaged row says is no owner.
+        let mut statement = connection
+            .prepare_cached("DELETE FROM index_rows WHERE key = ?1 AND stream <> ?2")
+            .map_err(failed)?;
+        statement
+            .execute(params![key, row.stream.as_str()])
+            .map_err(failed)?;
+    }
     let mut statement = connection
         .prepare_cached(
             "INSERT INTO index_rows (stream, workflow, status, open, created_us, key, row, digest) \
@@ -314,6 +328,6 @@ impl Facts for Asked<'_> {
     }
 
     fn owner_of(&mut self, key: &str) -> Result<Option<StreamId>, StoreError> {
-        Ok(self.ledger.by_key(key)?.map(|row| row.stream))
+        self.ledger.owner_of(key)
     }
 }

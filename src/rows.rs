@@ -1,0 +1,138 @@
+//! Rows of runs, made from their frames: at a start that finds the index wanting, and by readers.
+//!
+//! A run that cannot be read or folded has a row too. Otherwise the index would never be whole, and
+//! every start would make all of it again.
+
+use ktsu_ledger::branch::frames;
+use ktsu_ledger::event::{RunCreated, RunEvent};
+use ktsu_ledger::store::{IndexRow, Reader, Store, StoreError};
+use ktsu_ledger::{Epoch, Event, Frame, Hash, StreamId};
+use ktsu_projections::index::{RunRow, scoped_key};
+use ktsu_projections::run::RunState;
+
+/// The status of a run whose frames tell nothing.
+pub const UNREADABLE: &str = "unreadable";
+
+/// The row of a run as it stands.
+pub fn row(state: &RunState) -> IndexRow {
+    let row = RunRow::of(state);
+    IndexRow {
+        stream: state.stream().clone(),
+        workflow: row.workflow.clone(),
+        status: row.status.clone(),
+        open: !state.status().is_terminal(),
+        created_us: state.created().at.as_micros(),
+        key: RunRow::key(state),
+        row: row.to_json(),
+    }
+}
+
+/// A row made from the frames of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Made {
+    /// The row.
+    pub row: IndexRow,
+    /// Why the run cannot be read, if so.
+    pub fault: Option<String>,
+}
+
+/// Makes the row of a run.
+///
+/// # Errors
+/// [`StoreError`] where the system failed, which says nothing about the run.
+pub fn make(reader: &dyn Reader, stream: &StreamId) -> Result<Made, StoreError> {
+    let fault = match frames(reader, stream) {
+        Ok(frames) => match RunState::fold(&frames) {
+            Ok(state) => {
+                return Ok(Made {
+                    row: row(&state),
+                    fault: None,
+                });
+            }
+            Err(error) => error.to_string(),
+        },
+        Err(StoreError::Damaged(why)) => why,
+        Err(other) => return Err(other),
+    };
+    Ok(Made {
+        row: unreadable(reader, stream),
+        fault: Some(fault),
+    })
+}
+
+/// The runs after a stream, a page at a time; the stream to go on after, while there is one.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn runs(
+    reader: &dyn Reader,
+    after: Option<&StreamId>,
+) -> Result<(Vec<StreamId>, Option<StreamId>), StoreError> {
+    let page = reader.streams(after, PAGE)?;
+    let last = page.last().cloned();
+    let runs = page.into_iter().filter(|stream| stream.kind() == "run");
+    Ok((runs.collect(), last))
+}
+
+/// How many streams are looked at at a time.
+const PAGE: usize = 256;
+
+/// Puts rows. Where two runs claim one key, which only a damaged ledger has, the first keeps it.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn put(store: &mut dyn Store, epoch: Epoch, rows: &[IndexRow]) -> Result<(), StoreError> {
+    match store.put_rows(epoch, rows) {
+        Err(StoreError::KeyTwice(_)) => {}
+        other => return other,
+    }
+    for row in rows {
+        match store.put_rows(epoch, std::slice::from_ref(row)) {
+            Err(StoreError::KeyTwice(_)) => {
+                let mut without = row.clone();
+                without.key = None;
+                store.put_rows(epoch, &[without])?;
+            }
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
+/// What the first frame still says, if that much can be read. The key above all: a repeated request
+/// must not start a second run.
+fn unreadable(reader: &dyn Reader, stream: &StreamId) -> IndexRow {
+    let first = reader.read(stream, 0, 1).unwrap_or_default();
+    let first: Option<Frame> = first
+        .first()
+        .filter(|record| Hash::of(record.body.as_bytes()) == record.hash)
+        .and_then(|record| record.decode_bare().ok());
+    let created: Option<&RunCreated> = match first.as_ref().map(|frame| &frame.event) {
+        Some(Event::Run(RunEvent::Created(created))) => Some(created.as_ref()),
+        _ => None,
+    };
+    let at = first.as_ref().map(|frame| frame.at).unwrap_or_default();
+    let said = |text: Option<&String>| text.cloned().unwrap_or_default();
+    let row = RunRow {
+        created_at: at,
+        ended_at: None,
+        error: None,
+        idempotency_digest: created.and_then(|created| created.idempotency_digest.clone()),
+        run_id: stream.name().to_owned(),
+        status: UNREADABLE.to_owned(),
+        version: said(created.map(|created| &created.version)),
+        workflow: said(created.map(|created| &created.workflow)),
+    };
+    IndexRow {
+        stream: stream.clone(),
+        workflow: row.workflow.clone(),
+        status: row.status.clone(),
+        open: false,
+        created_us: at.as_micros(),
+        key: created.and_then(|created| {
+            let key = created.idempotency_key.as_ref()?;
+            Some(scoped_key(&created.principal.id, &created.workflow, key))
+        }),
+        row: row.to_json(),
+    }
+}
