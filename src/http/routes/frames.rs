@@ -35,6 +35,7 @@ pub(super) struct From {
     responses(
         (status = 200, content((wire::Frames = "application/json"), (String = "text/event-stream"))),
         (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
         (status = 404, body = wire::Problem, content_type = "application/problem+json"),
         (status = 409, body = wire::Problem, content_type = "application/problem+json"),
     ))]

@@ -13,6 +13,7 @@ use crate::workflow::admit::ENGINE;
 /// Whether the engine works.
 #[utoipa::path(get, path = "/health", responses(
     (status = 200, body = wire::Health),
+    (status = 403, body = wire::Problem, content_type = "application/problem+json"),
     (status = 503, body = wire::Health, description = "The ledger has stopped"),
 ))]
 pub(super) async fn health(

@@ -49,6 +49,7 @@ pub(super) struct Wait {
         (status = 202, body = wire::Accepted),
         (status = 400, body = wire::Problem, content_type = "application/problem+json"),
         (status = 401, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
         (status = 404, body = wire::Problem, content_type = "application/problem+json",
             description = "Unknown, or a sub-workflow"),
         (status = 409, body = wire::Problem, content_type = "application/problem+json",

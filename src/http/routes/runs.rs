@@ -36,6 +36,7 @@ pub(super) struct Which {
 #[utoipa::path(get, path = "/runs", params(Which), responses(
     (status = 200, body = wire::Runs),
     (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+    (status = 403, body = wire::Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn list(
     State(orchestrator): State<Orchestrator>,
@@ -89,6 +90,7 @@ fn shown(row: &Value) -> Value {
     params(("id" = String, Path, description = "A run, or `R%2Fcall` for an inline child")),
     responses(
         (status = 200, body = wire::RunView),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
         (status = 404, body = wire::Problem, content_type = "application/problem+json"),
         (status = 409, body = wire::Problem, content_type = "application/problem+json"),
     ))]
@@ -112,6 +114,7 @@ pub(super) async fn get(
     params(("id" = String, Path, description = "A run, or `R%2Fcall` for an inline child")),
     responses(
         (status = 200, body = wire::Envelope),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
         (status = 404, body = wire::Problem, content_type = "application/problem+json"),
         (status = 409, body = wire::Problem, content_type = "application/problem+json"),
     ))]

@@ -55,6 +55,7 @@ async fn walk(api: &Described) -> String {
 }
 
 async fn refusals(api: &Described, run: &str) {
+    foreign(api, run).await;
     // Two runs begin alike: their ids begin with the time.
     let prefix = run.get(..8).unwrap();
     for below in ["", "/envelope", "/frames", "/trace"] {
@@ -108,6 +109,31 @@ async fn refusals(api: &Described, run: &str) {
     }
     let large = " ".repeat(1024 * 1024 + 1);
     assert_eq!(api.post("/invoke/hello", &large).await.status, 413);
+}
+
+/// 403, from every route: a page of another site asks.
+async fn foreign(api: &Described, run: &str) {
+    let before = api.get("/runs").await.body;
+    for headers in [
+        vec![("origin", "https://evil.example")],
+        vec![("origin", "null")],
+        vec![("sec-fetch-site", "cross-site")],
+    ] {
+        for (method, path) in [
+            ("GET", "/health".to_owned()),
+            ("GET", "/runs".to_owned()),
+            ("POST", "/invoke/hello".to_owned()),
+            ("GET", format!("/runs/{run}")),
+            ("GET", format!("/runs/{run}/envelope")),
+            ("GET", format!("/runs/{run}/frames")),
+            ("GET", format!("/runs/{run}/trace")),
+        ] {
+            let answer = api.call(method, &path, &headers, "{}").await;
+            assert_eq!(answer.status, 403, "{method} {path}");
+            assert_eq!(answer.json()["code"], "foreign_origin");
+        }
+    }
+    assert_eq!(api.get("/runs").await.body, before);
 }
 
 /// 503, from every route that tells it: another owner took the ledger, so this one has stopped.
