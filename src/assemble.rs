@@ -94,6 +94,9 @@ pub enum NotOpened {
         /// Which.
         error: ResolveError,
     },
+    /// The environment configures principals, and nothing here judges by them.
+    #[error("principals are configured, and this version does not judge who asks")]
+    Principals,
     /// `egress.allow` has an entry that is none.
     #[error(transparent)]
     Egress(#[from] egress::BadEntry),
@@ -111,14 +114,15 @@ pub enum NotOpened {
 /// [`NotOpened`].
 pub async fn open(setup: Setup) -> Result<Engine, NotOpened> {
     let environment = resolve(&setup)?;
+    let file = setup.environment.as_ref();
+    let local = file.is_none_or(|file| file.principals.is_null());
+    if !local {
+        return Err(NotOpened::Principals);
+    }
     let policy = Policy {
-        allow: setup
-            .environment
-            .as_ref()
-            .map(|one| one.egress_allow.clone())
-            .unwrap_or_default(),
+        allow: file.map(|one| one.egress_allow.clone()).unwrap_or_default(),
         // Without principals everything is local, and so is what it may call (decision K6).
-        loopback: true,
+        loopback: local,
     };
     let egress = egress::Client::new(&policy)?;
     let (mut lock, mut store, readers, room) = open_store(&setup.ledger)?;

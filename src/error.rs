@@ -64,6 +64,8 @@ error_codes! {
     InvalidQuery = "invalid_query", 400, EXIT_COULD_NOT_RUN, "The query is not valid";
     /// Credentials are missing or wrong.
     Unauthorized = "unauthorized", 401, EXIT_COULD_NOT_RUN, "Credentials are missing or wrong";
+    /// A web page of another site made the request.
+    ForeignOrigin = "foreign_origin", 403, EXIT_COULD_NOT_RUN, "The request comes from another site";
     /// No resource at this path.
     NotFound = "not_found", 404, EXIT_COULD_NOT_RUN, "There is nothing at this path";
     /// No root workflow of this name.

@@ -180,6 +180,7 @@ mod tests {
             headers,
             body,
             timeout,
+            keep: 1024,
         };
         let answer = Client::new(&policy).expect("a policy").send(request).await;
         let answer = answer.expect("an answer");

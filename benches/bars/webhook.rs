@@ -61,5 +61,6 @@ fn request(url: &str) -> Request {
         headers: HeaderMap::from_iter([(header::CONTENT_TYPE, json)]),
         body: Bytes::from(plans::params().to_string()),
         timeout: Duration::from_secs(10),
+        keep: 1024,
     }
 }

@@ -22,8 +22,8 @@ pub(super) struct Arguments {
     /// Of this workflow only
     #[arg(long)]
     workflow: Option<String>,
-    /// With this status only: running, complete, failed, unreadable
-    #[arg(long)]
+    /// With this status only
+    #[arg(long, value_parser = ["pending", "running", "complete", "failed", "unreadable"])]
     status: Option<String>,
     /// How many, newest first
     #[arg(long, default_value_t = 50, value_name = "N")]

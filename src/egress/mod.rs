@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! send: parse and judge the URL -> wait for a place at that host -> start the clock
-//!       -> resolve, judge, connect -> write -> first 64 KiB of the answer
+//!       -> resolve, judge, connect -> write -> the beginning of the answer
 //! ```
 //!
 //! Nothing here knows of webhooks or runs. Messages are ours and carry the host at the most, so
@@ -30,7 +30,8 @@ pub use address::BadEntry;
 use address::{Rules, Target};
 use connect::{Connections, Names};
 
-/// The most bytes of an answer's body that are kept.
+/// The most bytes of an answer's body that are worth keeping. Who looks for something in it reads
+/// a little more, see [`Request::keep`].
 pub const KEPT_BYTES: usize = 64 * 1024;
 
 /// How many requests to one host and port are under way at once. It bounds the sockets and their
@@ -61,6 +62,8 @@ pub struct Request {
     pub body: Bytes,
     /// From the moment there is a place at the host to the end of the answer.
     pub timeout: Duration,
+    /// How many bytes of the answer's body to read.
+    pub keep: usize,
 }
 
 /// An answer, whatever its status.
@@ -68,7 +71,7 @@ pub struct Request {
 pub struct Response {
     /// The HTTP status; redirects are answers too.
     pub status: u16,
-    /// At most [`KEPT_BYTES`] of the body.
+    /// The body, at most [`Request::keep`] bytes of it.
     pub body: Vec<u8>,
     /// Whether the body is not whole: it was longer, or it broke off or was too slow after the
     /// status had come. A status is an answer in any case.
@@ -151,6 +154,7 @@ impl Client {
         let deadline = tokio::time::Instant::from_std(started) + request.timeout;
         let place = target.place.clone();
         let limit = request.timeout.as_millis();
+        let wanted = request.keep;
         let sending = self.0.connections.send(target, request);
         let mut answer = match tokio::time::timeout_at(deadline, sending).await {
             Ok(answer) => answer?,
@@ -161,7 +165,8 @@ impl Client {
         };
         let status = answer.status().as_u16();
         let mut body = Vec::new();
-        let truncated = tokio::time::timeout_at(deadline, keep(&mut answer, &mut body)).await;
+        let truncated =
+            tokio::time::timeout_at(deadline, keep(&mut answer, &mut body, wanted)).await;
         Ok(Response {
             status,
             body,
@@ -183,11 +188,11 @@ impl Client {
 }
 
 /// Reads what is kept of a body; true if it is not the whole.
-async fn keep(answer: &mut reqwest::Response, body: &mut Vec<u8>) -> bool {
+async fn keep(answer: &mut reqwest::Response, body: &mut Vec<u8>, wanted: usize) -> bool {
     loop {
         match answer.chunk().await {
             Ok(Some(chunk)) => {
-                let room = KEPT_BYTES - body.len();
+                let room = wanted - body.len();
                 body.extend_from_slice(&chunk[..room.min(chunk.len())]);
                 if chunk.len() > room {
                     return true;

@@ -80,6 +80,7 @@ fn request(url: &str) -> Request {
         headers: HeaderMap::new(),
         body: Bytes::from_static(b"{\"a\":1}"),
         timeout: PATIENCE,
+        keep: KEPT_BYTES,
     }
 }
 
@@ -209,6 +210,20 @@ async fn tls_to_a_receiver_without_it_is_unreachable_and_says_no_more_than_the_h
         .err()
         .unwrap_or_default();
     assert!(!message.contains("secret"), "{message}");
+}
+
+#[tokio::test]
+async fn as_much_of_a_body_is_read_as_was_asked_for() {
+    for (keep, body, truncated) in [(0, "", true), (3, "012", true), (5, "01234", false)] {
+        let (address, _seen) = answering(ok("01234")).await;
+        let mut request = request(&format!("http://{address}/"));
+        request.keep = keep;
+        let answer = local().send(request).await.expect("an answer");
+        assert_eq!(
+            (answer.body.as_slice(), answer.truncated),
+            (body.as_bytes(), truncated)
+        );
+    }
 }
 
 #[tokio::test]

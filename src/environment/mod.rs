@@ -24,7 +24,8 @@ pub struct Environment {
     pub variables: BTreeMap<String, String>,
     /// Providers of the gateway, as they stand; they replace those of `gateway.yaml` by name.
     pub providers: Value,
-    /// Principals, as they stand (decision H5).
+    /// Principals, as they stand (decision H5). Nothing judges by them yet, so a file that has
+    /// them is refused.
     pub principals: Value,
     /// Where the ledger is.
     pub ledger: Option<String>,
@@ -164,10 +165,14 @@ fn from_node(reader: &mut Reader<'_>, path: &Path, node: &yaml::Node) -> Option<
     let raw = |key: &str| fields.get(key).map_or(Value::Null, yaml::Node::to_value);
     environment.providers = raw("providers");
     environment.principals = raw("principals");
-    for key in ["providers", "principals"] {
-        if let Some(node) = fields.get(key) {
-            reader.list(node, key);
-        }
+    if let Some(node) = fields.get("providers") {
+        reader.list(node, "providers");
+    }
+    // With or without a value: who wrote the key expects not everybody to be let in.
+    if let Some(place) = fields.key("principals") {
+        let words = "principals are not built yet: nobody would be kept out";
+        let fault = Fault::new(FaultCode::PrincipalsNotBuilt, place, words);
+        reader.fault(fault.hint("remove the block; ktsu listens on loopback only"));
     }
     let ledger = fields
         .get("ledger")

@@ -53,6 +53,20 @@ fn unknown_keys_and_unquoted_numbers_are_refused_at_their_line() {
 }
 
 #[test]
+fn principals_are_refused_at_their_line() {
+    for value in ["", " []", " [{id: ops}]", "\n  - id: ops"] {
+        let (_dir, path) = file(&format!("name: x\nprincipals:{value}\n"));
+        let faults = Environment::load(&path).unwrap_err();
+        let told: Vec<_> = faults
+            .faults
+            .iter()
+            .map(|f| (f.line, f.code.text()))
+            .collect();
+        assert_eq!(told, [(2, "principals-not-built")], "{value:?}");
+    }
+}
+
+#[test]
 fn the_nearest_local_file_is_found_from_the_kit_upward() {
     let (dir, path) = file("name: x\n");
     let kit = dir.path().join("kits/demo");

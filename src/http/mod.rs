@@ -5,5 +5,6 @@
 
 pub mod body;
 pub mod ids;
+pub mod origin;
 pub mod routes;
 pub mod server;

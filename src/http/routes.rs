@@ -7,6 +7,7 @@ mod frames;
 mod health;
 mod invoke;
 mod paths;
+mod query;
 mod runs;
 mod trace;
 pub mod wire;
@@ -22,6 +23,7 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use self::query::{Nothing, Query};
 use super::ids::RunPath;
 use crate::error::{ErrorCode, Problem};
 use crate::history::Unreadable;
@@ -41,7 +43,10 @@ pub fn router(orchestrator: Orchestrator) -> Router {
     let (router, api) = described().split_for_parts();
     let document = api.clone();
     let router = router
-        .route("/openapi.json", get(async move || Json(document)))
+        .route(
+            "/openapi.json",
+            get(async move |_: Query<Nothing>| Json(document)),
+        )
         .with_state(orchestrator);
     let router = super::server::guarded(router);
     // `R/call` may be written with raw slashes; the routes below know one segment a run.
@@ -118,17 +123,4 @@ impl From<Unreadable> for Problem {
 /// A value as JSON text that was made elsewhere.
 fn json(text: String) -> axum::response::Response {
     ([("content-type", "application/json")], text).into_response()
-}
-
-/// A query that has to be understood whole: unknown members are refused, not ignored.
-struct Query<T>(T);
-
-impl<T: serde::de::DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        axum::extract::Query::<T>::try_from_uri(&parts.uri)
-            .map(|query| Self(query.0))
-            .map_err(|error| Problem::new(ErrorCode::InvalidQuery, error.body_text()))
-    }
 }

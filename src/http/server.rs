@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::http::{HeaderValue, header};
-use axum::middleware::map_response;
+use axum::middleware::{map_request, map_response};
 use axum::response::{IntoResponse as _, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -33,6 +33,7 @@ use tower::{Layer as _, Service};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::timeout::RequestBodyDeadlineLayer;
 
+use super::origin;
 use crate::error::{ErrorCode, Problem};
 
 /// What a client may do. The defaults are what the services use; tests use shorter ones.
@@ -89,12 +90,14 @@ pub async fn bind_loopback(address: SocketAddr) -> Result<TcpListener, BindError
 }
 
 /// A router with what every answer of ktsu has: problem documents for unknown paths and wrong
-/// methods, panics contained, headers that forbid caching and guessing. Applied by whoever makes a
+/// methods, no requests of foreign web pages, panics contained, headers that forbid caching and
+/// guessing. Applied by whoever makes a
 /// router, since it replaces the fallback: over a socket and within the process the same answers.
 pub fn guarded(router: Router) -> Router {
     router
         .fallback(async || Problem::from(ErrorCode::NotFound))
         .method_not_allowed_fallback(async || Problem::from(ErrorCode::MethodNotAllowed))
+        .layer(map_request(origin::judge))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(map_response(with_fixed_headers))
 }

@@ -84,6 +84,8 @@ fault_codes! {
     OptionalWithoutDefault = "optional-without-default",
     /// `output.from`.
     OutputFrom = "output-from",
+    /// An environment file configures principals.
+    PrincipalsNotBuilt = "principals-not-built",
     /// A step id that means something else.
     ReservedId = "reserved-id",
     /// A secret where it could leak.

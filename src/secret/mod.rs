@@ -1,5 +1,7 @@
 //! Secrets: values that are never shown, and the redactor that keeps them out of everything else.
 
+mod escapes;
+
 use std::fmt;
 
 use serde_json::{Map, Value};
@@ -38,6 +40,7 @@ impl fmt::Debug for Secret {
 #[derive(Clone, Default)]
 pub struct Redactor {
     patterns: Vec<Zeroizing<String>>,
+    longest: usize,
 }
 
 impl fmt::Debug for Redactor {
@@ -50,12 +53,14 @@ impl Redactor {
     /// A redactor of these secrets. An empty secret is ignored.
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a Secret>) -> Self {
         let mut patterns = Vec::new();
+        let mut longest = 0;
         for secret in secrets {
+            longest = longest.max(escapes::longest(secret.expose()));
             patterns.extend(forms(secret.expose()));
         }
         patterns.sort_by(|a: &Zeroizing<String>, b| a.as_str().cmp(b.as_str()));
         patterns.dedup();
-        Self { patterns }
+        Self { patterns, longest }
     }
 
     /// Whether it has anything to look for.
@@ -63,8 +68,49 @@ impl Redactor {
         self.patterns.is_empty()
     }
 
+    /// The most bytes a secret takes in any form: who has read this many beyond some place has
+    /// every secret that begins before it whole.
+    pub fn longest(&self) -> usize {
+        self.longest
+    }
+
     /// The text with every occurrence replaced; none if there is nothing to replace.
     pub fn redact(&self, text: &str) -> Option<String> {
+        let found = self.occurrences(text);
+        (!found.is_empty()).then(|| without(text, &found, text.len()))
+    }
+
+    /// The beginning of a text that is not in a format we read, redacted. Of a secret that begins
+    /// before `end` nothing is left, provided that [`Redactor::longest`] bytes after `end` are
+    /// there to see.
+    ///
+    /// Escapes may hide a secret character by character, which no list of forms can foresee. If
+    /// reading them brings one to light, nothing of the text is given.
+    pub fn redact_beginning(&self, text: &str, end: usize) -> String {
+        let end = text.floor_char_boundary(end);
+        if self.is_empty() {
+            return text[..end].to_owned();
+        }
+        let found = self.occurrences(text);
+        let shown = without(text, &found, text.len());
+        if self.is_hidden_in(&shown) {
+            return REDACTED.to_owned();
+        }
+        without(text, &found, end)
+    }
+
+    /// Whether reading the escapes of a text shows a secret.
+    fn is_hidden_in(&self, text: &str) -> bool {
+        let holds = |text: &str| self.patterns.iter().any(|one| text.contains(one.as_str()));
+        escapes::read(text).is_some_and(|read| {
+            let read = Zeroizing::new(read);
+            // A plus may be a space.
+            holds(&read) || (read.contains('+') && holds(&Zeroizing::new(read.replace('+', " "))))
+        })
+    }
+
+    /// Where the patterns stand, in order; they may overlap.
+    fn occurrences(&self, text: &str) -> Vec<(usize, usize)> {
         let mut found: Vec<(usize, usize)> = Vec::new();
         for pattern in &self.patterns {
             let mut from = 0;
@@ -78,21 +124,8 @@ impl Redactor {
                 from = start + text[start..].chars().next().map_or(1, char::len_utf8);
             }
         }
-        if found.is_empty() {
-            return None;
-        }
         found.sort_unstable();
-        let mut out = String::with_capacity(text.len());
-        let mut done = 0;
-        for (start, end) in found {
-            if start >= done {
-                out.push_str(&text[done..start]);
-                out.push_str(REDACTED);
-            }
-            done = done.max(end);
-        }
-        out.push_str(&text[done..]);
-        Some(out)
+        found
     }
 
     /// As [`Redactor::redact`], always giving text.
@@ -142,6 +175,24 @@ impl Redactor {
     }
 }
 
+/// The text before `end` with what was found replaced.
+fn without(text: &str, found: &[(usize, usize)], end: usize) -> String {
+    let mut out = String::with_capacity(end);
+    let mut done = 0;
+    for (start, stop) in found {
+        if *start >= end {
+            break;
+        }
+        if *start >= done {
+            out.push_str(&text[done..*start]);
+            out.push_str(REDACTED);
+        }
+        done = done.max(*stop);
+    }
+    out.push_str(text.get(done..end).unwrap_or_default());
+    out
+}
+
 fn forms(secret: &str) -> Vec<Zeroizing<String>> {
     if secret.is_empty() {
         return Vec::new();
@@ -153,6 +204,10 @@ fn forms(secret: &str) -> Vec<Zeroizing<String>> {
         percent(secret, "%20", false),
         percent(secret, "+", false),
         percent(secret, "%20", true),
+        escapes::percent(secret, false),
+        escapes::percent(secret, true),
+        escapes::unicode(secret, false),
+        escapes::unicode(secret, true),
     ];
     for alphabet in [STANDARD, URL_SAFE] {
         for lead in 0..3 {

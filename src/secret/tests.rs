@@ -12,6 +12,10 @@ fn every_form_of_a_secret_is_taken_out() {
         "p%22ss%20w%2frd%e2%82%acx",
         "cCJzcyB3L3Jk4oKseA==",
         "dXNlcjpwInNzIHcvcmTigqx4",
+        "%70%22%73%73%20%77%2F%72%64%E2%82%AC%78",
+        "%70%22%73%73%20%77%2f%72%64%e2%82%ac%78",
+        r"\u0070\u0022\u0073\u0073\u0020\u0077\u002f\u0072\u0064\u20ac\u0078",
+        r"\u0070\u0022\u0073\u0073\u0020\u0077\u002F\u0072\u0064\u20AC\u0078",
     ] {
         let redacted = redactor.redact(&format!("<{text}>"));
         assert!(
@@ -56,6 +60,41 @@ fn members_whose_names_become_one_are_all_kept() {
     let mut kept: Vec<_> = value.as_object().unwrap().values().cloned().collect();
     kept.sort_by_key(serde_json::Value::as_u64);
     assert_eq!(kept, [1, 2, 3, 4]);
+}
+
+/// The beginning of a text, where the secret is escaped in part.
+#[test]
+fn what_is_escaped_in_part_takes_the_whole_text_with_it() {
+    let redactor = Redactor::new(&[Secret::new("s3cret w/rd\u{1f511}")]);
+    for hidden in [
+        r"<s\u0033cret w/rd\ud83d\udd11>",
+        r"<s3cret w\/rd\uD83D\uDD11>",
+        "<s3cret w/rd%f0%9f%94%91>",
+        r"<%73\u0033cret+w%2Frd\uD83d\uDd11>",
+        r"<%5cu00733cret w/rd\ud83d\udd11>",
+    ] {
+        assert_eq!(redactor.redact(hidden), None, "{hidden}");
+        assert_eq!(redactor.redact_beginning(hidden, 2), REDACTED, "{hidden}");
+    }
+    let plain = r"100 % of \users and \u0033 %zz \ud83d %";
+    assert_eq!(redactor.redact_beginning(plain, plain.len()), plain);
+    assert_eq!(Redactor::default().redact_beginning("a%73€", 5), "a%73");
+}
+
+#[test]
+fn of_a_secret_that_begins_before_the_end_nothing_is_left() {
+    let secret = "s3cret w/rd";
+    let redactor = Redactor::new(&[Secret::new(secret)]);
+    let text = format!("ab{secret}cd");
+    for end in 0..=text.len() {
+        let expected = match end {
+            0..=2 => text[..end].to_owned(),
+            _ => format!("ab{REDACTED}{}", text.get(13..end).unwrap_or_default()),
+        };
+        assert_eq!(redactor.redact_beginning(&text, end), expected, "{end}");
+    }
+    let lengths = forms(secret).into_iter().map(|form| form.len());
+    assert!(lengths.max() <= Some(redactor.longest()));
 }
 
 #[test]

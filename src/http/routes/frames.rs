@@ -8,25 +8,40 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::{self, Stream};
 use ktsu_ledger::StreamId;
-use serde::Deserialize;
 use tokio::sync::watch;
 use utoipa::IntoParams;
 
-use super::{Query, Run, json, unreadable, wire};
-use crate::error::{ErrorCode, Problem};
+use super::query::{Asked, Given, Query, invalid};
+use super::{Run, json, unreadable, wire};
+use crate::error::Problem;
 use crate::history::shown::{self, Page};
 use crate::orchestrator::{Orchestrator, Progress};
 
 /// Which frames.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(super) struct From {
     /// The first number; 0 if absent. A stream of events goes on after `Last-Event-ID`.
-    from: Option<u64>,
+    #[param(value_type = Option<u64>)]
+    from: u64,
     /// How many at the most; a page has at most 10,000 frames or 8 MiB.
-    limit: Option<usize>,
+    #[param(value_type = Option<u64>, minimum = 1)]
+    limit: usize,
     /// Puts values that are kept as blobs back into `data`.
-    expand: Option<bool>,
+    #[param(value_type = Option<bool>)]
+    expand: bool,
+}
+
+impl Asked for From {
+    const NAMES: &'static [&'static str] = &["from", "limit", "expand"];
+
+    fn read(given: &Given) -> Result<Self, Problem> {
+        Ok(Self {
+            from: given.number("from", 0, u64::MAX)?.unwrap_or_default(),
+            limit: given.limit(shown::MAX_FRAMES, shown::MAX_FRAMES)?,
+            expand: given.flag("expand")?,
+        })
+    }
 }
 
 /// The frames of a run, as JSON or, with `Accept: text/event-stream`, as they become durable.
@@ -35,6 +50,7 @@ pub(super) struct From {
     responses(
         (status = 200, content((wire::Frames = "application/json"), (String = "text/event-stream"))),
         (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
         (status = 404, body = wire::Problem, content_type = "application/problem+json"),
         (status = 409, body = wire::Problem, content_type = "application/problem+json"),
     ))]
@@ -44,12 +60,11 @@ pub(super) async fn frames(
     headers: HeaderMap,
     Query(from): Query<From>,
 ) -> Result<Response, Problem> {
-    let mut start = from.from.unwrap_or_default();
-    let limit = from
-        .limit
-        .unwrap_or(shown::MAX_FRAMES)
-        .clamp(1, shown::MAX_FRAMES);
-    let expand = from.expand.unwrap_or_default();
+    let From {
+        from: mut start,
+        limit,
+        expand,
+    } = from;
     let accepts = headers
         .get(header::ACCEPT)
         .and_then(|value| value.to_str().ok());
@@ -57,7 +72,7 @@ pub(super) async fn frames(
         if let Some(last) = headers.get("last-event-id") {
             let last = last.to_str().ok().and_then(|text| text.parse::<u64>().ok());
             let words = "Last-Event-ID is not the number of a frame";
-            let last = last.ok_or_else(|| Problem::new(ErrorCode::InvalidQuery, words))?;
+            let last = last.ok_or_else(|| invalid(words))?;
             start = last.saturating_add(1);
         }
         let follower = Follower {

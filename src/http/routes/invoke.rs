@@ -9,12 +9,12 @@ use axum::response::{IntoResponse as _, Response};
 use ktsu_ledger::StreamId;
 use ktsu_ledger::event::Principal;
 use ktsu_ledger::event::plan::{AuthScheme, InvokeAuth, Visibility};
-use serde::Deserialize;
 use serde_json::Value;
 use subtle::ConstantTimeEq as _;
 use utoipa::IntoParams;
 
-use super::{Query, json, wire};
+use super::query::{Asked, Given, Query, invalid};
+use super::{json, wire};
 use crate::error::{ErrorCode, Problem, Violation};
 use crate::history;
 use crate::http::body::JsonObject;
@@ -27,12 +27,21 @@ const MAX_WAIT: u64 = 3600;
 const MAX_KEY: usize = 255;
 
 /// How to answer.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(super) struct Wait {
     /// Seconds to wait for the end of the run, at most 3600: 200 with the envelope if it comes,
     /// else 202.
     wait: Option<u64>,
+}
+
+impl Asked for Wait {
+    const NAMES: &'static [&'static str] = &["wait"];
+
+    fn read(given: &Given) -> Result<Self, Problem> {
+        let wait = given.number("wait", 0, MAX_WAIT)?;
+        Ok(Self { wait })
+    }
 }
 
 /// Starts a run.
@@ -49,6 +58,7 @@ pub(super) struct Wait {
         (status = 202, body = wire::Accepted),
         (status = 400, body = wire::Problem, content_type = "application/problem+json"),
         (status = 401, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
         (status = 404, body = wire::Problem, content_type = "application/problem+json",
             description = "Unknown, or a sub-workflow"),
         (status = 409, body = wire::Problem, content_type = "application/problem+json",
@@ -80,10 +90,6 @@ pub(super) async fn invoke(
         .and_then(|root| root.plan.invoke.as_ref())
     {
         authorize(&orchestrator, &workflow, auth, &headers)?;
-    }
-    if wait.wait.is_some_and(|seconds| seconds > MAX_WAIT) {
-        let words = format!("wait is at most {MAX_WAIT} seconds");
-        return Err(Problem::new(ErrorCode::InvalidQuery, words));
     }
     let accepted = orchestrator
         .invoke(Request {
@@ -142,7 +148,7 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
         .filter(|key| !key.is_empty() && key.len() <= MAX_KEY);
     let key = key.ok_or_else(|| {
         let words = format!("Idempotency-Key has 1 to {MAX_KEY} visible ASCII characters");
-        Problem::new(ErrorCode::InvalidQuery, words)
+        invalid(words)
     })?;
     Ok(Some(key.to_owned()))
 }

@@ -4,11 +4,12 @@ use axum::extract::State;
 use axum::response::Response;
 use ktsu_ledger::store::{Cursor, Filter};
 use ktsu_projections::envelope::Envelope;
-use serde::Deserialize;
+use ktsu_projections::run::RunStatus;
 use serde_json::{Value, json as value};
 use utoipa::IntoParams;
 
-use super::{Query, Run, json, unreadable, wire};
+use super::query::{Asked, Given, Nothing, Query, invalid};
+use super::{Run, json, unreadable, wire};
 use crate::error::{ErrorCode, Problem};
 use crate::history;
 use crate::orchestrator::Orchestrator;
@@ -19,40 +20,52 @@ const PAGE: usize = 50;
 const MAX_PAGE: usize = 1000;
 
 /// Which runs.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(super) struct Which {
     /// Of this workflow only.
     workflow: Option<String>,
-    /// With this status only.
+    /// With this status only: `pending`, `running`, `complete` or `failed`.
     status: Option<String>,
     /// How many, at most 1000; 50 if absent.
-    limit: Option<usize>,
+    #[param(value_type = Option<u64>, minimum = 1)]
+    limit: usize,
     /// Where the page begins: `next` of the page before.
-    cursor: Option<String>,
+    #[param(value_type = Option<String>)]
+    cursor: Option<Cursor>,
+}
+
+impl Asked for Which {
+    const NAMES: &'static [&'static str] = &["workflow", "status", "limit", "cursor"];
+
+    fn read(given: &Given) -> Result<Self, Problem> {
+        let known = [
+            RunStatus::Pending,
+            RunStatus::Running,
+            RunStatus::Complete,
+            RunStatus::Failed,
+        ];
+        let cursor = given.text("cursor").map(str::parse::<Cursor>).transpose();
+        Ok(Self {
+            workflow: given.text("workflow").map(str::to_owned),
+            status: given.word("status", &known.map(RunStatus::as_str))?,
+            limit: given.limit(PAGE, MAX_PAGE)?,
+            cursor: cursor.map_err(|_| invalid("cursor takes the `next` of another page"))?,
+        })
+    }
 }
 
 /// Lists runs, newest first.
 #[utoipa::path(get, path = "/runs", params(Which), responses(
     (status = 200, body = wire::Runs),
     (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+    (status = 403, body = wire::Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn list(
     State(orchestrator): State<Orchestrator>,
     Query(which): Query<Which>,
 ) -> Result<Response, Problem> {
-    let cursor = which
-        .cursor
-        .as_deref()
-        .map(str::parse::<Cursor>)
-        .transpose();
-    let cursor = cursor.map_err(|_| {
-        Problem::new(
-            ErrorCode::InvalidQuery,
-            "cursor is not the `next` of another page",
-        )
-    })?;
-    let limit = which.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
+    let (cursor, limit) = (which.cursor, which.limit);
     let filter = Filter {
         workflow: which.workflow,
         status: which.status,
@@ -89,12 +102,15 @@ fn shown(row: &Value) -> Value {
     params(("id" = String, Path, description = "A run, or `R%2Fcall` for an inline child")),
     responses(
         (status = 200, body = wire::RunView),
+        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
         (status = 404, body = wire::Problem, content_type = "application/problem+json"),
         (status = 409, body = wire::Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn get(
     State(orchestrator): State<Orchestrator>,
     run: Run,
+    _: Query<Nothing>,
 ) -> Result<Response, Problem> {
     let envelope = read_envelope(&orchestrator, run).await?;
     let mut envelope = serde_json::to_value(&envelope)
@@ -112,12 +128,15 @@ pub(super) async fn get(
     params(("id" = String, Path, description = "A run, or `R%2Fcall` for an inline child")),
     responses(
         (status = 200, body = wire::Envelope),
+        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
         (status = 404, body = wire::Problem, content_type = "application/problem+json"),
         (status = 409, body = wire::Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn envelope(
     State(orchestrator): State<Orchestrator>,
     run: Run,
+    _: Query<Nothing>,
 ) -> Result<Response, Problem> {
     let envelope = read_envelope(&orchestrator, run).await?;
     let text = serde_json::to_string(&envelope)

@@ -2,21 +2,30 @@
 
 use axum::extract::State;
 use axum::response::Response;
-use serde::Deserialize;
 use serde_json::json as value;
 use utoipa::IntoParams;
 
-use super::{Query, Run, json, unreadable, wire};
+use super::query::{Asked, Given, Query};
+use super::{Run, json, unreadable, wire};
 use crate::error::{ErrorCode, Problem};
 use crate::history;
 use crate::orchestrator::Orchestrator;
 
 /// What to trace.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(super) struct Of {
     /// A frame: gives the way from it to the root instead of the tree.
     frame: Option<u64>,
+}
+
+impl Asked for Of {
+    const NAMES: &'static [&'static str] = &["frame"];
+
+    fn read(given: &Given) -> Result<Self, Problem> {
+        let frame = given.number("frame", 0, u64::MAX)?;
+        Ok(Self { frame })
+    }
 }
 
 /// The causal tree of a run, or everything one frame follows from.
@@ -25,6 +34,7 @@ pub(super) struct Of {
     responses(
         (status = 200, body = wire::Trace),
         (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
         (status = 404, body = wire::Problem, content_type = "application/problem+json"),
         (status = 409, body = wire::Problem, content_type = "application/problem+json"),
     ))]

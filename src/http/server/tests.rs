@@ -78,7 +78,7 @@ async fn rest(stream: &mut TcpStream) -> String {
 
 fn post_request(path: &str, body: &str) -> Vec<u8> {
     format!(
-        "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     )
     .into_bytes()
@@ -108,11 +108,32 @@ async fn unknown_paths_and_wrong_methods_are_problems() {
     assert!(answer.contains("application/problem+json"), "{answer}");
     assert!(!answer.contains("script"), "{answer}");
     let answer = served
-        .ask(b"GET /echo HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        .ask(b"GET /echo HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
         .await;
     assert!(answer.starts_with("HTTP/1.1 405"), "{answer}");
     assert!(answer.contains("allow: POST\r\n"), "{answer}");
     assert!(answer.contains("method_not_allowed"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_page_of_another_site_reaches_no_handler() {
+    let served = served(limits()).await;
+    for head in [
+        "host: evil.example",
+        "host: localhost\r\norigin: https://evil.example",
+        "host: localhost\r\nsec-fetch-site: cross-site",
+    ] {
+        for path in ["/echo", "/panic", "/nowhere"] {
+            let request = format!(
+                "POST {path} HTTP/1.1\r\n{head}\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{{}}"
+            );
+            let answer = served.ask(request.as_bytes()).await;
+            assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
+            assert!(answer.contains("foreign_origin"), "{answer}");
+            assert!(answer.contains("cache-control: no-store\r\n"), "{answer}");
+            assert!(!answer.contains("evil"), "{answer}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -128,7 +149,7 @@ async fn a_panic_is_a_500_that_says_nothing_and_the_server_goes_on() {
 #[tokio::test]
 async fn sixty_megabytes_are_refused_before_they_are_read() {
     let served = served(limits()).await;
-    let head = b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 62914560\r\n\r\n";
+    let head = b"POST /echo HTTP/1.1\r\nhost: localhost\r\ncontent-length: 62914560\r\n\r\n";
     // Not one byte of the body is sent, and the answer is there all the same.
     let answer = served.ask(head).await;
     assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
@@ -139,7 +160,7 @@ async fn sixty_megabytes_are_refused_before_they_are_read() {
 async fn a_chunked_body_without_an_end_is_cut_off_at_the_limit() {
     let served = served(limits()).await;
     let mut stream = served.open().await;
-    let head = b"POST /echo HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n";
+    let head = b"POST /echo HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n";
     stream.write_all(head).await.expect("sent");
     let mut sent = 0;
     let chunk = [b"10000\r\n", " ".repeat(0x10000).as_bytes(), b"\r\n"].concat();
@@ -160,7 +181,7 @@ async fn half_sent_headers_are_closed_after_their_time() {
     for start in [
         "",
         "P",
-        "POST /echo HTTP/1.1\r\nhost: x\r\n",
+        "POST /echo HTTP/1.1\r\nhost: localhost\r\n",
         "POST /echo HTTP/1.1\r\nx: ",
     ] {
         let answer = served.ask(start.as_bytes()).await;
@@ -176,7 +197,7 @@ async fn a_stalled_body_is_answered_and_closed_after_its_time() {
         ..limits()
     })
     .await;
-    let half = b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n{\"a\"";
+    let half = b"POST /echo HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\n{\"a\"";
     let answer = served.ask(half).await;
     assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
 }
@@ -185,7 +206,7 @@ async fn a_stalled_body_is_answered_and_closed_after_its_time() {
 async fn headers_over_the_limit_and_garbage_are_refused() {
     let served = served(limits()).await;
     let long = format!(
-        "GET / HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n",
+        "GET / HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n",
         "a".repeat(40_000)
     );
     let answer = served.ask(long.as_bytes()).await;
@@ -197,9 +218,9 @@ async fn headers_over_the_limit_and_garbage_are_refused() {
         "\0\u{1}\u{2}\r\n\r\n",
         "\u{16}\u{3}\u{1}\r\n\r\n",
         "GET\r\n\r\n",
-        "POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n",
-        "POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab",
-        "POST /echo HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+        "POST /echo HTTP/1.1\r\nhost: localhost\r\ncontent-length: -1\r\n\r\n",
+        "POST /echo HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab",
+        "POST /echo HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
     ] {
         let answer = served.ask(garbage.as_bytes()).await;
         assert!(
@@ -217,7 +238,7 @@ async fn beyond_the_cap_a_connection_is_answered_503() {
     })
     .await;
     let mut first = served.open().await;
-    let request = b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}";
+    let request = b"POST /echo HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n{}";
     first.write_all(request).await.expect("sent");
     let mut start = [0; 15];
     first.read_exact(&mut start).await.expect("answered");
@@ -249,7 +270,7 @@ async fn shutdown_lets_a_request_finish_and_closes_idle_connections() {
     let served = serve_router(router, limits).await;
     let mut idle = served.open().await;
     let mut busy = served.open().await;
-    let request = b"POST /slow HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n";
+    let request = b"POST /slow HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n";
     busy.write_all(request).await.expect("sent");
     has_entered.await.expect("the handler runs");
     served.stop.send(()).expect("the server runs");

@@ -13,9 +13,9 @@ use ktsu_projections::run::{Phase, RunState};
 use serde_json::{Value, json};
 
 use super::Place;
-use crate::egress::{FailureCode, Request, Response};
+use crate::egress::{FailureCode, KEPT_BYTES, Request, Response};
 use crate::orchestrator::Shared;
-use crate::secret::Secret;
+use crate::secret::{Redactor, Secret};
 use crate::workflow::admit::Answer;
 use crate::workflow::definition::{CompiledWork, Definition};
 use crate::workflow::expression::{EvaluationError, Names, Root, from_value};
@@ -104,6 +104,7 @@ fn request(
             .into_bytes()
             .into(),
         timeout: Duration::from_millis(plan.timeout_ms),
+        keep: KEPT_BYTES + margin(&names.shared.redactor),
     })
 }
 
@@ -201,24 +202,45 @@ impl Sending {
 fn heard(shared: &Shared, answer: &mut WebhookAnswer, response: &Response) {
     answer.status = Some(response.status);
     answer.duration_ms = response.duration_ms;
-    answer.truncated = response.truncated;
-    answer.response = recorded_body(shared, response);
+    let (recorded, whole) = recorded_body(&shared.redactor, response);
+    answer.truncated = !whole;
+    answer.response = recorded;
     if !(200..300).contains(&response.status) {
         answer.code = Some("webhook_status".to_owned());
     }
 }
 
-/// JSON where it is JSON, else text; null where there is none.
-fn recorded_body(shared: &Shared, response: &Response) -> Json {
-    if response.body.is_empty() {
-        return Json::null();
+/// How much of a body is read beyond what is kept: a secret that begins in what is kept is seen
+/// whole. A few bytes more are for a character that was cut in two.
+fn margin(redactor: &Redactor) -> usize {
+    match redactor.longest() {
+        0 => 0,
+        longest => longest + 4,
     }
-    if let (false, Ok(mut value)) = (response.truncated, parse_strict(&response.body)) {
-        shared.redactor.redact_value(&mut value);
-        return Json::from_value(&value).unwrap_or_default();
+}
+
+/// JSON where it is JSON, else text; null where there is none. And whether it is the whole of it.
+///
+/// Redacted first and cut then: the other way round, a secret at the cut would leave its beginning.
+/// Where a body broke off, its last bytes could be such a beginning, so they are not kept either.
+fn recorded_body(redactor: &Redactor, response: &Response) -> (Json, bool) {
+    if response.body.is_empty() {
+        return (Json::null(), !response.truncated);
+    }
+    let whole = !response.truncated && response.body.len() <= KEPT_BYTES;
+    if whole && let Ok(mut value) = parse_strict(&response.body) {
+        redactor.redact_value(&mut value);
+        return (Json::from_value(&value).unwrap_or_default(), true);
     }
     let text = String::from_utf8_lossy(&response.body);
-    Json::string(&shared.redactor.redact_text(&text))
+    let seen = match response.truncated {
+        true => text.len().saturating_sub(margin(redactor)),
+        false => text.len(),
+    };
+    let mut kept = redactor.redact_beginning(&text, seen.min(KEPT_BYTES));
+    let fits = kept.len() <= KEPT_BYTES && text.len() <= KEPT_BYTES;
+    kept.truncate(kept.floor_char_boundary(KEPT_BYTES));
+    (Json::string(&kept), whole && fits)
 }
 
 fn code_of(failure: FailureCode) -> &'static str {
@@ -226,5 +248,63 @@ fn code_of(failure: FailureCode) -> &'static str {
         FailureCode::Refused => "webhook_refused",
         FailureCode::Timeout => "webhook_timeout",
         FailureCode::Unreachable => "webhook_unreachable",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::secret::Secret;
+
+    const SECRET: &str = "s3cret-w0rd/€";
+
+    /// What is recorded of a body of which the engine read as much as it asks for.
+    fn recorded(body: &str, broke_off: bool) -> (String, bool) {
+        let redactor = Redactor::new(&[Secret::new(SECRET)]);
+        let keep = KEPT_BYTES + margin(&redactor);
+        let response = Response {
+            status: 200,
+            body: body.as_bytes()[..body.len().min(keep)].to_vec(),
+            truncated: broke_off || body.len() > keep,
+            duration_ms: 0,
+        };
+        let (json, whole) = recorded_body(&redactor, &response);
+        (json.as_str().to_owned(), whole)
+    }
+
+    #[test]
+    fn no_part_of_a_secret_stands_at_the_cut() {
+        for form in [SECRET, "s3cret-w0rd%2F%E2%82%AC", "czNjcmV0LXcwcmQv4oKs"] {
+            for before in KEPT_BYTES - form.len() - 1..=KEPT_BYTES {
+                for after in ["", "b", &"b".repeat(500)] {
+                    let body = format!("{}{form}{after}", "a".repeat(before));
+                    let (text, whole) = recorded(&body, false);
+                    let rest = text.trim_start_matches('"').trim_start_matches('a');
+                    assert!(!rest.contains(&form[..1]), "{before} {after}: {rest}");
+                    assert!(text.len() <= KEPT_BYTES + 2, "{before}");
+                    assert_eq!(whole, body.len() <= KEPT_BYTES, "{before}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_part_of_a_secret_stands_where_a_body_broke_off() {
+        for cut in 1..=SECRET.len() {
+            let body = &SECRET.as_bytes()[..cut];
+            let body = format!("{}{}", "a".repeat(200), String::from_utf8_lossy(body));
+            let (text, whole) = recorded(&body, true);
+            assert!(text.len() > 50 && !text.contains("s"), "{cut}: {text}");
+            assert!(!whole);
+        }
+    }
+
+    #[test]
+    fn escapes_do_not_carry_a_secret_past_the_redactor() {
+        let hidden = r"{'k': 's\u0033cret-w0rd/\u20ac'}";
+        assert_eq!(recorded(hidden, false), ("\"[REDACTED]\"".to_owned(), true));
+        let before = "a".repeat(KEPT_BYTES - 5);
+        let (text, _) = recorded(&format!("{before}s\\u0033cret-w0rd/\\u20ac"), false);
+        assert_eq!(text, "\"[REDACTED]\"");
     }
 }

@@ -155,6 +155,22 @@ fn route_of(path: &str) -> String {
     }
 }
 
+#[tokio::test]
+async fn every_parameter_of_a_query_may_be_left_out() {
+    let (_kit, _lab, api) = super::lab("http://127.0.0.1:9").await;
+    let mut found = 0;
+    for (route, methods) in api.document["paths"].as_object().unwrap() {
+        for operation in methods.as_object().unwrap().values() {
+            let parameters = operation["parameters"].as_array().into_iter().flatten();
+            for one in parameters.filter(|one| one["in"] == "query") {
+                assert_ne!(one["required"], true, "{route}: {one}");
+                found += 1;
+            }
+        }
+    }
+    assert_eq!(found, 9);
+}
+
 /// The shapes are closed: a member nobody described fails the checks above.
 #[tokio::test]
 async fn every_shape_of_ours_refuses_members_it_does_not_name() {

@@ -55,6 +55,7 @@ async fn walk(api: &Described) -> String {
 }
 
 async fn refusals(api: &Described, run: &str) {
+    foreign(api, run).await;
     // Two runs begin alike: their ids begin with the time.
     let prefix = run.get(..8).unwrap();
     for below in ["", "/envelope", "/frames", "/trace"] {
@@ -63,28 +64,76 @@ async fn refusals(api: &Described, run: &str) {
         assert_eq!(several.status, 409);
         assert_eq!(several.json()["code"], "ambiguous_id");
     }
-    for path in [
-        "/runs?colour=red".to_owned(),
-        "/runs?cursor=here".to_owned(),
-        "/runs?limit=-1".to_owned(),
-        format!("/runs/{run}/frames?form=1"),
-        format!("/runs/{run}/frames?from=x"),
-        format!("/runs/{run}/trace?frames=1"),
-        format!("/runs/{run}/trace?frame=x"),
+    for (path, words) in [
+        ("/runs?colour=red".to_owned(), "no query parameter colour"),
+        ("/runs?%00%3Cx%3E=red".to_owned(), "no such query parameter"),
+        ("/runs?cursor=here".to_owned(), "cursor takes the `next`"),
+        (
+            "/runs?limit=-1".to_owned(),
+            "limit takes a whole number, at least 1",
+        ),
+        (
+            "/runs?limit=0".to_owned(),
+            "limit takes a whole number, at least 1",
+        ),
+        ("/runs?limit=1&limit=2".to_owned(), "limit stands twice"),
+        (
+            "/runs?status=foo".to_owned(),
+            "status takes one of pending, running, complete, failed",
+        ),
+        ("/health?deep=1".to_owned(), "no query parameter deep"),
+        (format!("/runs/{run}?limit=1"), "no query parameter limit"),
+        (
+            format!("/runs/{run}/envelope?expand=true"),
+            "no query parameter expand",
+        ),
+        (
+            format!("/runs/{run}/frames?form=1"),
+            "no query parameter form",
+        ),
+        (
+            format!("/runs/{run}/frames?from=x"),
+            "from takes a whole number",
+        ),
+        (
+            format!("/runs/{run}/frames?limit=0"),
+            "limit takes a whole number, at least 1",
+        ),
+        (
+            format!("/runs/{run}/frames?expand=yes"),
+            "expand takes true or false",
+        ),
+        (
+            format!("/runs/{run}/trace?frames=1"),
+            "no query parameter frames",
+        ),
+        (
+            format!("/runs/{run}/trace?frame=x"),
+            "frame takes a whole number",
+        ),
     ] {
         let answer = api.get(&path).await;
         assert_eq!(answer.status, 400, "{path}");
         assert_eq!(answer.json()["code"], "invalid_query");
+        let detail = answer.json()["detail"].as_str().unwrap().to_owned();
+        assert!(detail.contains(words), "{path}: {detail}");
     }
+    assert_eq!(api.client.get("/openapi.json?x=1").await.status, 400);
     assert_eq!(
         api.get(&format!("/runs/{run}/trace?frame=9999"))
             .await
             .status,
         404
     );
-    for query in ["wait=x", "wait=3601", "weight=1"] {
+    for (query, words) in [
+        ("wait=x", "wait takes a whole number, 0 to 3600"),
+        ("wait=3601", "wait takes a whole number, 0 to 3600"),
+        ("weight=1", "no query parameter weight"),
+    ] {
         let answer = api.post(&format!("/invoke/hello?{query}"), "{}").await;
         assert_eq!(answer.status, 400, "{query}");
+        let detail = answer.json()["detail"].as_str().unwrap().to_owned();
+        assert!(detail.contains(words), "{query}: {detail}");
     }
     for (workflow, headers, body, expected) in [
         ("hello", vec![], "nope", 400),
@@ -108,6 +157,31 @@ async fn refusals(api: &Described, run: &str) {
     }
     let large = " ".repeat(1024 * 1024 + 1);
     assert_eq!(api.post("/invoke/hello", &large).await.status, 413);
+}
+
+/// 403, from every route: a page of another site asks.
+async fn foreign(api: &Described, run: &str) {
+    let before = api.get("/runs").await.body;
+    for headers in [
+        vec![("origin", "https://evil.example")],
+        vec![("origin", "null")],
+        vec![("sec-fetch-site", "cross-site")],
+    ] {
+        for (method, path) in [
+            ("GET", "/health".to_owned()),
+            ("GET", "/runs".to_owned()),
+            ("POST", "/invoke/hello".to_owned()),
+            ("GET", format!("/runs/{run}")),
+            ("GET", format!("/runs/{run}/envelope")),
+            ("GET", format!("/runs/{run}/frames")),
+            ("GET", format!("/runs/{run}/trace")),
+        ] {
+            let answer = api.call(method, &path, &headers, "{}").await;
+            assert_eq!(answer.status, 403, "{method} {path}");
+            assert_eq!(answer.json()["code"], "foreign_origin");
+        }
+    }
+    assert_eq!(api.get("/runs").await.body, before);
 }
 
 /// 503, from every route that tells it: another owner took the ledger, so this one has stopped.

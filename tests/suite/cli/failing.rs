@@ -81,6 +81,31 @@ fn an_environment_is_judged_on_demand() {
         .is(2);
 }
 
+/// Nothing judges by principals yet, so a file that has them must not look as if something did.
+#[test]
+fn an_environment_with_principals_starts_nothing() {
+    let desk = Desk::new();
+    let hello = kit("hello");
+    let text = "name: closed\nprincipals: [{id: ops}]\n";
+    std::fs::write(desk.path().join("closed.env.yaml"), text).unwrap();
+    let env = ["--env", "closed.env.yaml"];
+    desk.ktsu(&["validate", &hello, env[0], env[1]])
+        .is(1)
+        .says("error[principals-not-built]")
+        .says("closed.env.yaml:2:1");
+    for command in [
+        vec!["run", &hello],
+        vec!["start", "--kit", &hello, "--port", "0"],
+        vec!["invoke", "hello", "--kit", &hello],
+    ] {
+        desk.ktsu(&[command, env.to_vec()].concat())
+            .is(2)
+            .warns("error[principals-not-built]")
+            .warns("closed.env.yaml:2:1")
+            .warns("remove the block");
+    }
+}
+
 #[test]
 fn agent_steps_do_not_start() {
     let desk = Desk::new();

@@ -29,6 +29,19 @@ fn any_part_of_an_id_that_no_other_run_has_serves() {
     desk.ktsu(&["trace", "run_none"])
         .is(2)
         .warns("there is no run run_none");
+    for command in [
+        &["trace", ""][..],
+        &["frames", "run:"],
+        &["runs", "get", ""],
+    ] {
+        desk.ktsu(command)
+            .is(2)
+            .warns("the id of the run is empty")
+            .warns("ktsu runs lists them");
+    }
+    desk.ktsu(&["runs", "--status", "foo"])
+        .is(2)
+        .warns("pending, running, complete, failed");
 }
 
 #[test]
