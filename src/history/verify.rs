@@ -4,6 +4,7 @@
 //! A ledger in use moves on while it is read. What looks wrong in one is therefore looked at a
 //! second time, in a copy that stands still.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use ktsu_ledger::StreamId;
@@ -71,22 +72,26 @@ fn still(
     let Ok(reader) = SqliteReader::open(path) else {
         return Ok(report);
     };
+    let mut known = HashMap::new();
+    for problem in &report.problems {
+        if let Some(stream) = &problem.stream {
+            let found = known.entry(stream.clone()).or_insert(Known::Row);
+            if problem.kind != Kind::Index {
+                *found = Known::Frames;
+            }
+        }
+    }
     let mut without_row = 0u64;
     let folded = each_stream(&reader, |stream| {
+        let known = known.get(stream.as_str());
         // Frames that do not chain would only be reported a second time.
-        let known = |kind: fn(Kind) -> bool| {
-            report.problems.iter().any(|problem| {
-                problem.stream.as_deref() == Some(stream.as_str()) && kind(problem.kind)
-            })
-        };
-        if stream.kind() != "run" || known(|kind| kind != Kind::Index) {
+        if stream.kind() != "run" || known == Some(&Known::Frames) {
             return Ok(());
         }
-        let row_is_known = known(|kind| kind == Kind::Index);
         match fold_run(&reader, stream) {
             Folded::Agrees => {}
             Folded::WithoutRow => without_row += 1,
-            Folded::Wrong(problem) if problem.kind == Kind::Index && row_is_known => {}
+            Folded::Wrong(problem) if problem.kind == Kind::Index && known.is_some() => {}
             Folded::Wrong(problem) => report.problems.push(problem),
         }
         Ok(())
@@ -121,6 +126,13 @@ fn each_stream(
         page.iter().try_for_each(&mut take)?;
         after = Some(last.clone());
     }
+}
+
+/// What of a stream is known to be damaged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Known {
+    Row,
+    Frames,
 }
 
 /// What a run's frames say, held against its row.

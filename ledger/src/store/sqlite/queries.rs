@@ -207,7 +207,8 @@ impl Queries<'_> {
     /// Counts instead of comparing: a start must not take longer for every run that ever was.
     pub(super) fn is_indexed(&self, kind: &str) -> Result<bool, StoreError> {
         let text = "SELECT (SELECT count(*) FROM index_rows) =
-                    (SELECT count(*) FROM streams WHERE name > ?1 || ':' AND name < ?1 || ';')";
+                    (SELECT count(*) FROM streams WHERE name > ?1 || ':' AND name < ?1 || ';'
+                     AND id NOT IN (SELECT stream FROM removals))";
         let mut statement = self.cached(text)?;
         statement
             .query_row([kind], |row| row.get(0))
