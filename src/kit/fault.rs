@@ -52,6 +52,8 @@ fault_codes! {
     ChildNotFound = "child-not-found",
     /// The file of a child workflow is outside the kit.
     ChildOutsideKit = "child-outside-kit",
+    /// More levels of child workflows than a run may have.
+    ChildrenTooDeep = "children-too-deep",
     /// Two steps with one id.
     DuplicateId = "duplicate-id",
     /// A key twice in one map.
@@ -94,6 +96,8 @@ fault_codes! {
     StepCycle = "step-cycle",
     /// Arrays and maps nested deeper than 64 levels.
     TooDeep = "too-deep",
+    /// More child workflows, and children of these, than a run may have.
+    TooManyScopes = "too-many-scopes",
     /// An op with several keys.
     TwoOps = "two-ops",
     /// A step that does several things.

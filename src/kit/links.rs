@@ -9,8 +9,9 @@ use super::loader::Loader;
 use super::step::{ChildDraft, StepDraft};
 use super::workflow::{Draft, SUFFIX};
 use super::yaml::Place;
+use crate::workflow::graph::{self, Expansion, MAX_LEVELS, MAX_SCOPES};
+use crate::workflow::nearest;
 use crate::workflow::params::ParamsSchema;
-use crate::workflow::{graph, nearest};
 
 /// The path of a child, relative to the kit: from the folder of its parent, else from the kit's.
 pub(super) fn resolve(
@@ -89,7 +90,7 @@ pub(super) fn check(loader: &mut Loader) {
             );
         }
     }
-    found.extend(cycle(loader));
+    found.extend(spread(loader));
     found.into_iter().for_each(|fault| loader.faults.add(fault));
 }
 
@@ -163,26 +164,95 @@ fn webhooks(step: &StepDraft, said: &ChildDraft, child: &Draft, faults: &mut Vec
     }
 }
 
-/// Files that call one another.
-fn cycle(loader: &Loader) -> Option<Fault> {
+/// Files that call one another, or that grow too large where they stand in each other's place.
+fn spread(loader: &Loader) -> Vec<Fault> {
     let paths: Vec<&String> = loader.drafts.keys().collect();
+    let place = |path: &String| paths.binary_search(&path).unwrap_or(usize::MAX);
     let mut needs = vec![Vec::new(); paths.len()];
     for ((parent, _), child) in &loader.children {
-        let parent = paths.binary_search(&parent).ok()?;
-        let child = paths.binary_search(&child).ok()?;
-        needs[parent].push(child);
+        if let Some(called) = needs.get_mut(place(parent)) {
+            called.push(place(child));
+        }
     }
-    let cycle = graph::order(&needs).err()?;
-    let names: Vec<&str> = cycle.iter().map(|place| paths[*place].as_str()).collect();
-    let words = format!("workflows call one another: {}", names.join(" -> "));
-    let (first, second) = (names.first()?, names.get(1)?);
-    let mut children = loader.children.iter();
-    let call = children.find(|((parent, _), child)| parent == first && child == second);
-    let ((parent, position), _) = call?;
+    match (graph::order(&needs), graph::expansions(&needs)) {
+        (Err(cycle), _) => {
+            let names: Vec<&str> = cycle.iter().map(|place| paths[*place].as_str()).collect();
+            let words = format!("workflows call one another: {}", names.join(" -> "));
+            let call = |from: &str, to: &str| {
+                let mut calls = loader.children.iter();
+                calls.find(|((parent, _), child)| parent == from && *child == to)
+            };
+            let ends = names.first().zip(names.get(1));
+            let found = ends.and_then(|(from, to)| call(from, to));
+            let fault = found.and_then(|((parent, position), _)| {
+                at_call(loader, parent, *position, FaultCode::WorkflowCycle, words)
+            });
+            fault.into_iter().collect()
+        }
+        (Ok(_), Some(sizes)) => too_large(loader, &|path| sizes.get(place(path)).copied()),
+        (Ok(_), None) => Vec::new(),
+    }
+}
+
+/// Workflows that are too large although none of their children is: what calls these is too large
+/// as well, and needs no words of its own.
+fn too_large(loader: &Loader, size: &dyn Fn(&String) -> Option<Expansion>) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for path in loader.drafts.keys() {
+        let calls = loader
+            .children
+            .range((path.clone(), 0)..=(path.clone(), usize::MAX));
+        let calls = calls.filter_map(|((_, step), child)| Some((*step, size(child)?)));
+        let calls: Vec<(usize, Expansion)> = calls.collect();
+        let Some(own) = size(path).filter(|own| own.is_too_large()) else {
+            continue;
+        };
+        if calls.iter().any(|(_, child)| child.is_too_large()) {
+            continue;
+        }
+        // The first of the largest: the others stand below it.
+        let first = |rank: &dyn Fn(Expansion) -> usize| {
+            let most = calls.iter().map(|(_, child)| rank(*child)).max()?;
+            let found = calls.iter().find(|(_, child)| rank(*child) == most);
+            found.map(|(step, _)| *step)
+        };
+        let (step, code, words) = if own.levels > MAX_LEVELS {
+            let words = format!(
+                "this call is the top of {} levels of children; {MAX_LEVELS} are the most",
+                own.levels
+            );
+            (
+                first(&|child| child.levels),
+                FaultCode::ChildrenTooDeep,
+                words,
+            )
+        } else {
+            let words = format!(
+                "this workflow and all it calls are {} scopes; {MAX_SCOPES} are the most",
+                own.scopes
+            );
+            (
+                first(&|child| child.scopes),
+                FaultCode::TooManyScopes,
+                words,
+            )
+        };
+        faults.extend(step.and_then(|step| at_call(loader, path, step, code, words)));
+    }
+    faults
+}
+
+/// A fault at the step that calls a child.
+fn at_call(
+    loader: &Loader,
+    parent: &str,
+    position: usize,
+    code: FaultCode,
+    words: String,
+) -> Option<Fault> {
     let draft = loader.drafts.get(parent)?.as_ref()?;
-    let place = draft.steps.get(*position)?.child.as_ref()?.place;
-    let fault = Fault::new(FaultCode::WorkflowCycle, place, words);
-    Some(fault.in_file(Path::new(parent)))
+    let place = draft.steps.get(position)?.child.as_ref()?.place;
+    Some(Fault::new(code, place, words).in_file(Path::new(parent)))
 }
 
 /// The plan of a workflow with the paths of its children filled in.

@@ -251,6 +251,69 @@ fn every_fault_of_every_file_is_told_in_order() {
     );
 }
 
+/// A chain of workflows, each of which calls the next some times.
+fn chain(files: usize, calls: usize) -> tempfile::TempDir {
+    let text = |n: usize| {
+        let mut text = format!("kind: workflow\nname: l{n}\nversion: 1.0.0\npipeline:");
+        if n + 1 == files {
+            text.push_str(" []");
+        }
+        let calls = if n + 1 == files { 0 } else { calls };
+        for call in 0..calls {
+            text.push_str(&format!(
+                "\n  - {{id: s{call}, workflow: l{}.workflow.yaml}}",
+                n + 1
+            ));
+        }
+        (format!("workflows/l{n}.workflow.yaml"), text + "\n")
+    };
+    let texts: Vec<_> = (0..files).map(text).collect();
+    let files: Vec<_> = texts
+        .iter()
+        .map(|(p, t)| (p.as_str(), t.as_str()))
+        .collect();
+    kit(&files)
+}
+
+#[test]
+fn children_spread_as_far_as_a_run_can_be() {
+    for (files, calls) in [(17, 1), (5, 9), (3, 99)] {
+        assert!(load(chain(files, calls).path()).is_ok(), "{files} {calls}");
+    }
+    // Two to the power of seventy: nothing is counted one by one.
+    for (files, calls, code) in [
+        (18, 1, "children-too-deep"),
+        (71, 2, "too-many-scopes"),
+        (5, 10, "too-many-scopes"),
+        (3, 100, "too-many-scopes"),
+    ] {
+        let faults = load(chain(files, calls).path()).unwrap_err();
+        let told: Vec<_> = faults.faults.iter().map(|f| f.code.text()).collect();
+        assert_eq!(told, [code], "{files} {calls}");
+    }
+}
+
+#[test]
+fn a_plan_that_spreads_too_far_does_not_compile() {
+    for (fitting, files) in [(17, 18), (4, 5)] {
+        let calls = if files == 5 { 10 } else { 1 };
+        let kit = load(chain(fitting, calls).path()).unwrap();
+        let mut plan = kit.workflows["l0"].definition.plan.clone();
+        // The leaf calls a copy of itself, as often as the others do.
+        let leaf = format!("workflows/l{}.workflow.yaml", fitting - 1);
+        let mut caller = plan.workflows["workflows/l0.workflow.yaml"].clone();
+        for step in &mut caller.steps {
+            if let Work::Workflow(child) = &mut step.work {
+                child.workflow = "copy".to_owned();
+            }
+        }
+        let copy = plan.workflows.insert(leaf, caller).unwrap();
+        plan.workflows.insert("copy".to_owned(), copy);
+        let words = Definition::compile(plan).unwrap_err()[0].1.clone();
+        assert!(words.contains("levels of children and"), "{words}");
+    }
+}
+
 #[test]
 fn every_code_has_a_page_and_every_page_a_code() {
     let pages = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/errors");

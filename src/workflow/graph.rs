@@ -94,6 +94,48 @@ pub fn order(needs: &[Vec<usize>]) -> Result<Vec<Vec<usize>>, Vec<usize>> {
     }
 }
 
+/// The most levels of children below a workflow: as many as a path to one may have.
+pub const MAX_LEVELS: usize = 16;
+/// The most scopes of a run, its own and those of all children of children.
+pub const MAX_SCOPES: usize = 10_000;
+
+/// What a workflow becomes once every child stands in its place. A few small files that call one
+/// another often grow without bound: ten calls of ten calls, five files deep, are 11,111 scopes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Expansion {
+    /// The levels of children below it.
+    pub levels: usize,
+    /// Its own scope and those of its children; the largest number stands for all beyond it.
+    pub scopes: usize,
+}
+
+impl Expansion {
+    /// Whether it is more than a run may be.
+    pub fn is_too_large(self) -> bool {
+        self.levels > MAX_LEVELS || self.scopes > MAX_SCOPES
+    }
+}
+
+/// The expansion of every workflow, by position, from the positions of the children each calls;
+/// none if they call one another in a circle. Positions beyond the end count as nothing.
+pub fn expansions(children: &[Vec<usize>]) -> Option<Vec<Expansion>> {
+    let alone = Expansion {
+        levels: 0,
+        scopes: 1,
+    };
+    let mut sizes = vec![alone; children.len()];
+    for workflow in order(children).ok()?.into_iter().flatten() {
+        let called = children[workflow]
+            .iter()
+            .filter_map(|child| sizes.get(*child));
+        sizes[workflow] = called.fold(alone, |sum, child| Expansion {
+            levels: sum.levels.max(child.levels + 1),
+            scopes: sum.scopes.saturating_add(child.scopes),
+        });
+    }
+    Some(sizes)
+}
+
 /// Among the steps that were never free there is a cycle: walk along needs until one comes again.
 fn cycle(needs: &[Vec<usize>], open: &[usize]) -> Vec<usize> {
     let stuck = |step: &usize| open.get(*step).is_some_and(|open| *open > 0);

@@ -71,7 +71,7 @@ impl Definition {
             children(&plan, path, workflow, &mut faults);
             workflows.extend(compiled.map(|workflow| (path.clone(), workflow)));
         }
-        reaches_itself(&plan, &mut faults);
+        reach(&plan, &mut faults);
         if !faults.is_empty() {
             return Err(faults);
         }
@@ -114,8 +114,9 @@ fn children(plan: &Plan, path: &str, workflow: &WorkflowPlan, faults: &mut Fault
     }
 }
 
-/// Workflow files are a graph too, and one that comes back to itself would run without end.
-fn reaches_itself(plan: &Plan, faults: &mut Faults) {
+/// Workflow files are a graph too: one that comes back to itself would run without end, and one
+/// that spreads too far would not fit into a run.
+fn reach(plan: &Plan, faults: &mut Faults) {
     let paths: Vec<&String> = plan.workflows.keys().collect();
     let place = |path: &String| paths.binary_search(&path).unwrap_or(usize::MAX);
     let needs: Vec<Vec<usize>> = plan
@@ -129,6 +130,20 @@ fn reaches_itself(plan: &Plan, faults: &mut Faults) {
             names[0].to_owned(),
             format!("workflows call one another: {}", names.join(" -> ")),
         ));
+    }
+    let root = place(&plan.root);
+    let sizes = graph::expansions(&needs);
+    if let Some(size) = sizes.and_then(|sizes| sizes.get(root).copied())
+        && size.is_too_large()
+    {
+        let words = format!(
+            "{} levels of children and {} scopes are more than {} and {}",
+            size.levels,
+            size.scopes,
+            graph::MAX_LEVELS,
+            graph::MAX_SCOPES,
+        );
+        faults.push((plan.root.clone(), words));
     }
 }
 
