@@ -11,12 +11,12 @@ use std::time::Duration;
 use ktsu_ledger::event::{WebhookEvent, Why};
 use ktsu_ledger::store::{Entry, IndexRow};
 use ktsu_ledger::{Draft, Event, Timestamp};
-use ktsu_projections::index::RunRow;
 use ktsu_projections::run::{RunState, RunStatus};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::{Shared, effects, lock};
+use crate::rows;
 use crate::workflow::admit::{self, Answer};
 use crate::workflow::definition::Definition;
 use crate::workflow::next::Memo;
@@ -260,7 +260,7 @@ impl RunTask {
             return None;
         }
         self.indexed = Some(status);
-        Some(index_row(&self.state))
+        Some(rows::row(&self.state))
     }
 
     /// Starts every effect whose announcement is durable.
@@ -300,20 +300,6 @@ impl RunTask {
 impl Drop for RunTask {
     fn drop(&mut self) {
         lock(&self.shared.active).remove(self.state.stream().name());
-    }
-}
-
-/// The index row of a run as it stands.
-pub(super) fn index_row(state: &RunState) -> IndexRow {
-    let row = RunRow::of(state);
-    IndexRow {
-        stream: state.stream().clone(),
-        workflow: row.workflow.clone(),
-        status: row.status.clone(),
-        open: !state.status().is_terminal(),
-        created_us: state.created().at.as_micros(),
-        key: RunRow::key(state),
-        row: row.to_json(),
     }
 }
 

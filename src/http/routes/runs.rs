@@ -13,6 +13,7 @@ use super::{Run, json, unreadable, wire};
 use crate::error::{ErrorCode, Problem};
 use crate::history;
 use crate::orchestrator::Orchestrator;
+use crate::rows::UNREADABLE;
 
 /// Rows on a page, unless asked for fewer or more.
 const PAGE: usize = 50;
@@ -40,15 +41,16 @@ impl Asked for Which {
 
     fn read(given: &Given) -> Result<Self, Problem> {
         let known = [
-            RunStatus::Pending,
-            RunStatus::Running,
-            RunStatus::Complete,
-            RunStatus::Failed,
+            RunStatus::Pending.as_str(),
+            RunStatus::Running.as_str(),
+            RunStatus::Complete.as_str(),
+            RunStatus::Failed.as_str(),
+            UNREADABLE,
         ];
         let cursor = given.text("cursor").map(str::parse::<Cursor>).transpose();
         Ok(Self {
             workflow: given.text("workflow").map(str::to_owned),
-            status: given.word("status", &known.map(RunStatus::as_str))?,
+            status: given.word("status", &known)?,
             limit: given.limit(PAGE, MAX_PAGE)?,
             cursor: cursor.map_err(|_| invalid("cursor takes the `next` of another page"))?,
         })

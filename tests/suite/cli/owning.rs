@@ -161,7 +161,8 @@ fn a_long_run_is_traced_here_and_over_http() {
     assert!(tree.is(0).out.lines().count() > 2 * STEPS);
     let address = owner.url.strip_prefix("http://").unwrap();
     let mut stream = TcpStream::connect(address).unwrap();
-    let request = format!("GET /runs/{run}/trace HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    let request =
+        format!("GET /runs/{run}/trace HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
