@@ -5,7 +5,11 @@ use serde_json::{Value, json};
 
 use super::fault::{Fault, Faults, Severity};
 
-/// Every fault as a report with the line it stands in; colours only if asked.
+/// The most faults that are shown to people: whoever has more begins with these. Looking each up in
+/// its file would take minutes where there are tens of thousands.
+pub const MAX_SHOWN: usize = 100;
+
+/// Faults as reports with the line each stands in; colours only if asked.
 pub fn text(faults: &Faults, colour: bool) -> String {
     let renderer = if colour {
         Renderer::styled()
@@ -13,9 +17,13 @@ pub fn text(faults: &Faults, colour: bool) -> String {
         Renderer::plain()
     };
     let mut out = String::new();
-    for fault in &faults.faults {
+    for fault in faults.faults.iter().take(MAX_SHOWN) {
         out.push_str(&renderer.render(&report(fault, faults)));
         out.push_str("\n\n");
+    }
+    let more = faults.faults.len().saturating_sub(MAX_SHOWN);
+    if more > 0 {
+        out.push_str(&format!("and {more} more; --json tells all of them\n\n"));
     }
     out
 }

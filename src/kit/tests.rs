@@ -422,3 +422,15 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn of_very_many_faults_the_first_are_shown() {
+    let items = "  - 1\n".repeat(4000);
+    let text = format!("kind: workflow\nname: w\nversion: 1.0.0\npipeline:\n{items}");
+    let dir = kit(&[("workflows/w.workflow.yaml", &text)]);
+    let faults = load(dir.path()).unwrap_err();
+    assert_eq!(faults.faults.len(), 4000);
+    let shown = render::text(&faults, false);
+    assert_eq!(shown.matches("error[").count(), render::MAX_SHOWN);
+    assert!(shown.contains("and 3900 more"), "{shown}");
+}
