@@ -85,6 +85,24 @@ async fn fifty_requests_at_once_start_one_run() {
     );
 }
 
+/// Of many that come at once, one looks the key up and the others wait for what it finds: they
+/// must not take it for their own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_body_under_a_used_key_is_refused_however_many_ask_at_once() {
+    let (_kit, lab, _api) = lab("http://127.0.0.1:9").await;
+    for round in 0..20 {
+        let key = format!("k{round}");
+        assert_eq!(invoke(&lab.client, &key, r#"{"msg":"a"}"#).await.0, 202);
+        let asking = (0..24).map(|_| {
+            let (client, key) = (lab.client.clone(), key.clone());
+            tokio::spawn(async move { invoke(&client, &key, r#"{"msg":"b"}"#).await.0 })
+        });
+        for asked in asking.collect::<Vec<_>>() {
+            assert_eq!(asked.await.unwrap(), 409);
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_key_survives_a_restart() {
     let kit = kit();

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::support::ledgers::Recorded;
 use crate::support::sink::Reply;
-use crate::support::{KitDir, Sink, Within};
+use crate::support::{KitDir, Lab, Sink, Within};
 
 const SECRET: &str = "tok/en+with \"odd\" bytes";
 
@@ -96,4 +96,46 @@ async fn a_secret_that_is_echoed_and_repeated_is_recorded_nowhere() {
             }
         }
     }
+}
+
+/// That another kit's engine has no such secret is nothing the world said.
+#[tokio::test]
+async fn a_run_whose_secret_is_not_here_waits_for_an_engine_that_has_it() {
+    let sink = Sink::scripted(|_| Reply::Never).await;
+    let kit = KitDir::new(&[(
+        "w",
+        r#"
+env: [{name: TOKEN, secret: true}, {name: SINK}]
+pipeline:
+  - {id: call, webhook: {url: "{{ env.SINK }}/x", body: {token: "{{ env.TOKEN }}"}}}
+"#,
+    )]);
+    let other = KitDir::new(&[("plain", "pipeline:\n  - {id: t, transform: {ops: []}}\n")]);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("ledger.db");
+    let pairs = [("SINK", sink.url.as_str()), ("TOKEN", "a-token-of-ours")];
+    let lab = Lab::on_file(&path, &kit, &pairs).await;
+    let run = lab.client.invoke("w", json!({})).await;
+    sink.until(|heard| heard.len() == 1).await;
+    lab.close().await;
+
+    let lab = Lab::on_file(&path, &other, &[]).await;
+    assert_eq!(lab.engine.recovered.unfinished, 1);
+    // Something else runs to its end meanwhile, so this engine has done what it does at a start.
+    lab.client.run("plain", json!({})).await;
+    let view = lab.client.get(&format!("/runs/{run}")).await.json();
+    assert_eq!(view["run"]["status"], "running", "{view}");
+    lab.close().await;
+    assert_eq!(sink.heard().len(), 1, "nothing was sent without the secret");
+
+    sink.follow(|_| Reply::Now(200, String::new()));
+    let lab = Lab::on_file(&path, &kit, &pairs).await;
+    assert_eq!(lab.client.ended(&run).await["status"], "complete");
+    lab.close().await;
+    let heard = sink.heard();
+    assert_eq!(heard.len(), 2);
+    assert_eq!(
+        (&heard[0].id, &heard[0].body),
+        (&heard[1].id, &heard[1].body)
+    );
 }
