@@ -179,7 +179,6 @@ fn what_waits_goes_as_one_transaction_and_is_told_in_order() {
     let (appender, thread) = Appender::start(store, Options::default()).unwrap();
     let told = submit_all(&appender, ten());
     // The first may have gone alone; the others waited together.
-    std::thread::sleep(Duration::from_millis(50));
     stage.hold(false);
     let places: Vec<usize> = told
         .iter()

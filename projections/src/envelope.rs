@@ -10,7 +10,7 @@ use ktsu_ledger::{Event, Frame, Json, Timestamp};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::run::{Effective, FoldError, RunState, Scope, StepStatus};
+use crate::run::{Effective, FoldError, RunState, Scope};
 use crate::usage::Usage;
 
 /// What stands in place of a secret.
@@ -374,13 +374,4 @@ fn shown_output(value: Effective<'_>) -> Option<Json> {
 )]
 fn is_zero(attempt: &u32) -> bool {
     *attempt == 0
-}
-
-impl StepView {
-    /// Whether nothing more will happen to it.
-    pub fn is_settled(&self) -> bool {
-        ![StepStatus::Pending, StepStatus::Running]
-            .map(StepStatus::as_str)
-            .contains(&self.status.as_str())
-    }
 }

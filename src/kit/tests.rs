@@ -77,7 +77,7 @@ fn a_sound_kit_becomes_a_definition_with_every_edge() {
     let root = definition.root().unwrap();
     let needs: Vec<_> = root.steps.iter().map(|step| step.needs.clone()).collect();
     assert_eq!(needs, [vec![], vec![0], vec![1], vec![1, 2]]);
-    assert_eq!(root.steps[1].dependants, [2, 3]);
+    assert_eq!(definition.outline.root().dependants(1), [2, 3]);
     assert!(
         definition
             .workflow("workflows/sub/child.workflow.yaml")

@@ -183,7 +183,7 @@ impl Workflow {
                 ));
             }
         }
-        link(&mut steps, &by_id, path, faults);
+        link(&steps, &by_id, path, faults);
         for template in output.iter().filter_map(|(map, _)| map.as_ref()) {
             for id in graph::step_ids(template.roots()).filter(|id| !by_id.contains_key(*id)) {
                 let at = format!("{path}/output/map");
@@ -232,15 +232,14 @@ fn compile_output(
     (map, schema)
 }
 
-/// Dependants are the needs the other way round; needs must cover every mention.
-fn link(steps: &mut [Step], by_id: &HashMap<String, usize>, path: &str, faults: &mut Faults) {
+/// Needs must exist and cover every mention.
+fn link(steps: &[Step], by_id: &HashMap<String, usize>, path: &str, faults: &mut Faults) {
     let needs: Vec<Vec<usize>> = steps.iter().map(|step| step.needs.clone()).collect();
     for (place, wanted) in needs.iter().enumerate() {
         let at = format!("{path}/{}/needs", steps[place].id);
         for need in wanted {
-            match steps.get_mut(*need) {
-                Some(step) => step.dependants.push(place),
-                None => faults.push((at.clone(), format!("there is no step {need}"))),
+            if *need >= steps.len() {
+                faults.push((at.clone(), format!("there is no step {need}")));
             }
         }
         let roots = steps[place].roots();
@@ -295,6 +294,3 @@ impl Worded for super::airlock::SchemaError {
         &self.pointer
     }
 }
-
-/// Definitions are shared by the runs that follow them.
-pub type Shared = Arc<Definition>;

@@ -19,8 +19,6 @@ pub struct Step {
     pub id: String,
     /// Positions of the steps it waits for, ascending.
     pub needs: Vec<usize>,
-    /// Positions of the steps that wait for it, ascending.
-    pub dependants: Vec<usize>,
     /// Falsy skips the step.
     pub condition: Option<Expression>,
     /// The air-lock of its output; [`Step::check_output`] applies it.
@@ -58,7 +56,7 @@ pub enum CompiledWork {
 }
 
 impl Step {
-    /// Compiles one step, without its dependants.
+    /// Compiles one step.
     pub fn compile(plan: &StepPlan, path: &str, faults: &mut Faults) -> Option<Self> {
         let before = faults.len();
         let at = format!("{path}/{}", plan.id);
@@ -80,7 +78,6 @@ impl Step {
         (faults.len() == before).then(|| Self {
             id: plan.id.clone(),
             needs: plan.needs.iter().map(|need| *need as usize).collect(),
-            dependants: Vec::new(),
             condition,
             schema,
             work,

@@ -69,7 +69,7 @@ pub enum Source {
         /// Ascending.
         roots: Vec<Root>,
     },
-    /// It mentions a secret variable and was not built ([`render_secret_leaf`] does).
+    /// It mentions a secret variable and was not built: its place holds the template's text.
     Secret,
 }
 
@@ -140,15 +140,6 @@ impl Template {
             leaves: render.leaves,
         })
     }
-}
-
-/// Builds a value that [`Template::render`] left as its template text because of a secret.
-pub fn render_secret_leaf(text: &str, names: &dyn Names) -> Result<Value, EvaluationError> {
-    let template = Template::text(text).map_err(|error| EvaluationError {
-        code: "template",
-        message: error.message,
-    })?;
-    Ok(template.render(names, &|_| false)?.value)
 }
 
 /// The text of a value inside mixed text (decision T1): strings as they are, whole numbers
