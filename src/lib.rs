@@ -2,6 +2,7 @@
 
 pub mod assemble;
 pub mod cli;
+pub mod contract;
 pub mod egress;
 pub mod environment;
 pub mod error;

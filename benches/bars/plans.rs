@@ -89,6 +89,7 @@ pub(crate) fn chain(transforms: u32, url: Option<&str>) -> Arc<Definition> {
         webhooks: Webhooks::Execute,
     };
     let plan = Plan {
+        agents: BTreeMap::new(),
         format: FORMAT,
         root: NAME.to_owned(),
         workflows: BTreeMap::from([(NAME.to_owned(), workflow)]),

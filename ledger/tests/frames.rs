@@ -91,6 +91,7 @@ fn samples(text: &str, value: &Json) -> Vec<Event> {
             attempt: 1,
             input: given,
             step: name(),
+            items: None,
         })),
         Event::Step(StepEvent::OutputChecked(OutputChecked {
             attempt: 1,
@@ -101,12 +102,14 @@ fn samples(text: &str, value: &Json) -> Vec<Event> {
             }],
             step: name(),
             valid: false,
+            item: None,
         })),
         Event::Step(StepEvent::Completed(StepCompleted {
             attempt: 1,
             output: Some(value.clone()),
             output_from: Some(reference()),
             step: name(),
+            stripped: Vec::new(),
         })),
         Event::Step(StepEvent::Failed(StepFailed {
             attempt: 1,
@@ -114,6 +117,7 @@ fn samples(text: &str, value: &Json) -> Vec<Event> {
             message: name(),
             raw: Some(value.clone()),
             step: name(),
+            raw_from: None,
         })),
         Event::Step(StepEvent::Skipped(StepSkipped {
             detail: Some(name()),
@@ -325,12 +329,14 @@ fn collections_move_out_and_come_back() {
             attempt: 1,
             input: BTreeMap::from([("/a".to_owned(), input)]),
             step: "s".to_owned(),
+            items: None,
         })),
         Event::Step(StepEvent::OutputChecked(OutputChecked {
             attempt: 1,
             errors: vec![violation],
             step: "s".to_owned(),
             valid: false,
+            item: None,
         })),
     ] {
         assert!(!seal(event.clone()).unwrap().blobs.is_empty());

@@ -34,6 +34,7 @@ fn completed(output: Json) -> Event {
         output: Some(output),
         output_from: None,
         step: "a".to_owned(),
+        stripped: Vec::new(),
     }))
 }
 
@@ -55,6 +56,7 @@ fn started() -> Event {
         attempt: 1,
         input,
         step: "a".to_owned(),
+        items: None,
     }))
 }
 

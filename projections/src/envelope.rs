@@ -254,7 +254,7 @@ impl EnvelopeFold {
                 let detail = self.steps.entry((at, step)).or_default();
                 match event {
                     StepEvent::Started(_) => detail.started = Some(frame.at),
-                    StepEvent::OutputChecked(_) => {}
+                    StepEvent::OutputChecked(_) | StepEvent::ReservedEvaluated(_) => {}
                     StepEvent::Completed(_) | StepEvent::Skipped(_) => {
                         detail.ended = Some(frame.at);
                     }
@@ -269,7 +269,12 @@ impl EnvelopeFold {
                     }
                 }
             }
-            Event::Webhook(_) | Event::Store(_) | Event::Foreign { .. } => {}
+            Event::Item(_)
+            | Event::Agent(_)
+            | Event::Worker(_)
+            | Event::Webhook(_)
+            | Event::Store(_)
+            | Event::Foreign { .. } => {}
         }
     }
 
@@ -296,13 +301,17 @@ impl EnvelopeFold {
     /// A frame counts for its step, its scope, and every scope and step around it (seed 000,
     /// invariant 29: an inline child's use is its parent's).
     fn note_usage(&mut self, frame: &Frame, at: u32) {
-        let mut inner = match &frame.event {
-            Event::Webhook(event) => self
-                .state
-                .scope(at)
-                .and_then(|scope| scope.shape.position(event.step())),
-            Event::Run(_) | Event::Step(_) | Event::Store(_) | Event::Foreign { .. } => None,
+        let step = match &frame.event {
+            Event::Webhook(event) => Some(event.step()),
+            Event::Agent(event) => Some(event.step()),
+            Event::Run(_)
+            | Event::Step(_)
+            | Event::Item(_)
+            | Event::Worker(_)
+            | Event::Store(_)
+            | Event::Foreign { .. } => None,
         };
+        let mut inner = step.and_then(|step| self.state.scope(at)?.shape.position(step));
         let mut at = at;
         loop {
             self.scopes.entry(at).or_default().usage.apply(frame);

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use ktsu_ledger::event::{RunEvent, SkipReason, StepEvent, StoreEvent, WebhookEvent};
+use ktsu_ledger::event::{
+    AgentEvent, ItemEvent, LlmResponse, LostReason, Purpose, RunEvent, SkipReason, StepEvent,
+    StoreEvent, WebhookEvent, WorkerEvent,
+};
 use ktsu_ledger::{Cause, Event, Frame, Timestamp};
 use serde::Serialize;
 
@@ -131,6 +134,18 @@ fn describe(event: &Event) -> (Option<String>, String) {
     match event {
         Event::Run(event) => (None, describe_run(event)),
         Event::Step(event) => (Some(event.step().to_owned()), describe_step(event)),
+        Event::Item(event) => (
+            Some(item_name(event.step(), Some(event.item()))),
+            describe_item(event),
+        ),
+        Event::Agent(event) => (
+            Some(item_name(event.step(), event.item())),
+            describe_agent(event),
+        ),
+        Event::Worker(event) => (
+            Some(item_name(event.step(), event.item())),
+            describe_worker(event),
+        ),
         Event::Webhook(event) => (Some(event.step().to_owned()), describe_webhook(event)),
         Event::Store(StoreEvent::Opened(opened)) => (None, format!("epoch {}", opened.epoch)),
         Event::Store(StoreEvent::Recovered(found)) => {
@@ -167,10 +182,87 @@ fn describe_step(event: &StepEvent) -> String {
             format!("attempt {}", started.attempt)
         }
         StepEvent::Started(_) | StepEvent::Completed(_) => String::new(),
+        StepEvent::ReservedEvaluated(one) => format!("{} {}", one.field, one.value.as_str()),
         StepEvent::OutputChecked(checked) if checked.valid => "valid".to_owned(),
         StepEvent::OutputChecked(checked) => format!("{} violations", checked.errors.len()),
         StepEvent::Failed(failed) => format!("{}: {}", failed.code, failed.message),
-        StepEvent::Skipped(skipped) => SkipReason::as_str(skipped.reason).to_owned(),
+        StepEvent::Skipped(skipped) => {
+            let reason = SkipReason::as_str(skipped.reason);
+            let detail = skipped.detail.iter();
+            detail.fold(reason.to_owned(), |reason, detail| {
+                format!("{reason}: {detail}")
+            })
+        }
+    }
+}
+
+/// `STEP` or `STEP.INDEX` (decision H1).
+pub fn item_name(step: &str, item: Option<u32>) -> String {
+    item.map_or_else(|| step.to_owned(), |item| format!("{step}.{item}"))
+}
+
+fn describe_item(event: &ItemEvent) -> String {
+    match event {
+        ItemEvent::Started(_) => String::new(),
+        ItemEvent::Completed(done) => match &done.skipped {
+            Some(why) => format!("skipped: {why}"),
+            None => String::new(),
+        },
+        ItemEvent::Failed(failed) => format!("{}: {}", failed.code, failed.message),
+    }
+}
+
+fn describe_agent(event: &AgentEvent) -> String {
+    match event {
+        AgentEvent::Request(request) => {
+            let purpose = match request.purpose {
+                Purpose::Turn => "",
+                Purpose::Repair => " to repair the draft",
+                Purpose::Reflect => " to reflect",
+            };
+            format!("asks {}{purpose}", request.group)
+        }
+        AgentEvent::Response(response) => describe_response(response),
+        AgentEvent::Decided(_) => "has a draft".to_owned(),
+        AgentEvent::ReflectStarted(_) => String::new(),
+        AgentEvent::BudgetExhausted(spent) => format!(
+            "{} of {} spent",
+            dollars(spent.cost_micro_usd),
+            dollars(spent.limit_micro_usd)
+        ),
+        AgentEvent::Finished(finished) => finished.reason.as_str().to_owned(),
+    }
+}
+
+fn describe_response(response: &LlmResponse) -> String {
+    if let Some(error) = &response.error {
+        return format!("{} after {} ms", error.code, response.duration_ms);
+    }
+    format!(
+        "{}/{} {}+{} tokens, {}, {} ms",
+        response.provider,
+        response.model,
+        response.tokens_in,
+        response.tokens_out,
+        dollars(response.cost_micro_usd),
+        response.duration_ms
+    )
+}
+
+/// Millionths of a US dollar, for reading.
+pub fn dollars(micro_usd: u64) -> String {
+    format!("${}.{:06}", micro_usd / 1_000_000, micro_usd % 1_000_000)
+}
+
+fn describe_worker(event: &WorkerEvent) -> String {
+    match event {
+        WorkerEvent::Dispatched(sent) if sent.attempt > 1 => format!("attempt {}", sent.attempt),
+        WorkerEvent::Dispatched(_) => String::new(),
+        WorkerEvent::Lost(lost) => match lost.reason {
+            LostReason::Heartbeat => "no heartbeat".to_owned(),
+            LostReason::Instance => "the runtime was started again".to_owned(),
+            LostReason::Restart => "the orchestrator was started again".to_owned(),
+        },
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a run used: calls, tokens, cost, time. Sums only, so the order of frames does not matter.
 
-use ktsu_ledger::event::WebhookEvent;
+use ktsu_ledger::event::{AgentEvent, Purpose, WebhookEvent};
 use ktsu_ledger::{Event, Frame, Timestamp};
 use serde::Serialize;
 
@@ -13,6 +13,10 @@ pub struct Usage {
     pub duration_ms: u64,
     /// Model calls.
     pub llm_calls: u64,
+    /// Model calls that put a draft right; among [`Usage::llm_calls`] too.
+    pub repair_calls: u64,
+    /// Model calls that looked at a draft once more; among [`Usage::llm_calls`] too.
+    pub reflect_calls: u64,
     /// Tokens sent to models.
     pub tokens_in: u64,
     /// Tokens received from models.
@@ -32,11 +36,45 @@ impl Usage {
         self.duration_ms = self.duration_ms.max(frame.at.millis_since(first));
         match &frame.event {
             Event::Webhook(WebhookEvent::Sent(_)) => self.webhook_calls += 1,
+            Event::Agent(event) => self.apply_agent(event),
             Event::Run(_)
             | Event::Step(_)
+            | Event::Item(_)
+            | Event::Worker(_)
             | Event::Webhook(_)
             | Event::Store(_)
             | Event::Foreign { .. } => {}
+        }
+    }
+
+    /// A call counts once, when it is asked for; its tokens and cost when it is answered. A runtime
+    /// that reports only its end is believed.
+    fn apply_agent(&mut self, event: &AgentEvent) {
+        match event {
+            AgentEvent::Request(request) => {
+                self.llm_calls += 1;
+                self.repair_calls += u64::from(request.purpose == Purpose::Repair);
+                self.reflect_calls += u64::from(request.purpose == Purpose::Reflect);
+            }
+            AgentEvent::Response(response) => {
+                self.tokens_in = self.tokens_in.saturating_add(response.tokens_in);
+                self.tokens_out = self.tokens_out.saturating_add(response.tokens_out);
+                self.cost_micro_usd = self.cost_micro_usd.saturating_add(response.cost_micro_usd);
+            }
+            AgentEvent::Finished(finished) => {
+                if let Some(claimed) = &finished.metrics {
+                    self.llm_calls = self.llm_calls.saturating_add(claimed.llm_calls);
+                    self.reflect_calls = self.reflect_calls.saturating_add(claimed.reflect_calls);
+                    self.tool_calls = self.tool_calls.saturating_add(claimed.tool_calls);
+                    self.tokens_in = self.tokens_in.saturating_add(claimed.tokens_in);
+                    self.tokens_out = self.tokens_out.saturating_add(claimed.tokens_out);
+                    self.cost_micro_usd =
+                        self.cost_micro_usd.saturating_add(claimed.cost_micro_usd);
+                }
+            }
+            AgentEvent::Decided(_)
+            | AgentEvent::ReflectStarted(_)
+            | AgentEvent::BudgetExhausted(_) => {}
         }
     }
 }

@@ -213,6 +213,7 @@ impl Loader {
         }
         let visibility = workflows.get(root)?.visibility;
         let plan = Plan {
+            agents: BTreeMap::new(),
             format: FORMAT,
             root: root.to_owned(),
             workflows,

@@ -240,6 +240,7 @@ fn read_agent(
         .and_then(|node| params(reader, node, "params", Usage::Value));
     Some(AgentPlan {
         agent: name.to_owned(),
+        file: String::new(),
         confidence_threshold_millionths: threshold,
         for_each,
         group,

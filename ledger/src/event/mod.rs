@@ -5,22 +5,31 @@
 //! told us) or a **decision** (what follows from it); see [`Role`]. Strict replay, recovery and
 //! golden ledgers rest on that line, so every new type says on which side it stands.
 
+mod agent;
+mod item;
 pub mod plan;
 mod run;
 mod step;
 mod store;
 mod webhook;
+mod worker;
 
+pub use agent::{
+    AgentDecided, AgentEvent, AgentFinished, BudgetExhausted, CallError, ClaimedMetrics,
+    FinishReason, LlmRequest, LlmResponse, Purpose, ReflectStarted, Report,
+};
+pub use item::{ItemCompleted, ItemEvent, ItemFailed, ItemStarted};
 pub use run::{
     ClockJumped, Continued, EnvValue, Limits, Principal, RunCompleted, RunCreated, RunEvent,
     RunFailed, RunStarted, TimerFired, TimerKind, Why,
 };
 pub use step::{
-    Given, OutputChecked, Reference, SkipReason, StepCompleted, StepEvent, StepFailed, StepSkipped,
-    StepStarted, Violation,
+    Given, OutputChecked, Reference, ReservedEvaluated, SkipReason, StepCompleted, StepEvent,
+    StepFailed, StepSkipped, StepStarted, Verdict, Violation,
 };
 pub use store::{StoreEvent, StoreOpened, StoreRecovered};
 pub use webhook::{WebhookAnswer, WebhookDead, WebhookEvent, WebhookSent};
+pub use worker::{LostReason, WorkerDispatched, WorkerEvent, WorkerLost};
 
 use serde::{Deserialize as _, Serialize};
 
@@ -33,6 +42,12 @@ pub enum Event {
     Run(RunEvent),
     /// About a step.
     Step(StepEvent),
+    /// About an item of a fan-out.
+    Item(ItemEvent),
+    /// About an agent at work.
+    Agent(AgentEvent),
+    /// About who works on an agent's task.
+    Worker(WorkerEvent),
     /// About a call to an HTTP endpoint.
     Webhook(WebhookEvent),
     /// About the ledger as a whole.
@@ -61,7 +76,9 @@ impl Event {
     pub fn role(&self) -> Role {
         match self {
             Self::Run(event) => event.role(),
-            Self::Step(_) => Role::Decision,
+            Self::Step(_) | Self::Item(_) => Role::Decision,
+            Self::Agent(event) => event.role(),
+            Self::Worker(event) => event.role(),
             Self::Webhook(event) => event.role(),
             Self::Store(_) | Self::Foreign { .. } => Role::Input,
         }
@@ -71,7 +88,13 @@ impl Event {
     pub fn is_known(&self) -> bool {
         match self {
             Self::Foreign { kind, .. } => kind.starts_with("x."),
-            Self::Run(_) | Self::Step(_) | Self::Webhook(_) | Self::Store(_) => true,
+            Self::Run(_)
+            | Self::Step(_)
+            | Self::Item(_)
+            | Self::Agent(_)
+            | Self::Worker(_)
+            | Self::Webhook(_)
+            | Self::Store(_) => true,
         }
     }
 }
@@ -138,10 +161,22 @@ event_types! {
     "timer.fired" => Run::RunEvent::TimerFired,
     "clock.jumped" => Run::RunEvent::ClockJumped,
     "step.started" => Step::StepEvent::Started,
+    "reserved.evaluated" => Step::StepEvent::ReservedEvaluated,
     "step.output_checked" => Step::StepEvent::OutputChecked,
     "step.completed" => Step::StepEvent::Completed,
     "step.failed" => Step::StepEvent::Failed,
     "step.skipped" => Step::StepEvent::Skipped,
+    "item.started" => Item::ItemEvent::Started,
+    "item.completed" => Item::ItemEvent::Completed,
+    "item.failed" => Item::ItemEvent::Failed,
+    "llm.request" => Agent::AgentEvent::Request,
+    "llm.response" => Agent::AgentEvent::Response,
+    "agent.decided" => Agent::AgentEvent::Decided,
+    "reflect.started" => Agent::AgentEvent::ReflectStarted,
+    "budget.exhausted" => Agent::AgentEvent::BudgetExhausted,
+    "agent.finished" => Agent::AgentEvent::Finished,
+    "worker.dispatched" => Worker::WorkerEvent::Dispatched,
+    "worker.lost" => Worker::WorkerEvent::Lost,
     "webhook.sent" => Webhook::WebhookEvent::Sent,
     "webhook.delivered" => Webhook::WebhookEvent::Delivered,
     "webhook.failed" => Webhook::WebhookEvent::Failed,

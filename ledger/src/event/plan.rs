@@ -19,6 +19,9 @@ pub const FORMAT: u32 = 1;
 /// A whole definition: the root workflow and every workflow it reaches.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
+    /// By path relative to the kit folder, with forward slashes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub agents: BTreeMap<String, AgentFile>,
     /// [`FORMAT`].
     pub format: u32,
     /// The key of the root in `workflows`.
@@ -287,6 +290,8 @@ pub struct AgentPlan {
     /// Millionths: 0.7 is 700000, so that the plan has no floats to compare.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confidence_threshold_millionths: Option<u32>,
+    /// A key of [`Plan::agents`].
+    pub file: String,
     /// Fan-out over an array.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub for_each: Option<FanOut>,
@@ -298,6 +303,39 @@ pub struct AgentPlan {
     /// An object of templates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub params: Option<Json>,
+}
+
+/// An agent file (`spec` A10).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentFile {
+    /// The model group; the gateway decides everything else (seed 000, invariant 17).
+    pub group: String,
+    /// Turns of the loop at the most.
+    pub max_turns: u32,
+    /// The name.
+    pub name: String,
+    /// JSON Schema of the output.
+    pub output: Json,
+    /// JSON Schema of the params; `secret: true` marks one that no prompt may show.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub params: Option<Json>,
+    /// What the model is told.
+    pub prompt: Prompt,
+    /// Semantic version; `0.0.0` where the file has none (decision K2).
+    pub version: String,
+}
+
+/// `prompt:` of an agent file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Prompt {
+    /// A template over `params`, for the one more look at a draft.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reflect: Option<String>,
+    /// Static text.
+    pub system: String,
+    /// A template over `params`; absent: the params that are not secret, as a JSON object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
 }
 
 /// `for_each:` of an agent step.

@@ -1,7 +1,8 @@
 //! Facts about a step. All of them are decisions.
 //!
 //! A step's life: pending → running (`step.started`) → complete | failed, or pending → skipped.
-//! `step.output_checked` stands between the start and the end where the step declares a schema.
+//! `step.output_checked` stands between the start and the end where there is a schema, and the
+//! `reserved.evaluated` of an agent's output before it.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +15,15 @@ use crate::canonical::Json;
 pub enum StepEvent {
     /// `step.started`: pending → running. Refused while something it needs is unsettled.
     Started(StepStarted),
+    /// `reserved.evaluated`: a reserved field of an agent's output (seed 000, invariant 21).
+    ReservedEvaluated(ReservedEvaluated),
     /// `step.output_checked`: the air-lock's verdict (seed 000, invariant 9).
     OutputChecked(OutputChecked),
     /// `step.completed`: running → complete.
     Completed(StepCompleted),
     /// `step.failed`: running → failed; the run fails with it (seed 000, invariant 11).
     Failed(StepFailed),
-    /// `step.skipped`: pending → skipped.
+    /// `step.skipped`: pending → skipped; running → skipped where an agent asked for it.
     Skipped(StepSkipped),
 }
 
@@ -29,6 +32,7 @@ impl StepEvent {
     pub fn step(&self) -> &str {
         match self {
             Self::Started(event) => &event.step,
+            Self::ReservedEvaluated(event) => &event.step,
             Self::OutputChecked(event) => &event.step,
             Self::Completed(event) => &event.step,
             Self::Failed(event) => &event.step,
@@ -50,6 +54,9 @@ pub struct StepStarted {
         skip_serializing_if = "BTreeMap::is_empty"
     )]
     pub input: BTreeMap<String, Given>,
+    /// For a fan-out: how many items there are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub items: Option<u32>,
     /// The step.
     pub step: String,
 }
@@ -92,10 +99,48 @@ pub struct OutputChecked {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub errors: Vec<Violation>,
+    /// The item of a fan-out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item: Option<u32>,
     /// The step.
     pub step: String,
     /// The verdict.
     pub valid: bool,
+}
+
+/// `reserved.evaluated`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReservedEvaluated {
+    /// The task's attempt.
+    pub attempt: u32,
+    /// `ktsu_…`.
+    pub field: String,
+    /// The item of a fan-out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item: Option<u32>,
+    /// The step.
+    pub step: String,
+    /// What the agent said; null where a field that is needed is missing.
+    #[serde(default)]
+    pub value: Json,
+    /// What follows.
+    pub verdict: Verdict,
+}
+
+/// What follows from a reserved field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Nothing.
+    Pass,
+    /// It is kept for whoever looks.
+    Noted,
+    /// The step or item is skipped.
+    Skip,
+    /// The step or item fails.
+    Fail,
+    /// The run fails, whatever a fan-out tolerates.
+    FailRun,
 }
 
 /// A place where a value breaks its schema. The words are ours, never a library's.
@@ -117,11 +162,15 @@ pub struct StepCompleted {
     /// The output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Json>,
-    /// Where the output stands, if in another frame (an inline child's).
+    /// Where the output stands, if in another frame (an inline child's, an agent's). A fan-out has
+    /// neither: its output is a projection of its item frames (decision R4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_from: Option<Reference>,
     /// The step.
     pub step: String,
+    /// The reserved fields that are not part of the output.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stripped: Vec<String>,
 }
 
 /// `step.failed`.
@@ -133,9 +182,12 @@ pub struct StepFailed {
     pub code: String,
     /// For people.
     pub message: String,
-    /// The output that was refused.
+    /// The output that was refused, if it stands nowhere else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw: Option<Json>,
+    /// Where the output that was refused stands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raw_from: Option<Reference>,
     /// The step.
     pub step: String,
 }
@@ -156,10 +208,14 @@ pub struct StepSkipped {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SkipReason {
+    /// Its agent asked for it; the words stand beside it.
+    AgentSkipped,
     /// Its condition could not be evaluated.
     ConditionError,
     /// Its condition is falsy.
     ConditionFalse,
+    /// Something it needs was skipped by an agent, or because of one.
+    DependencySkipped,
     /// It fires for approvals only.
     OnApproval,
     /// The run failed before it started.
@@ -172,8 +228,10 @@ impl SkipReason {
     /// As it is persisted.
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::AgentSkipped => "agent_skipped",
             Self::ConditionError => "condition_error",
             Self::ConditionFalse => "condition_false",
+            Self::DependencySkipped => "dependency_skipped",
             Self::OnApproval => "on_approval",
             Self::RunFailed => "run_failed",
             Self::WebhooksSuppressed => "webhooks_suppressed",

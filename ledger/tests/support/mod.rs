@@ -25,6 +25,7 @@ pub(crate) fn completed(step: &str, output: Json) -> Draft {
             output: Some(output),
             output_from: None,
             step: step.to_owned(),
+            stripped: Vec::new(),
         })),
     }
 }

@@ -148,6 +148,7 @@ impl RunState {
                     step.input.clone_from(&started.input);
                 }
             }
+            StepEvent::ReservedEvaluated(_) => {}
             StepEvent::OutputChecked(checked) => {
                 if let Some(step) = self.step_mut(scope, at) {
                     step.phase = Phase::Checked {

@@ -190,6 +190,9 @@ impl RunState {
             Event::Run(RunEvent::Created(created)) => Outline::of_run(created)?,
             Event::Run(_)
             | Event::Step(_)
+            | Event::Item(_)
+            | Event::Agent(_)
+            | Event::Worker(_)
             | Event::Webhook(_)
             | Event::Store(_)
             | Event::Foreign { .. } => return Err(FoldError::Refused(0, Refusal::NotARun)),

@@ -135,6 +135,7 @@ fn started(step: &str) -> Event {
         attempt: 1,
         input: BTreeMap::new(),
         step: step.to_owned(),
+        items: None,
     }))
 }
 
@@ -144,6 +145,7 @@ fn completed(step: &str) -> Event {
         output: Some(Json::from_value(&json!({"of": step})).unwrap()),
         output_from: None,
         step: step.to_owned(),
+        stripped: Vec::new(),
     }))
 }
 
@@ -154,6 +156,7 @@ fn failed(step: &str) -> Event {
         message: String::new(),
         raw: None,
         step: step.to_owned(),
+        raw_from: None,
     }))
 }
 
@@ -171,6 +174,7 @@ fn checked(step: &str, valid: bool) -> Event {
         errors: Vec::new(),
         step: step.to_owned(),
         valid,
+        item: None,
     }))
 }
 

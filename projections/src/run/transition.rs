@@ -101,9 +101,11 @@ impl RunState {
                 Ok(Target::Step { scope, step })
             }
             Event::Foreign { .. } if frame.event.is_known() => Ok(Target::Nothing),
-            Event::Store(_) | Event::Foreign { .. } => {
-                Err(Refusal::Unknown(frame.event.kind().to_owned()))
-            }
+            Event::Item(_)
+            | Event::Agent(_)
+            | Event::Worker(_)
+            | Event::Store(_)
+            | Event::Foreign { .. } => Err(Refusal::Unknown(frame.event.kind().to_owned())),
         }
     }
 
@@ -238,6 +240,7 @@ fn step_may(step: &Step, work: &Work, event: &StepEvent, failing: bool) -> bool 
     let ready = step.status == StepStatus::Pending && step.waiting_on == 0;
     match event {
         StepEvent::Started(started) => ready && !failing && started.attempt == step.attempt + 1,
+        StepEvent::ReservedEvaluated(_) => false,
         StepEvent::OutputChecked(checked) => {
             running && checked.attempt == step.attempt && may_have_output(step, work)
         }

@@ -72,6 +72,7 @@ fn close_step(
             message: format!("child workflow failed: {}", failing.message),
             raw: None,
             step: id,
+            raw_from: None,
         }),
         StepStatus::Running => StepEvent::Failed(StepFailed {
             attempt: step.attempt,
@@ -79,6 +80,7 @@ fn close_step(
             message: "stopped because the run failed elsewhere".to_owned(),
             raw: None,
             step: id,
+            raw_from: None,
         }),
         StepStatus::Complete | StepStatus::Failed | StepStatus::Skipped => return None,
     };

@@ -247,6 +247,7 @@ impl<'a> At<'a> {
             attempt: before.map_or(0, |step| step.attempt) + 1,
             input,
             step: step.id.clone(),
+            items: None,
         });
         unit.push(Event::Step(event), self.needed())
     }
@@ -269,6 +270,7 @@ impl<'a> At<'a> {
                     message,
                     raw,
                     step: step.id.clone(),
+                    raw_from: None,
                 });
                 unit.push(Event::Step(event), cause);
             }
@@ -301,6 +303,7 @@ impl<'a> At<'a> {
                     errors: errors.clone(),
                     step: step.id.clone(),
                     valid: errors.is_empty(),
+                    item: None,
                 });
                 cause = vec![unit.push(Event::Step(event), cause)];
             }
@@ -327,6 +330,7 @@ impl<'a> At<'a> {
             output: from.is_none().then_some(json),
             output_from: from,
             step: step.id.clone(),
+            stripped: Vec::new(),
         });
         unit.push(Event::Step(event), cause);
     }

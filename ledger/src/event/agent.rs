@@ -1,0 +1,321 @@
+//! Facts about an agent at work: its calls to models, what it decided, how it ended.
+//!
+//! One (step, item, attempt) is a **task**. A task's life, as its runtime reports it:
+//! `llm.request` → `llm.response` → (`agent.decided` → `reflect.started`? → `llm.request` →
+//! `llm.response`)? → `agent.finished`. Whatever a runtime reports is an input; each of its frames
+//! carries the number and the digest of its report, so that one report is one turn. A task that the
+//! engine ends itself gets an `agent.finished` without a report, which is a decision.
+
+use serde::{Deserialize, Serialize};
+
+use super::Role;
+use crate::canonical::Json;
+
+/// A fact about an agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AgentEvent {
+    /// `llm.request` (input): about to be sent to a model.
+    Request(LlmRequest),
+    /// `llm.response` (input): a model answered, or will not.
+    Response(Box<LlmResponse>),
+    /// `agent.decided` (input): the draft of an agent that may reflect (decision R2).
+    Decided(AgentDecided),
+    /// `reflect.started` (decision): the draft is to be looked at once more.
+    ReflectStarted(ReflectStarted),
+    /// `budget.exhausted` (input): a call was asked for and refused (decision F4).
+    BudgetExhausted(BudgetExhausted),
+    /// `agent.finished`: the task has ended (decision W7).
+    Finished(Box<AgentFinished>),
+}
+
+impl AgentEvent {
+    /// See [`super::Event::role`].
+    pub(super) fn role(&self) -> Role {
+        match self {
+            Self::Request(_) | Self::Response(_) | Self::Decided(_) | Self::BudgetExhausted(_) => {
+                Role::Input
+            }
+            Self::ReflectStarted(_) => Role::Decision,
+            Self::Finished(finished) => match finished.report {
+                Some(_) => Role::Input,
+                None => Role::Decision,
+            },
+        }
+    }
+
+    /// The step this is about, in the frame's scope.
+    pub fn step(&self) -> &str {
+        match self {
+            Self::Request(event) => &event.step,
+            Self::Response(event) => &event.step,
+            Self::Decided(event) => &event.step,
+            Self::ReflectStarted(event) => &event.step,
+            Self::BudgetExhausted(event) => &event.step,
+            Self::Finished(event) => &event.step,
+        }
+    }
+
+    /// The item of a fan-out, counted from 0.
+    pub fn item(&self) -> Option<u32> {
+        match self {
+            Self::Request(event) => event.item,
+            Self::Response(event) => event.item,
+            Self::Decided(event) => event.item,
+            Self::ReflectStarted(event) => event.item,
+            Self::BudgetExhausted(event) => event.item,
+            Self::Finished(event) => event.item,
+        }
+    }
+
+    /// The attempt.
+    pub fn attempt(&self) -> u32 {
+        match self {
+            Self::Request(event) => event.attempt,
+            Self::Response(event) => event.attempt,
+            Self::Decided(event) => event.attempt,
+            Self::ReflectStarted(event) => event.attempt,
+            Self::BudgetExhausted(event) => event.attempt,
+            Self::Finished(event) => event.attempt,
+        }
+    }
+
+    /// The report it came with.
+    pub fn report(&self) -> Option<&Report> {
+        match self {
+            Self::Request(event) => Some(&event.report),
+            Self::Response(event) => Some(&event.report),
+            Self::Decided(event) => Some(&event.report),
+            Self::BudgetExhausted(event) => Some(&event.report),
+            Self::ReflectStarted(_) => None,
+            Self::Finished(event) => event.report.as_ref(),
+        }
+    }
+}
+
+/// The report a frame came with (decision W2).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// BLAKE3 of its bytes.
+    pub digest: String,
+    /// Counted from 1 in an attempt; 0 for a `complete`, and for a dispatch that was refused.
+    pub n: u32,
+}
+
+/// What a model is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Purpose {
+    /// A turn of the loop.
+    Turn,
+    /// A draft that was not JSON is to be put right (decision R3).
+    Repair,
+    /// A draft is looked at once more (decision R2).
+    Reflect,
+}
+
+/// `llm.request`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LlmRequest {
+    /// The task's attempt.
+    pub attempt: u32,
+    /// The request this one goes on from: its messages come before these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<u64>,
+    /// SHA-256 of the whole request, messages of the base included.
+    pub digest: String,
+    /// The model group.
+    pub group: String,
+    /// The item of a fan-out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item: Option<u32>,
+    /// The most tokens of the reply.
+    pub max_tokens: u32,
+    /// The messages that are new: a list of `{role, content}`.
+    pub messages: Json,
+    /// What it is for.
+    pub purpose: Purpose,
+    /// The report.
+    pub report: Report,
+    /// The step.
+    pub step: String,
+}
+
+/// `llm.response`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LlmResponse {
+    /// The task's attempt.
+    pub attempt: u32,
+    /// Whether the gateway had the reply at hand and asked no provider.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cached: bool,
+    /// The reply's text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<Json>,
+    /// Millionths of a US dollar, rounded half up once a call (decision E3).
+    pub cost_micro_usd: u64,
+    /// From sending to answer, in milliseconds.
+    pub duration_ms: u64,
+    /// Why there is no reply.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<CallError>,
+    /// The request's digest (seed 004; decision W6).
+    pub input_hash: String,
+    /// The item of a fan-out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item: Option<u32>,
+    /// The model that answered.
+    pub model: String,
+    /// SHA-256 of the reply's text as JSON (seed 004; decision W6).
+    pub output_hash: String,
+    /// The version of the table the cost was taken from.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub prices: String,
+    /// The provider that answered.
+    pub provider: String,
+    /// The report.
+    pub report: Report,
+    /// The request this answers.
+    pub request: u64,
+    /// The step.
+    pub step: String,
+    /// Tokens sent.
+    pub tokens_in: u64,
+    /// Tokens received.
+    pub tokens_out: u64,
+}
+
+/// Why a model call has no reply.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallError {
+    /// A code of the gateway: `provider_error`, `unknown_group`.
+    pub code: String,
+    /// For people.
+    pub message: String,
+    /// Whether another try might do.
+    pub retryable: bool,
+}
+
+/// `agent.decided`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentDecided {
+    /// The task's attempt.
+    pub attempt: u32,
+    /// The draft: a JSON object.
+    pub draft: Json,
+    /// The item of a fan-out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item: Option<u32>,
+    /// The report.
+    pub report: Report,
+    /// The step.
+    pub step: String,
+}
+
+/// `reflect.started`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReflectStarted {
+    /// The task's attempt.
+    pub attempt: u32,
+    /// The item of a fan-out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item: Option<u32>,
+    /// The step.
+    pub step: String,
+}
+
+/// `budget.exhausted`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BudgetExhausted {
+    /// The task's attempt.
+    pub attempt: u32,
+    /// What the run had cost by then, in millionths of a US dollar.
+    pub cost_micro_usd: u64,
+    /// The item of a fan-out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item: Option<u32>,
+    /// What it may cost.
+    pub limit_micro_usd: u64,
+    /// The report that asked.
+    pub report: Report,
+    /// The step.
+    pub step: String,
+}
+
+/// Why a task ended (decision W7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FinishReason {
+    /// It has an output.
+    Completed,
+    /// It used its turns up.
+    MaxTurns,
+    /// It called a tool that it may not call.
+    ToolNotPermitted,
+    /// The run's budget is used up.
+    BudgetExceeded,
+    /// The time was over.
+    Timeout,
+    /// The run ended elsewhere.
+    Stopped,
+    /// Anything else; the outcome has the code.
+    Error,
+}
+
+impl FinishReason {
+    /// As it is persisted.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::MaxTurns => "max_turns",
+            Self::ToolNotPermitted => "tool_not_permitted",
+            Self::BudgetExceeded => "budget_exceeded",
+            Self::Timeout => "timeout",
+            Self::Stopped => "stopped",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// `agent.finished`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentFinished {
+    /// The task's attempt; 0 if none had been dispatched.
+    pub attempt: u32,
+    /// The item of a fan-out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item: Option<u32>,
+    /// What a runtime used that reports nothing but its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<ClaimedMetrics>,
+    /// `{output, events?, commands?}` or `{error: {code, message, retryable}, raw_output?}`, whole
+    /// (decision W5).
+    pub outcome: Json,
+    /// Why.
+    pub reason: FinishReason,
+    /// The report; absent where the engine ended the task itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<Report>,
+    /// The step.
+    pub step: String,
+}
+
+/// What a runtime says it used, with no frames to show for it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClaimedMetrics {
+    /// Millionths of a US dollar.
+    pub cost_micro_usd: u64,
+    /// Model calls.
+    pub llm_calls: u64,
+    /// `provider/model`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub model: String,
+    /// Reflections.
+    #[serde(default)]
+    pub reflect_calls: u64,
+    /// Tokens sent.
+    pub tokens_in: u64,
+    /// Tokens received.
+    pub tokens_out: u64,
+    /// Tool calls.
+    pub tool_calls: u64,
+}

@@ -1,0 +1,261 @@
+//! Runtime → orchestrator: `POST …/report`, `POST …/complete`, `POST /heartbeat`.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::gateway::Message;
+use super::runtime::Recorded;
+
+/// Something happened to a task. Answered once it is durable.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Report {
+    /// The attempt, as in the dispatch.
+    pub attempt: u32,
+    /// Counted from 1 within the attempt. The same number with the same bytes is answered again as
+    /// it was; with other bytes it is refused (decision W2).
+    pub n: u32,
+    /// What happened, in order.
+    pub events: Vec<Event>,
+}
+
+/// What a runtime reports.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "type", content = "data")]
+pub enum Event {
+    /// A model is about to be called. Stands alone in its report, or last.
+    #[serde(rename = "llm.request")]
+    Request(LlmRequest),
+    /// It answered, or will not.
+    #[serde(rename = "llm.response")]
+    Response(LlmResponse),
+    /// There is a draft, and the agent may reflect.
+    #[serde(rename = "agent.decided")]
+    Decided(Decided),
+    /// The task has ended.
+    #[serde(rename = "agent.finished")]
+    Finished(Finished),
+}
+
+/// `llm.request`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LlmRequest {
+    /// The number of the request this one goes on from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<u64>,
+    /// The model group.
+    pub group: String,
+    /// The most tokens of the reply.
+    pub max_tokens: u32,
+    /// The messages; with `base`, those that are new.
+    pub messages: Vec<Message>,
+    /// `turn`, `repair` or `reflect`.
+    pub purpose: Purpose,
+}
+
+/// What a model is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Purpose {
+    /// A turn of the loop.
+    Turn,
+    /// A draft that was not JSON is to be put right.
+    Repair,
+    /// A draft is looked at once more.
+    Reflect,
+}
+
+/// `llm.response`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LlmResponse {
+    /// The number of the request it answers, from the report's answer or from the history.
+    pub request: u64,
+    /// The reply's text; absent if there is an error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<String>,
+    /// Why there is no reply.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Failure>,
+    /// The model that answered.
+    #[serde(default)]
+    pub model: String,
+    /// The provider that answered.
+    #[serde(default)]
+    pub provider: String,
+    /// Tokens sent.
+    #[serde(default)]
+    pub tokens_in: u64,
+    /// Tokens received.
+    #[serde(default)]
+    pub tokens_out: u64,
+    /// Millionths of a US dollar.
+    #[serde(default)]
+    pub cost_micro_usd: u64,
+    /// The version of the gateway's price table.
+    #[serde(default)]
+    pub prices: String,
+    /// Milliseconds.
+    #[serde(default)]
+    pub duration_ms: u64,
+    /// Whether the gateway had the reply at hand.
+    #[serde(default)]
+    pub cached: bool,
+}
+
+/// `agent.decided`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Decided {
+    /// The draft: a JSON object.
+    pub draft: Value,
+}
+
+/// `agent.finished`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Finished {
+    /// `completed`, `max_turns`, `tool_not_permitted`, `budget_exceeded`, `timeout`, `stopped`,
+    /// `error`.
+    pub reason: String,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// What came of a task (seed 004; decision W5): an output, or an error.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Outcome {
+    /// A JSON object, reserved fields included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Value>,
+    /// Audit events `{type, payload?}`, kept as they are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<Value>,
+    /// Commands. None is executed yet: any fails the step, which names it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub commands: Vec<Value>,
+    /// Why there is no output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Failure>,
+    /// The text that could not be used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raw_output: Option<String>,
+}
+
+/// A structured failure.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Failure {
+    /// A stable code.
+    pub code: String,
+    /// For people.
+    #[serde(default)]
+    pub message: String,
+    /// Whether another try might do.
+    #[serde(default)]
+    pub retryable: bool,
+}
+
+/// 200: the report is durable.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Answer {
+    /// As in the report.
+    pub n: u32,
+    /// What is recorded of it, redacted: go on with this, not with what was sent.
+    pub events: Vec<Recorded>,
+    /// After `agent.decided`: whether to reflect (decision R2).
+    #[serde(default)]
+    pub reflect: bool,
+    /// The model call that was asked for may not be made. Report `agent.finished` with this error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<Failure>,
+}
+
+/// The end of a task, from a runtime that reports nothing else.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Complete {
+    /// As in the dispatch.
+    #[serde(default)]
+    pub run_id: String,
+    /// As in the dispatch.
+    #[serde(default)]
+    pub step_id: String,
+    /// `ok` or `failed`.
+    pub status: String,
+    /// With `ok`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Value>,
+    /// With `failed`: text, or `{code, message, retryable}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Value>,
+    /// The text that could not be used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raw_output: Option<Value>,
+    /// What was used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<ClaimedMetrics>,
+    /// As in [`Outcome`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<Value>,
+    /// As in [`Outcome`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub commands: Vec<Value>,
+}
+
+/// What a runtime says it used.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ClaimedMetrics {
+    /// `provider/model`.
+    #[serde(default)]
+    pub model_resolved: String,
+    /// Tokens sent.
+    #[serde(default)]
+    pub tokens_in: u64,
+    /// Tokens received.
+    #[serde(default)]
+    pub tokens_out: u64,
+    /// US dollars.
+    #[serde(default)]
+    pub cost_usd: f64,
+    /// Milliseconds.
+    #[serde(default)]
+    pub duration_ms: u64,
+    /// Model calls.
+    #[serde(default)]
+    pub llm_calls: u64,
+    /// Tool calls.
+    #[serde(default)]
+    pub tool_calls: u64,
+    /// Reflections.
+    #[serde(default)]
+    pub reflect_calls: u64,
+}
+
+/// A runtime is alive, and works on these. Sent every [`BEAT_SECONDS`], and once at its start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Heartbeat {
+    /// The instance: another one after every start.
+    pub runtime_id: String,
+    /// What it works on.
+    #[serde(default)]
+    pub active: Vec<Task>,
+}
+
+/// A task in a heartbeat.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+pub struct Task {
+    /// As in the dispatch.
+    pub run_id: String,
+    /// As in the dispatch: `STEP` or `STEP.INDEX`.
+    pub step_id: String,
+    /// As in the dispatch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
+}
+
+/// 200 to a heartbeat.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Heard {
+    /// Tasks of the beat that nobody waits for any more: the runtime may drop them.
+    #[serde(default)]
+    pub stop: Vec<Task>,
+}
+
+/// Seconds between two heartbeats (decision W3).
+pub const BEAT_SECONDS: u64 = 5;

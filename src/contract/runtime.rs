@@ -1,0 +1,117 @@
+//! Orchestrator → runtime: `POST /invoke`.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+/// One task of an agent: a step, or an item of a fan-out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Invoke {
+    /// `run_…`, or `run_…/call` for a step of an inline child.
+    pub run_id: String,
+    /// The step; for an item `STEP.INDEX`.
+    pub step_id: String,
+    /// Which attempt this is, counted from 1. Goes into every report.
+    #[serde(default = "one")]
+    pub attempt: u32,
+    /// The item of a fan-out, counted from 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item: Option<u32>,
+    /// The agent's name.
+    #[serde(default)]
+    pub agent_name: String,
+    /// The system prompt, without the output schema.
+    pub system: String,
+    /// The user message, rendered.
+    pub user_message: String,
+    /// The prompt of the reflection, rendered; absent if the agent does not reflect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reflect: Option<String>,
+    /// The step's threshold, between 0 and 1. Judged by the orchestrator; here for information.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confidence_threshold: Option<f64>,
+    /// Model calls of the loop at the most.
+    #[serde(default = "ten")]
+    pub max_turns: u32,
+    /// What to ask the gateway for.
+    pub model: Model,
+    /// Tool servers.
+    #[serde(default)]
+    pub tool_servers: Vec<Value>,
+    /// JSON Schema of the output, for the prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_schema: Option<Value>,
+    /// Where a runtime that reports nothing else posts its [`super::report::Complete`]. A
+    /// capability: it carries the attempt's token (decision W1).
+    pub callback_url: String,
+    /// Where reports go. A capability, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report_url: Option<String>,
+    /// What is recorded of the task so far, of earlier attempts too, in order.
+    #[serde(default)]
+    pub history: Vec<Recorded>,
+    /// What is left of the run's time, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+}
+
+/// What to ask the gateway for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Model {
+    /// The model group.
+    pub group: String,
+    /// The most tokens of a reply.
+    #[serde(default = "tokens")]
+    pub max_tokens: u32,
+}
+
+/// A frame of the task, as it stands in the ledger.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Recorded {
+    /// Its number; a later report names it.
+    pub seq: u64,
+    /// Its type: `llm.request`, `llm.response`, `agent.decided`, `reflect.started`, …
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Its data.
+    pub data: Value,
+}
+
+/// 202: the runtime works on it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Accepted {
+    /// As in the request.
+    pub run_id: String,
+    /// As in the request.
+    pub step_id: String,
+    /// `accepted`.
+    pub status: String,
+    /// The runtime's instance, as in its heartbeats.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runtime_id: Option<String>,
+}
+
+/// An error of runtime or gateway.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Refused {
+    /// A stable code.
+    pub error: String,
+    /// For people.
+    #[serde(default)]
+    pub message: String,
+    /// Whether another try might do.
+    #[serde(default)]
+    pub retryable: bool,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn ten() -> u32 {
+    10
+}
+
+fn tokens() -> u32 {
+    1024
+}
