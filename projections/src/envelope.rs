@@ -10,7 +10,7 @@ use ktsu_ledger::{Event, Frame, Json, Timestamp};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::run::{Effective, FoldError, RunState, Scope};
+use crate::run::{Effective, FoldError, RunState, Scope, Step};
 use crate::usage::Usage;
 
 /// What stands in place of a secret.
@@ -232,7 +232,7 @@ impl EnvelopeFold {
                     ended_at: detail.ended,
                     output: shown_output(self.state.effective(at, position)),
                     raw_output: detail.raw,
-                    skip_reason: step.skipped.map(|reason| reason.as_str().to_owned()),
+                    skip_reason: skip_reason(step),
                     error: detail.error,
                     metrics,
                 }
@@ -346,6 +346,13 @@ impl Metrics {
     }
 }
 
+/// The agent's words, where it was the agent who wanted the step skipped.
+fn skip_reason(step: &Step) -> Option<String> {
+    let reason = step.skipped?;
+    let words = step.skip_words.as_deref();
+    Some(words.unwrap_or(reason.as_str()).to_owned())
+}
+
 /// The name of a primitive.
 pub fn kind_of(work: &Work) -> &'static str {
     match work {
@@ -359,7 +366,7 @@ pub fn kind_of(work: &Work) -> &'static str {
 /// The marker later steps see in place of an output, if the step was skipped (decision S3).
 pub fn marker(value: &Effective<'_>) -> Option<Value> {
     match value {
-        Effective::Skipped(reason) => Some(json!({"skipped": true, "reason": reason.as_str()})),
+        Effective::Skipped(reason) => Some(json!({"skipped": true, "reason": reason})),
         Effective::Suppressed(reason) => {
             Some(json!({"suppressed": true, "reason": reason.as_str()}))
         }

@@ -119,9 +119,6 @@ pub enum NotStarted {
     /// The params do not fit (seed 000, invariant 14).
     #[error("the params do not fit their schema")]
     Params(Vec<ktsu_ledger::event::Violation>),
-    /// The workflow has a step this version cannot run.
-    #[error("step {0} is an agent step, which needs a runtime this version does not have")]
-    AgentStep(String),
     /// The key was used for another request.
     #[error("the idempotency key was used for another request")]
     KeyReused,
@@ -388,7 +385,6 @@ impl From<NotAdmitted> for NotStarted {
         match refused {
             NotAdmitted::Params(found) => Self::Params(found),
             NotAdmitted::NotARoot => Self::UnknownWorkflow,
-            NotAdmitted::Agent(step) => Self::AgentStep(step),
         }
     }
 }

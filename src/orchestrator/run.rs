@@ -103,7 +103,7 @@ impl RunTask {
             self.waiting
                 .push_back((last, effects::Place { scope, step }));
         }
-        for input in admit::restart(&self.definition, &self.state, clock) {
+        for input in admit::restart(&self.definition, &self.state, clock, false) {
             if let Err(broken) = self.take(input) {
                 return self.give_up(&broken.to_string());
             }

@@ -77,12 +77,26 @@ pub fn take(
     at: Timestamp,
     memo: &Memo,
 ) -> Result<Turn, Broken> {
-    let sealed = input.seal(state.link(), at)?;
-    state.apply(&sealed.frame)?;
-    let mut turn = Turn {
-        sealed: vec![sealed],
-        more: false,
-    };
+    take_report(definition, state, vec![input], at, memo)
+}
+
+/// A later turn whose input is a report: one input, whatever its frames (DESIGN 1).
+///
+/// # Errors
+/// [`Broken`]. The state must then not be used further.
+pub fn take_report(
+    definition: &Definition,
+    state: &mut RunState,
+    input: Vec<Draft>,
+    at: Timestamp,
+    memo: &Memo,
+) -> Result<Turn, Broken> {
+    let mut turn = Turn::default();
+    for draft in input {
+        let sealed = draft.seal(state.link(), at)?;
+        state.apply(&sealed.frame)?;
+        turn.sealed.push(sealed);
+    }
     decide(definition, state, memo, at, &mut turn)?;
     Ok(turn)
 }
@@ -175,20 +189,24 @@ pub fn replay(definition: &Definition, recorded: &[Frame]) -> Result<RunState, D
                 "history has a decision that does not follow",
             ));
         }
-        let draft = Draft {
-            scope: input.scope.clone(),
-            actor: input.actor.clone(),
-            cause: input.cause.clone(),
-            event: input.event.clone(),
-        };
+        let inputs = recorded.get(at..).unwrap_or_default();
+        let inputs = inputs.get(..together(inputs)).unwrap_or_default();
         let turn = match &mut state {
-            None => begin(definition, input.stream.clone(), draft, input.at, &memo).map(
-                |(begun, turn)| {
-                    state = Some(begun);
-                    turn
-                },
-            ),
-            Some(state) => take_recorded(definition, state, draft, recorded, at, &memo),
+            None => begin(
+                definition,
+                input.stream.clone(),
+                drafted(input),
+                input.at,
+                &memo,
+            )
+            .map(|(begun, turn)| {
+                state = Some(begun);
+                turn
+            }),
+            Some(state) => {
+                let drafts = inputs.iter().map(drafted).collect();
+                take_report(definition, state, drafts, input.at, &memo)
+            }
         };
         let turn = turn.map_err(|broken| diverged(input, &broken.to_string()))?;
         at += compare(&turn, recorded.get(at..).unwrap_or_default())?;
@@ -204,16 +222,35 @@ pub fn replay(definition: &Definition, recorded: &[Frame]) -> Result<RunState, D
     })
 }
 
-fn take_recorded(
-    definition: &Definition,
-    state: &mut RunState,
-    draft: Draft,
-    recorded: &[Frame],
-    at: usize,
-    memo: &Memo,
-) -> Result<Turn, Broken> {
-    let moment = recorded.get(at).map_or(state.at(), |frame| frame.at);
-    take(definition, state, draft, moment, memo)
+/// How many frames at the beginning are one input: those of a report stand together.
+fn together(recorded: &[Frame]) -> usize {
+    let said = |frame: &Frame| match &frame.event {
+        Event::Agent(event) => event.report().map(|report| {
+            let step = event.step().to_owned();
+            (
+                frame.scope.clone(),
+                step,
+                event.item(),
+                event.attempt(),
+                report.clone(),
+            )
+        }),
+        _ => None,
+    };
+    let Some(first) = recorded.first().and_then(said) else {
+        return 1;
+    };
+    let same = |frame: &&Frame| said(frame).as_ref() == Some(&first);
+    recorded.iter().take_while(same).count()
+}
+
+fn drafted(frame: &Frame) -> Draft {
+    Draft {
+        scope: frame.scope.clone(),
+        actor: frame.actor.clone(),
+        cause: frame.cause.clone(),
+        event: frame.event.clone(),
+    }
 }
 
 /// How many frames of a turn are recorded as they were decided.

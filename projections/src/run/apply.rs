@@ -2,11 +2,12 @@
 
 use ktsu_ledger::event::plan::{RetryOn, WebhookPlan, Webhooks, Work};
 use ktsu_ledger::event::{
-    Reference, RunCompleted, RunEvent, RunFailed, RunStarted, StepEvent, TimerKind, WebhookAnswer,
-    WebhookEvent,
+    Reference, RunCompleted, RunEvent, RunFailed, RunStarted, SkipReason, StepEvent, TimerKind,
+    WebhookAnswer, WebhookEvent,
 };
 use ktsu_ledger::{Event, Frame, Json};
 
+use super::task::Tasks;
 use super::transition::{Refusal, Target};
 use super::{Ended, Failing, Held, Phase, RunState, RunStatus, Scope, Step, StepStatus, Todo};
 
@@ -25,6 +26,15 @@ impl RunState {
             (Event::Run(_), Target::Step { scope, step }) => self.retry_now(frame, scope, step),
             (Event::Step(event), Target::Step { scope, step }) => {
                 self.apply_step(frame, scope, step, event);
+            }
+            (Event::Item(event), Target::Step { scope, step }) => {
+                self.apply_item(frame, scope, step, event);
+            }
+            (Event::Agent(event), Target::Step { scope, step }) => {
+                self.apply_agent(frame, scope, step, event);
+            }
+            (Event::Worker(event), Target::Step { scope, step }) => {
+                self.apply_worker(frame, scope, step, event);
             }
             (Event::Webhook(event), Target::Step { scope, step }) => {
                 self.apply_webhook(frame, scope, step, event);
@@ -136,7 +146,9 @@ impl RunState {
     fn apply_step(&mut self, frame: &Frame, scope: u32, at: u32, event: &StepEvent) {
         match event {
             StepEvent::Started(started) => {
-                let is_child = matches!(self.work(scope, at), Some(Work::Workflow(_)));
+                let keeps_input = matches!(self.work(scope, at), Some(Work::Workflow(_)))
+                    || started.items.is_some();
+                let is_agent = matches!(self.work(scope, at), Some(Work::Agent(_)));
                 let Some(step) = self.step_mut(scope, at) else {
                     return;
                 };
@@ -144,13 +156,25 @@ impl RunState {
                 step.phase = Phase::Begun;
                 step.attempt = started.attempt;
                 step.started = Some(frame.seq);
-                if is_child {
+                if keeps_input {
                     step.input.clone_from(&started.input);
                 }
+                if is_agent {
+                    step.tasks = Some(Box::new(Tasks::begin(started.items, frame.seq)));
+                    self.what_is_due(scope, at);
+                }
             }
-            StepEvent::ReservedEvaluated(_) => {}
+            StepEvent::ReservedEvaluated(one) => {
+                if let Some(task) = self.task_mut(scope, at, one.item) {
+                    task.evaluated += 1;
+                    task.last = frame.seq;
+                }
+            }
             StepEvent::OutputChecked(checked) => {
-                if let Some(step) = self.step_mut(scope, at) {
+                if let Some(task) = self.task_mut(scope, at, checked.item) {
+                    task.checked = Some(checked.valid);
+                    task.last = frame.seq;
+                } else if let Some(step) = self.step_mut(scope, at) {
                     step.phase = Phase::Checked {
                         valid: checked.valid,
                         seq: frame.seq,
@@ -158,11 +182,17 @@ impl RunState {
                 }
             }
             StepEvent::Completed(done) => {
-                let held = self.held(frame, done.output.as_ref(), done.output_from.as_ref());
+                let held = match self.agents_output(frame, scope, at, done) {
+                    Some(held) => Some(held),
+                    None => self.held(frame, done.output.as_ref(), done.output_from.as_ref()),
+                };
+                self.produced.insert(frame.seq, (scope, at));
+                if let Some(held) = &held {
+                    self.produced.entry(held.place.frame).or_insert((scope, at));
+                }
                 if let Some(step) = self.step_mut(scope, at) {
                     step.output = held;
                 }
-                self.produced.insert(frame.seq, (scope, at));
                 self.settle(frame, scope, at, StepStatus::Complete);
             }
             StepEvent::Failed(failed) => {
@@ -180,6 +210,9 @@ impl RunState {
             StepEvent::Skipped(skipped) => {
                 if let Some(step) = self.step_mut(scope, at) {
                     step.skipped = Some(skipped.reason);
+                    if skipped.reason == SkipReason::AgentSkipped {
+                        step.skip_words.clone_from(&skipped.detail);
+                    }
                 }
                 self.settle(frame, scope, at, StepStatus::Skipped);
             }
@@ -286,6 +319,9 @@ impl RunState {
             settled.status = status;
             settled.ended = Some(frame.seq);
             settled.phase = Phase::Begun;
+            if let Some(tasks) = &mut settled.tasks {
+                tasks.close();
+            }
         }
         let shape = scope.shape.clone();
         for dependant in shape.dependants(step) {
@@ -301,7 +337,7 @@ impl RunState {
         }
     }
 
-    fn fail(&mut self, failing: Failing) {
+    pub(super) fn fail(&mut self, failing: Failing) {
         self.failing = Some(failing);
         self.backoffs.clear();
     }
@@ -326,30 +362,33 @@ impl RunState {
 
     /// The value at a place, shared where it is a whole output.
     fn shared(&self, place: &Reference) -> Option<Json> {
+        if let Some(held) = self
+            .produced(place.frame)
+            .filter(|held| held.place == *place)
+        {
+            return Some(held.json.clone());
+        }
         if place.path == "/output" {
-            if let Some((scope, step)) = self.produced.get(&place.frame) {
-                let step = self.scope(*scope)?.steps.get(*step as usize)?;
-                return step.output.as_ref().map(|held| held.json.clone());
-            }
             let mut ends = self
                 .scopes
                 .iter()
                 .rev()
                 .filter_map(|scope| scope.ended.as_ref());
-            let end = ends.find(|end| end.seq == place.frame)?;
-            return end.output.as_ref().map(|held| held.json.clone());
+            if let Some(end) = ends.find(|end| end.seq == place.frame) {
+                return end.output.as_ref().map(|held| held.json.clone());
+            }
         }
         Json::from_value(&self.value_at(place)?).ok()
     }
 
-    fn step_mut(&mut self, scope: u32, step: u32) -> Option<&mut Step> {
+    pub(super) fn step_mut(&mut self, scope: u32, step: u32) -> Option<&mut Step> {
         self.scopes
             .get_mut(scope as usize)?
             .steps
             .get_mut(step as usize)
     }
 
-    fn work(&self, scope: u32, step: u32) -> Option<&Work> {
+    pub(super) fn work(&self, scope: u32, step: u32) -> Option<&Work> {
         Some(&self.scope(scope)?.shape.step(step)?.work)
     }
 }

@@ -8,13 +8,17 @@
 //! through the same tables (`transition`), so what is refused live is refused on replay. The set of
 //! things to decide is kept as frames arrive: asking for it costs what it returns.
 
+mod agents;
 mod apply;
 mod outline;
+pub mod reserved;
 mod scope;
+pub mod task;
 mod transition;
 
-pub use outline::{BadPlan, Outline, Shape};
+pub use outline::{AgentShape, BadPlan, Outline, Shape};
 pub use scope::{Effective, Ended, Held, Phase, Scope, Step, StepStatus};
+pub use task::{Due, ItemEnd, Seen, Task, TaskPhase, Tasks};
 pub use transition::Refusal;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -138,6 +142,18 @@ pub struct RunState {
     produced: BTreeMap<u64, (u32, u32)>,
     /// Steps waiting to be sent again, by when.
     backoffs: BTreeSet<(Timestamp, u32, u32)>,
+    spend: Spend,
+}
+
+/// What model calls cost a run so far (decision F4).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Spend {
+    /// Recorded cost, in millionths of a US dollar.
+    pub cost_micro_usd: u64,
+    /// Calls that are asked for and not answered.
+    pub open: u32,
+    /// The dearest call so far, in millionths of a US dollar.
+    pub dearest_micro_usd: u64,
 }
 
 impl RunState {
@@ -175,6 +191,7 @@ impl RunState {
             failing: None,
             produced: BTreeMap::new(),
             backoffs: BTreeSet::new(),
+            spend: Spend::default(),
             outline,
         })
     }
@@ -392,14 +409,11 @@ impl RunState {
                 EnvValue::Secret => None,
             };
         }
-        if let Some((scope, step)) = self.produced.get(&reference.frame) {
-            let held = self
-                .scope(*scope)?
-                .steps
-                .get(*step as usize)?
-                .output
-                .as_ref()?;
-            return held.json.pointer(reference.path.strip_prefix("/output")?);
+        if let Some(held) = self.produced(reference.frame) {
+            let rest = reference.path.strip_prefix(held.place.path.as_str());
+            if let Some(rest) = rest.filter(|_| held.place.frame == reference.frame) {
+                return held.json.pointer(rest);
+            }
         }
         let (key, rest) = reference
             .path
@@ -414,6 +428,15 @@ impl RunState {
             Given::Value { value, .. } => value.pointer(rest),
             Given::Ref(_) | Given::Template(_) => None,
         }
+    }
+}
+
+impl RunState {
+    /// The output that a frame holds, or that stands for it.
+    fn produced(&self, frame: u64) -> Option<&Held> {
+        let (scope, step) = self.produced.get(&frame)?;
+        let step = self.scope(*scope)?.steps.get(*step as usize)?;
+        step.output.as_ref()
     }
 }
 

@@ -4,13 +4,23 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use ktsu_ledger::event::RunCreated;
-use ktsu_ledger::event::plan::{Plan, StepPlan, Webhooks, Work, WorkflowPlan};
+use ktsu_ledger::event::plan::{AgentFile, Plan, StepPlan, Webhooks, Work, WorkflowPlan};
 
 /// A definition with its reverse edges, shared by every run of it.
 #[derive(Debug)]
 pub struct Outline {
     root: Arc<Shape>,
     workflows: BTreeMap<String, Arc<Shape>>,
+    agents: BTreeMap<String, AgentShape>,
+}
+
+/// What the state of a run needs to know of an agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AgentShape {
+    /// Whether it may look at its draft once more.
+    pub reflects: bool,
+    /// Whether its output schema declares `ktsu_confidence`.
+    pub declares_confidence: bool,
 }
 
 /// One workflow of a definition.
@@ -72,9 +82,15 @@ impl Outline {
             }
             workflows.insert(key.clone(), Arc::new(Shape::of(key, workflow)?));
         }
+        let agents = plan.agents.into_iter();
+        let agents = agents.map(|(key, file)| (key, AgentShape::of(&file)));
         let root = workflows.get(&plan.root).cloned();
         let root = root.ok_or(BadPlan::Missing(plan.root))?;
-        Ok(Arc::new(Self { root, workflows }))
+        Ok(Arc::new(Self {
+            root,
+            workflows,
+            agents: agents.collect(),
+        }))
     }
 
     /// The workflow that was invoked.
@@ -82,9 +98,24 @@ impl Outline {
         &self.root
     }
 
+    /// An agent by its key.
+    pub fn agent(&self, key: &str) -> Option<AgentShape> {
+        self.agents.get(key).copied()
+    }
+
     /// A workflow by its key.
     pub fn workflow(&self, key: &str) -> Option<&Arc<Shape>> {
         self.workflows.get(key)
+    }
+}
+
+impl AgentShape {
+    fn of(file: &AgentFile) -> Self {
+        let place = format!("/properties/{}", super::reserved::CONFIDENCE);
+        Self {
+            reflects: file.prompt.reflect.is_some(),
+            declares_confidence: file.output.pointer(&place).is_some(),
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ktsu_ledger::event::{Given, Reference, SkipReason};
 use ktsu_ledger::{Json, Timestamp};
 
+use super::task::Tasks;
 use super::{RunStatus, Shape};
 
 /// A run or an inline child: pending → running → complete | failed.
@@ -152,7 +153,7 @@ pub struct Step {
     pub waiting_on: usize,
     /// Counted from 1; 0 before the first.
     pub attempt: u32,
-    /// What it was started with; kept for inline children, whose params these are.
+    /// What it was started with; kept for inline children, whose params these are, and fan-outs.
     pub input: BTreeMap<String, Given>,
     /// The frame that started it.
     pub started: Option<u64>,
@@ -162,8 +163,12 @@ pub struct Step {
     pub output: Option<Held>,
     /// Why it was skipped.
     pub skipped: Option<SkipReason>,
+    /// What its agent said when it asked to be skipped.
+    pub skip_words: Option<String>,
     /// The HTTP status its webhook was answered with.
     pub delivered: Option<u16>,
+    /// Its tasks, if it is an agent step under way, or was one.
+    pub tasks: Option<Box<Tasks>>,
 }
 
 /// A step's value as later steps see it.
@@ -172,7 +177,7 @@ pub enum Effective<'a> {
     /// Its output.
     Output(&'a Held),
     /// It was skipped: `{"skipped": true, "reason": …}`.
-    Skipped(SkipReason),
+    Skipped(&'a str),
     /// A webhook that was not sent: `{"suppressed": true, "reason": …}`.
     Suppressed(SkipReason),
     /// It has none yet, or never will.
@@ -229,7 +234,9 @@ impl Step {
             ended: None,
             output: None,
             skipped: None,
+            skip_words: None,
             delivered: None,
+            tasks: None,
         }
     }
 
@@ -240,7 +247,9 @@ impl Step {
             (StepStatus::Skipped, _, Some(SkipReason::WebhooksSuppressed)) => {
                 Effective::Suppressed(SkipReason::WebhooksSuppressed)
             }
-            (StepStatus::Skipped, _, Some(reason)) => Effective::Skipped(reason),
+            (StepStatus::Skipped, _, Some(reason)) => {
+                Effective::Skipped(self.skip_words.as_deref().unwrap_or(reason.as_str()))
+            }
             _ => Effective::Absent,
         }
     }

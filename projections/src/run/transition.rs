@@ -4,10 +4,12 @@
 //! thousand. What it hands back says where the frame applies, so that nothing is looked up twice.
 
 use ktsu_ledger::event::plan::Work;
-use ktsu_ledger::event::{RunEvent, StepEvent, TimerFired, TimerKind, WebhookEvent};
+use ktsu_ledger::event::{
+    AgentEvent, ItemEvent, RunEvent, SkipReason, StepEvent, TimerFired, TimerKind, WebhookEvent,
+};
 use ktsu_ledger::{Cause, Event, Frame};
 
-use super::{Phase, RunState, RunStatus, Scope, Step, StepStatus};
+use super::{Due, Phase, RunState, RunStatus, Scope, Step, StepStatus, Task, TaskPhase, Tasks};
 
 /// Why a frame does not follow from the state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -91,6 +93,34 @@ impl RunState {
                 self.verdict(allowed, frame, event.step(), state.status.as_str())?;
                 Ok(Target::Step { scope, step })
             }
+            Event::Item(event) => {
+                let (scope, step) = self.find(frame, event.step())?;
+                let (state, _) = self.step_state(scope, step)?;
+                let running = state.status == StepStatus::Running;
+                let failing = self.failing().is_some();
+                let tasks = state.tasks.as_deref();
+                let allowed = running && tasks.is_some_and(|tasks| item_may(tasks, event, failing));
+                self.verdict(allowed, frame, event.step(), state.status.as_str())?;
+                Ok(Target::Step { scope, step })
+            }
+            Event::Agent(event) => {
+                let (scope, step) = self.find(frame, event.step())?;
+                let (state, _) = self.step_state(scope, step)?;
+                let allowed = state.status == StepStatus::Running
+                    && self.agent_may(task_of(state, event.item()), event);
+                self.verdict(allowed, frame, event.step(), state.status.as_str())?;
+                Ok(Target::Step { scope, step })
+            }
+            Event::Worker(event) => {
+                let (scope, step) = self.find(frame, event.step())?;
+                let (state, _) = self.step_state(scope, step)?;
+                let task = task_of(state, event.item());
+                let allowed = state.status == StepStatus::Running
+                    && self.failing().is_none()
+                    && task.is_some_and(|task| task.may_work(event));
+                self.verdict(allowed, frame, event.step(), state.status.as_str())?;
+                Ok(Target::Step { scope, step })
+            }
             Event::Webhook(event) => {
                 let (scope, step) = self.find(frame, event.step())?;
                 let (state, plan) = self.step_state(scope, step)?;
@@ -101,11 +131,9 @@ impl RunState {
                 Ok(Target::Step { scope, step })
             }
             Event::Foreign { .. } if frame.event.is_known() => Ok(Target::Nothing),
-            Event::Item(_)
-            | Event::Agent(_)
-            | Event::Worker(_)
-            | Event::Store(_)
-            | Event::Foreign { .. } => Err(Refusal::Unknown(frame.event.kind().to_owned())),
+            Event::Store(_) | Event::Foreign { .. } => {
+                Err(Refusal::Unknown(frame.event.kind().to_owned()))
+            }
         }
     }
 
@@ -192,6 +220,24 @@ impl RunState {
         }
     }
 
+    /// An agent's table, and what the run's budget says to it (decision F4).
+    fn agent_may(&self, task: Option<&Task>, event: &AgentEvent) -> bool {
+        let failing = self.failing().is_some();
+        let affordable = match event {
+            AgentEvent::BudgetExhausted(spent) => {
+                self.budget() == Some(spent.limit_micro_usd)
+                    && self.spend().cost_micro_usd == spent.cost_micro_usd
+                    && spent.cost_micro_usd >= spent.limit_micro_usd
+            }
+            AgentEvent::Request(_) => self
+                .budget()
+                .is_none_or(|limit| self.spend().cost_micro_usd < limit),
+            _ => true,
+        };
+        let by_engine = matches!(event, AgentEvent::Finished(end) if end.report.is_none());
+        affordable && (by_engine || !failing) && task.is_some_and(|task| task.may(event))
+    }
+
     fn find(&self, frame: &Frame, id: &str) -> Result<(u32, u32), Refusal> {
         let scope = self.scope_at(&frame.scope);
         let scope = scope.ok_or_else(|| Refusal::Scope(frame.scope.clone()))?;
@@ -234,13 +280,50 @@ fn is_open(scope: &Scope) -> bool {
     scope.status == RunStatus::Running
 }
 
+fn task_of(step: &Step, item: Option<u32>) -> Option<&Task> {
+    step.tasks.as_ref()?.get(item)
+}
+
+/// An item's table.
+fn item_may(tasks: &Tasks, event: &ItemEvent, failing: bool) -> bool {
+    let task = tasks.get(Some(event.item()));
+    let finished = task.is_some_and(|task| matches!(task.phase, TaskPhase::Finished { .. }));
+    let current = |attempt: u32| task.is_some_and(|task| task.attempt == attempt);
+    match event {
+        ItemEvent::Started(started) => {
+            let next = started.item as usize == tasks.list.len();
+            !failing && next && tasks.items.is_some_and(|items| started.item < items)
+        }
+        ItemEvent::Completed(done) => {
+            let valid = task.is_some_and(|task| task.checked != Some(false));
+            !failing && finished && valid && current(done.attempt)
+        }
+        // What was never sent out has no end of its agent before it.
+        ItemEvent::Failed(failed) => {
+            let waits = task.is_some_and(|task| task.phase == TaskPhase::Waiting);
+            (finished || waits) && current(failed.attempt)
+        }
+    }
+}
+
 /// A step's table.
 fn step_may(step: &Step, work: &Work, event: &StepEvent, failing: bool) -> bool {
     let running = step.status == StepStatus::Running;
     let ready = step.status == StepStatus::Pending && step.waiting_on == 0;
     match event {
-        StepEvent::Started(started) => ready && !failing && started.attempt == step.attempt + 1,
-        StepEvent::ReservedEvaluated(_) => false,
+        StepEvent::Started(started) => {
+            let fans_out = matches!(work, Work::Agent(plan) if plan.for_each.is_some());
+            let counted = started.items.is_none() || fans_out;
+            ready && !failing && counted && started.attempt == step.attempt + 1
+        }
+        StepEvent::ReservedEvaluated(one) => {
+            running && has_ended(task_of(step, one.item), one.attempt)
+        }
+        StepEvent::OutputChecked(checked) if matches!(work, Work::Agent(_)) => {
+            let task = task_of(step, checked.item);
+            let whole = checked.item.is_none() && is_fan_out(step);
+            running && (whole || has_ended(task, checked.attempt))
+        }
         StepEvent::OutputChecked(checked) => {
             running && checked.attempt == step.attempt && may_have_output(step, work)
         }
@@ -252,16 +335,49 @@ fn step_may(step: &Step, work: &Work, event: &StepEvent, failing: bool) -> bool 
                 && !matches!(step.phase, Phase::Checked { valid: false, .. })
         }
         StepEvent::Failed(failed) => running && failed.attempt == step.attempt,
-        // A failing run skips whatever has not begun; otherwise only what is ready is skipped.
-        StepEvent::Skipped(_) => step.status == StepStatus::Pending && (failing || ready),
+        // A failing run skips whatever has not begun; otherwise only what is ready is skipped, and
+        // what its agent wants skipped.
+        StepEvent::Skipped(skipped) => match step.status {
+            StepStatus::Pending => failing || ready,
+            StepStatus::Running => {
+                let asked = skipped.reason == SkipReason::AgentSkipped;
+                asked && !failing && has_ended(task_of(step, None), step.attempt)
+            }
+            StepStatus::Complete | StepStatus::Failed | StepStatus::Skipped => false,
+        },
     }
+}
+
+fn is_fan_out(step: &Step) -> bool {
+    step.tasks
+        .as_ref()
+        .is_some_and(|tasks| tasks.items.is_some())
+}
+
+/// Whether an attempt of a task has ended, and nobody judged its output yet.
+fn has_ended(task: Option<&Task>, attempt: u32) -> bool {
+    task.is_some_and(|task| {
+        let ended = matches!(task.phase, TaskPhase::Finished { .. });
+        ended && task.attempt == attempt && task.checked.is_none()
+    })
 }
 
 /// Whether a running step can have come to an output.
 fn may_have_output(step: &Step, work: &Work) -> bool {
     match (work, &step.phase) {
         (_, Phase::Checked { .. }) => true,
-        (Work::Transform(_) | Work::Agent(_), phase) => *phase == Phase::Begun,
+        (Work::Agent(plan), _) => {
+            let Some(tasks) = &step.tasks else {
+                return false;
+            };
+            match tasks.get(None) {
+                Some(task) => {
+                    matches!(task.phase, TaskPhase::Finished { .. }) && task.checked != Some(false)
+                }
+                None => tasks.due(plan) == Some(Due::End),
+            }
+        }
+        (Work::Transform(_), phase) => *phase == Phase::Begun,
         (Work::Webhook(_), phase) => matches!(phase, Phase::Delivered { .. }),
         (Work::Workflow(_), phase) => matches!(phase, Phase::Child { .. }),
     }

@@ -191,7 +191,6 @@ impl From<NotStarted> for Problem {
                         })
                         .collect(),
                 ),
-            NotStarted::AgentStep(_) => Self::new(ErrorCode::AgentNotSupported, words),
             NotStarted::KeyReused => ErrorCode::IdempotencyConflict.into(),
             NotStarted::DiskFull => ErrorCode::DiskFull.into(),
             NotStarted::LedgerStopped(reason) => Self::new(ErrorCode::LedgerStopped, reason),

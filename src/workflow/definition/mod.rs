@@ -2,6 +2,7 @@
 //! every edge checked. Made from a plan, whether that was just read from files or comes back from
 //! a blob after a crash.
 
+mod agent;
 mod step;
 
 use std::collections::{BTreeMap, HashMap};
@@ -16,6 +17,7 @@ use super::expression::ExpressionError;
 use super::graph;
 use super::params::ParamsSchema;
 use super::template::{Template, TemplateError};
+pub use agent::Agent;
 pub use step::{CompiledWork, Step};
 
 /// The root workflow and everything it reaches, compiled.
@@ -31,6 +33,8 @@ pub struct Definition {
     pub outline: Arc<Outline>,
     /// By the keys of [`Plan::workflows`].
     pub workflows: BTreeMap<String, Workflow>,
+    /// By the keys of [`Plan::agents`].
+    pub agents: BTreeMap<String, Agent>,
 }
 
 /// One workflow, compiled.
@@ -71,6 +75,11 @@ impl Definition {
             children(&plan, path, workflow, &mut faults);
             workflows.extend(compiled.map(|workflow| (path.clone(), workflow)));
         }
+        let mut agents = BTreeMap::new();
+        for (path, file) in &plan.agents {
+            let compiled = Agent::compile(file, path, &mut faults);
+            agents.extend(compiled.map(|agent| (path.clone(), agent)));
+        }
         reach(&plan, &mut faults);
         if !faults.is_empty() {
             return Err(faults);
@@ -88,6 +97,7 @@ impl Definition {
             digest,
             outline,
             workflows,
+            agents,
         })
     }
 
@@ -108,6 +118,10 @@ fn children(plan: &Plan, path: &str, workflow: &WorkflowPlan, faults: &mut Fault
             Work::Workflow(child) if !plan.workflows.contains_key(&child.workflow) => {
                 let words = format!("{} is not in the plan", child.workflow);
                 faults.push((format!("{path}/{}/workflow", step.id), words));
+            }
+            Work::Agent(agent) if !plan.agents.contains_key(&agent.file) => {
+                let words = format!("the agent {:?} is not in the plan", agent.file);
+                faults.push((format!("{path}/{}/agent", step.id), words));
             }
             Work::Workflow(_) | Work::Agent(_) | Work::Transform(_) | Work::Webhook(_) => {}
         }

@@ -2,11 +2,14 @@
 //! scope around the failure fails (seed 000, invariant 11; decision S4). Whatever of it is
 //! recorded already is left out, so a log cut in the middle closes the same way.
 
-use ktsu_ledger::event::{RunEvent, RunFailed, SkipReason, StepEvent, StepFailed, StepSkipped};
+use ktsu_ledger::event::{
+    FinishReason, RunEvent, RunFailed, SkipReason, StepEvent, StepFailed, StepSkipped,
+};
 use ktsu_ledger::{Draft, Event};
 use ktsu_projections::run::{Failing, RunState, Scope, Step, StepStatus};
 
 use super::Unit;
+use super::settle::stop_items;
 
 /// All that is left to record, in one unit that no bound divides.
 pub(super) fn close(state: &RunState) -> Vec<Draft> {
@@ -55,6 +58,15 @@ fn close_step(
     held_the_failure: bool,
     cause: u64,
 ) -> Option<u64> {
+    let timed_out = failing.step.is_none() && failing.code == "run_timeout";
+    if let (StepStatus::Running, Some(tasks)) = (step.status, &step.tasks) {
+        let reason = match timed_out {
+            true => FinishReason::Timeout,
+            false => FinishReason::Stopped,
+        };
+        let id = scope.shape.step(at).map_or("", |step| step.id.as_str());
+        stop_items(unit, &scope.path, id, tasks, reason);
+    }
     let id = scope
         .shape
         .step(at)

@@ -5,12 +5,15 @@
 //! never what just happened, so after a crash, or a log cut in the middle of a unit, it gives the
 //! rest of the same answer. That is all of recovery.
 
+mod agent;
 mod child;
 mod close;
 mod names;
+mod settle;
 mod transform;
 mod webhook;
 
+pub use agent::{Told, told};
 pub use names::{Memo, Scoped};
 pub use webhook::delivery_id;
 
@@ -146,7 +149,9 @@ impl<'a> At<'a> {
         let mut unit = Unit::new(self.state, &self.scope.path);
         match state.status {
             StepStatus::Pending => {
-                if let Some((reason, detail)) = self.skip(compiled, &plan.work) {
+                let skipped = self.skipped_need();
+                if let Some((reason, detail)) = skipped.or_else(|| self.skip(compiled, &plan.work))
+                {
                     unit.push(self.skipped(compiled, reason, detail), self.needed());
                 } else {
                     self.start(&mut unit, compiled);
@@ -156,6 +161,23 @@ impl<'a> At<'a> {
             StepStatus::Complete | StepStatus::Failed | StepStatus::Skipped => return None,
         }
         (!unit.drafts.is_empty()).then_some(unit.drafts)
+    }
+
+    /// Whether something the step needs was skipped by its agent, or because of one: then so is
+    /// the step, before any condition is asked (decision S3).
+    fn skipped_need(&self) -> Option<(SkipReason, Option<String>)> {
+        let plan = self.scope.shape.step(self.position)?;
+        let skipped = plan.needs.iter().find(|need| {
+            let step = self.scope.steps.get(**need as usize);
+            let reason = step.and_then(|step| step.skipped);
+            matches!(
+                reason,
+                Some(SkipReason::AgentSkipped | SkipReason::DependencySkipped)
+            )
+        })?;
+        let id = &self.scope.shape.step(*skipped)?.id;
+        let detail = format!("step {id} was skipped");
+        Some((SkipReason::DependencySkipped, Some(detail)))
     }
 
     /// Whether the step is skipped instead of started, and why (decisions S3, T3).
@@ -187,12 +209,8 @@ impl<'a> At<'a> {
             Some(Work::Transform(_)) => self.run_transform(unit, step, None),
             Some(Work::Webhook(plan)) => self.announce(unit, step, plan),
             Some(Work::Workflow(plan)) => self.start_child(unit, step, plan),
-            Some(Work::Agent(_)) | None => {
-                let started = self.started(unit, step, BTreeMap::new());
-                let message = "agent steps need a runtime, which this version does not have";
-                let failed = Outcome::failed("agent_not_supported", message);
-                self.settle(unit, step, 1, failed, vec![started]);
-            }
+            Some(Work::Agent(plan)) => self.start_agent(unit, step, plan),
+            None => {}
         }
     }
 
@@ -209,10 +227,7 @@ impl<'a> At<'a> {
             (Work::Webhook(_), _) => self.answered(unit, step, held)?,
             (Work::Workflow(plan), Phase::Begun) => self.open_child(unit, step, plan, started),
             (Work::Workflow(_), _) => self.child_ended(unit, step, held)?,
-            (Work::Agent(_), _) => {
-                let failed = Outcome::failed("agent_not_supported", "agent steps need a runtime");
-                self.settle(unit, step, held.attempt, failed, vec![started]);
-            }
+            (Work::Agent(plan), _) => self.agent_goes_on(unit, step, plan, held)?,
         }
         Some(())
     }
@@ -242,12 +257,23 @@ impl<'a> At<'a> {
 
     /// Adds `step.started`.
     fn started(&self, unit: &mut Unit, step: &Step, input: BTreeMap<String, Given>) -> u64 {
+        self.started_with(unit, step, input, None)
+    }
+
+    /// Adds `step.started`, with the number of items if the step fans out.
+    fn started_with(
+        &self,
+        unit: &mut Unit,
+        step: &Step,
+        input: BTreeMap<String, Given>,
+        items: Option<u32>,
+    ) -> u64 {
         let before = self.scope.steps.get(self.position as usize);
         let event = StepEvent::Started(StepStarted {
             attempt: before.map_or(0, |step| step.attempt) + 1,
             input,
+            items,
             step: step.id.clone(),
-            items: None,
         });
         unit.push(Event::Step(event), self.needed())
     }

@@ -23,6 +23,8 @@ pub struct Memo {
 enum Key {
     Params,
     Step(u32),
+    /// The items of a fan-out.
+    Items(u32),
 }
 
 impl Memo {
@@ -46,15 +48,18 @@ impl Key {
         match self {
             Self::Params => Self::Params,
             Self::Step(step) => Self::Step(*step),
+            Self::Items(step) => Self::Items(*step),
         }
     }
 }
 
-/// The names of one scope.
+/// The names of one scope, and of one item in it.
 pub struct Scoped<'a> {
     state: &'a RunState,
     scope: u32,
     memo: &'a Memo,
+    /// The step that fans out, and the item.
+    item: Option<(u32, u32)>,
 }
 
 impl Names for Scoped<'_> {
@@ -79,7 +84,12 @@ impl Names for Scoped<'_> {
                     skipped => marker(&skipped).map(|marker| from_value(&marker)),
                 }
             }
-            Root::Item | Root::ItemIndex => None,
+            Root::Item => {
+                let (step, item) = self.item?;
+                let items = self.items(step)?;
+                items.as_array()?.get(item as usize).cloned()
+            }
+            Root::ItemIndex => self.item.map(|(_, item)| from_value(&Value::from(item))),
         }
     }
 }
@@ -87,7 +97,54 @@ impl Names for Scoped<'_> {
 impl<'a> Scoped<'a> {
     /// The names of a scope.
     pub fn new(state: &'a RunState, scope: u32, memo: &'a Memo) -> Self {
-        Self { state, scope, memo }
+        Self {
+            state,
+            scope,
+            memo,
+            item: None,
+        }
+    }
+
+    /// The same names, with `item` and `item_index`.
+    pub fn with_item(&self, step: u32, item: u32) -> Scoped<'a> {
+        Scoped {
+            item: Some((step, item)),
+            ..*self
+        }
+    }
+
+    /// The items of a fan-out that has begun, as its `step.started` has them.
+    fn items(&self, step: u32) -> Option<Rcvar> {
+        self.memo
+            .get(self.scope, Key::Items(step), || match self.from(step)? {
+                Given::Ref(reference) => Some(from_value(&self.state.value_at(reference)?)),
+                Given::Value { value, .. } => Some(from_json(value)),
+                Given::Template(_) => None,
+            })
+    }
+
+    fn from(&self, step: u32) -> Option<&'a Given> {
+        let step = self.state.scope(self.scope)?.steps.get(step as usize)?;
+        step.input.get(FROM)
+    }
+
+    /// Where an item stands.
+    fn item_place(&self, pointer: &str) -> Option<Reference> {
+        let (step, item) = self.item?;
+        match self.from(step)? {
+            Given::Ref(reference) => Some(Reference {
+                frame: reference.frame,
+                path: format!("{}/{item}{pointer}", reference.path),
+            }),
+            Given::Value { .. } => {
+                let step = self.state.scope(self.scope)?.steps.get(step as usize)?;
+                Some(Reference {
+                    frame: step.started?,
+                    path: format!("/input/~1for_each~1from/value/value/{item}{pointer}"),
+                })
+            }
+            Given::Template(_) => None,
+        }
     }
 
     /// Whether a variable is recorded as a secret.
@@ -137,7 +194,8 @@ impl<'a> Scoped<'a> {
                     Effective::Skipped(_) | Effective::Suppressed(_) | Effective::Absent => None,
                 }
             }
-            Root::Item | Root::ItemIndex => None,
+            Root::Item => self.item_place(pointer),
+            Root::ItemIndex => None,
         }
     }
 
@@ -161,10 +219,16 @@ impl<'a> Scoped<'a> {
             },
             Root::Env(_) => Some(0),
             Root::Step(id) => scope.steps.get(scope.shape.position(id)? as usize)?.ended,
-            Root::Item | Root::ItemIndex => None,
+            Root::Item | Root::ItemIndex => {
+                let (step, _) = self.item?;
+                scope.steps.get(step as usize)?.started
+            }
         }
     }
 }
+
+/// The place of `for_each.from` among a step's inputs.
+pub(super) const FROM: &str = "/for_each/from";
 
 pub(super) fn computed(from: Vec<u64>, value: &Value) -> Given {
     Given::Value {

@@ -1,8 +1,10 @@
 //! What the world says, judged: an input frame, or a refusal that writes nothing.
 
+pub mod report;
+
 use std::collections::BTreeMap;
 
-use ktsu_ledger::event::plan::{Visibility, Work};
+use ktsu_ledger::event::plan::Visibility;
 use ktsu_ledger::event::{
     ClockJumped, EnvValue, Limits, Principal, RunCreated, RunEvent, TimerFired, TimerKind,
     Violation, WebhookAnswer, WebhookEvent, Why,
@@ -11,9 +13,9 @@ use ktsu_ledger::{Actor, Cause, Draft, Event, Json, Timestamp};
 use ktsu_projections::run::{Phase, RunState, StepStatus};
 use serde_json::Value;
 
-use super::definition::Definition;
-use super::next::{Memo, next, violations};
-use super::{params, turn};
+use crate::workflow::definition::Definition;
+use crate::workflow::next::{Memo, next, violations};
+use crate::workflow::{params, turn};
 
 /// Name and version of this engine, as `run.created` records it.
 pub const ENGINE: &str = concat!("ktsu ", env!("CARGO_PKG_VERSION"));
@@ -38,8 +40,6 @@ pub enum NotAdmitted {
     Params(Vec<Violation>),
     /// The workflow is a sub-workflow (seed 000, invariant 30).
     NotARoot,
-    /// It has an agent step, by path.
-    Agent(String),
 }
 
 /// Judges a request to start a run.
@@ -52,9 +52,6 @@ pub fn invocation(definition: &Definition, asked: Invocation) -> Result<Draft, N
     };
     if root.plan.visibility == Visibility::SubWorkflow {
         return Err(NotAdmitted::NotARoot);
-    }
-    if let Some(agent) = first_agent(definition) {
-        return Err(NotAdmitted::Agent(agent));
     }
     let resolved = params::resolve(root.params.as_ref(), asked.body);
     let resolved = resolved.map_err(|found| NotAdmitted::Params(violations(found)))?;
@@ -86,17 +83,6 @@ pub fn invocation(definition: &Definition, asked: Invocation) -> Result<Draft, N
         actor,
         cause: Vec::new(),
         event: Event::Run(RunEvent::Created(Box::new(created))),
-    })
-}
-
-fn first_agent(definition: &Definition) -> Option<String> {
-    definition.workflows.values().find_map(|workflow| {
-        let agent = workflow
-            .plan
-            .steps
-            .iter()
-            .find(|step| matches!(step.work, Work::Agent(_)));
-        agent.map(|step| format!("{}/{}", workflow.plan.name, step.id))
     })
 }
 
@@ -193,9 +179,17 @@ pub fn timer(state: &RunState, now: Timestamp) -> Option<Draft> {
 
 /// What a run that is taken up again records first, if anything: that the clock is before its last
 /// frame, and that it goes on deciding. A run that waits writes nothing (DESIGN 1).
-pub fn restart(definition: &Definition, state: &RunState, clock: Timestamp) -> Vec<Draft> {
+///
+/// `more` says that something else is to be recorded, so that a clock that jumped is noted before.
+pub fn restart(
+    definition: &Definition,
+    state: &RunState,
+    clock: Timestamp,
+    more: bool,
+) -> Vec<Draft> {
     let mut inputs = Vec::new();
-    if next(definition, state, &Memo::default()).is_none() {
+    let decides = next(definition, state, &Memo::default()).is_some();
+    if !decides && !more {
         return inputs;
     }
     if clock < state.at() {
@@ -209,6 +203,8 @@ pub fn restart(definition: &Definition, state: &RunState, clock: Timestamp) -> V
             })),
         });
     }
-    inputs.push(turn::continued(state, Why::Restart));
+    if decides {
+        inputs.push(turn::continued(state, Why::Restart));
+    }
     inputs
 }

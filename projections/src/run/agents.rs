@@ -1,0 +1,240 @@
+//! Taking frames about agent steps into the state: tasks, items, outputs, what they cost.
+
+use std::collections::BTreeMap;
+
+use ktsu_ledger::Frame;
+use ktsu_ledger::event::plan::{AgentPlan, Work};
+use ktsu_ledger::event::{AgentEvent, ItemEvent, Reference, StepCompleted, WorkerEvent};
+
+use super::task::{Task, TaskPhase, stripped};
+use super::{Held, ItemEnd, RunState, Spend, StepStatus, Tasks, Todo};
+
+impl Tasks {
+    /// The tasks of a step that begins; `last` is the frame that begins it.
+    pub(super) fn begin(items: Option<u32>, last: u64) -> Self {
+        let mut tasks = Self::of(items);
+        if items.is_none() {
+            tasks.list.push(Task::waiting(BTreeMap::new(), last));
+            tasks.file(None);
+        }
+        tasks
+    }
+
+    /// The step has ended: reports and outcomes are of no use any more.
+    pub(super) fn close(&mut self) {
+        for task in &mut self.list {
+            if let TaskPhase::Finished { .. } = task.phase {
+                task.phase = TaskPhase::Settled;
+            }
+        }
+    }
+}
+
+impl RunState {
+    /// What model calls cost so far.
+    pub fn spend(&self) -> Spend {
+        self.spend
+    }
+
+    /// What the run may cost, in millionths of a US dollar.
+    pub fn budget(&self) -> Option<u64> {
+        self.outline.root().plan.policy.cost_budget_micro_usd
+    }
+
+    /// A task.
+    pub fn task(&self, scope: u32, step: u32, item: Option<u32>) -> Option<&Task> {
+        let step = self.scope(scope)?.steps.get(step as usize)?;
+        step.tasks.as_ref()?.get(item)
+    }
+
+    /// The tasks that a runtime has: scope, step and item.
+    pub fn dispatched(&self) -> Vec<(u32, u32, Option<u32>)> {
+        let mut found = Vec::new();
+        for (scope, state) in (0u32..).zip(&self.scopes) {
+            for (at, step) in (0u32..).zip(&state.steps) {
+                let Some(tasks) = &step.tasks else { continue };
+                if step.status != StepStatus::Running {
+                    continue;
+                }
+                let live = (0u32..).zip(&tasks.list).filter(|(_, task)| task.is_live());
+                found.extend(live.map(|(index, _)| (scope, at, tasks.item(index))));
+            }
+        }
+        found
+    }
+
+    pub(super) fn agent_plan(&self, scope: u32, step: u32) -> Option<&AgentPlan> {
+        match self.work(scope, step)? {
+            Work::Agent(plan) => Some(plan),
+            Work::Transform(_) | Work::Webhook(_) | Work::Workflow(_) => None,
+        }
+    }
+
+    pub(super) fn task_mut(
+        &mut self,
+        scope: u32,
+        step: u32,
+        item: Option<u32>,
+    ) -> Option<&mut Task> {
+        self.step_mut(scope, step)?.tasks.as_mut()?.get_mut(item)
+    }
+
+    pub(super) fn apply_agent(&mut self, frame: &Frame, scope: u32, at: u32, event: &AgentEvent) {
+        let shape = self.agent_plan(scope, at).and_then(|plan| {
+            let threshold = plan.confidence_threshold_millionths;
+            Some((self.outline.agent(&plan.file)?, threshold))
+        });
+        let reflects = match (event, shape) {
+            (AgentEvent::Decided(decided), Some((agent, threshold))) if agent.reflects => {
+                let draft = decided.draft.to_value();
+                super::reserved::reflects(&draft, agent.declares_confidence, threshold)
+            }
+            _ => false,
+        };
+        let Some(task) = self.task_mut(scope, at, event.item()) else {
+            return;
+        };
+        let was_open = task.open.is_some();
+        task.take(frame.seq, event, reflects);
+        let is_open = task.open.is_some();
+        self.spend.take(event, was_open, is_open);
+        self.file(scope, at, event.item());
+    }
+
+    pub(super) fn apply_worker(&mut self, frame: &Frame, scope: u32, at: u32, event: &WorkerEvent) {
+        let Some(task) = self.task_mut(scope, at, event.item()) else {
+            return;
+        };
+        task.take_worker(frame.seq, event);
+        if let (WorkerEvent::Dispatched(sent), None, Some(step)) =
+            (event, event.item(), self.step_mut(scope, at))
+        {
+            step.attempt = sent.attempt;
+        }
+        self.file(scope, at, event.item());
+    }
+
+    pub(super) fn apply_item(&mut self, frame: &Frame, scope: u32, at: u32, event: &ItemEvent) {
+        let Some(tasks) = self
+            .step_mut(scope, at)
+            .and_then(|step| step.tasks.as_mut())
+        else {
+            return;
+        };
+        match event {
+            ItemEvent::Started(started) => {
+                let task = Task::waiting(started.input.clone(), frame.seq);
+                tasks.list.push(task);
+            }
+            ItemEvent::Completed(done) => {
+                match &done.skipped {
+                    Some(_) => tasks.skipped += 1,
+                    None => tasks.succeeded += 1,
+                }
+                if let Some(task) = tasks.get_mut(Some(done.item)) {
+                    let end = match (&done.skipped, &task.phase) {
+                        (Some(why), _) => ItemEnd::Skipped(why.clone()),
+                        (None, TaskPhase::Finished { outcome, .. }) => {
+                            ItemEnd::Output(stripped(outcome).unwrap_or_default())
+                        }
+                        (None, _) => ItemEnd::Output(ktsu_ledger::Json::null()),
+                    };
+                    task.settle(frame.seq, end);
+                }
+            }
+            ItemEvent::Failed(failed) => {
+                tasks.failed += 1;
+                if super::reserved::fails_the_run(&failed.code) && tasks.fatal.is_none() {
+                    tasks.fatal = Some(failed.item);
+                    tasks.fatal_code = Some(failed.code.clone());
+                }
+                if let Some(task) = tasks.get_mut(Some(failed.item)) {
+                    task.settle(frame.seq, ItemEnd::Failed(failed.message.clone()));
+                }
+            }
+        }
+        self.file(scope, at, Some(event.item()));
+    }
+
+    /// The output of an agent step: its task's, or the results of its items.
+    pub(super) fn agents_output(
+        &self,
+        frame: &Frame,
+        scope: u32,
+        at: u32,
+        done: &StepCompleted,
+    ) -> Option<Held> {
+        let step = self.scope(scope)?.steps.get(at as usize)?;
+        let tasks = step.tasks.as_ref()?;
+        if tasks.items.is_some() {
+            let place = Reference {
+                frame: frame.seq,
+                path: "/output".to_owned(),
+            };
+            let json = tasks.results();
+            return Some(Held { json, place });
+        }
+        let place = done.output_from.clone()?;
+        match &tasks.get(None)?.phase {
+            TaskPhase::Finished { outcome, .. } => Some(Held {
+                json: stripped(outcome)?,
+                place,
+            }),
+            _ => None,
+        }
+    }
+
+    fn file(&mut self, scope: u32, at: u32, item: Option<u32>) {
+        if let Some(tasks) = self
+            .step_mut(scope, at)
+            .and_then(|step| step.tasks.as_mut())
+        {
+            tasks.file(item);
+        }
+        self.what_is_due(scope, at);
+    }
+
+    /// Puts an agent step where it belongs among the things to decide.
+    pub(super) fn what_is_due(&mut self, scope: u32, step: u32) {
+        let due = self.agent_plan(scope, step).and_then(|plan| {
+            let held = self.scope(scope)?.steps.get(step as usize)?;
+            let running = held.status == StepStatus::Running;
+            held.tasks.as_ref().filter(|_| running)?.due(plan)
+        });
+        self.todo.remove(&Todo::Effect { scope, step });
+        self.todo.remove(&Todo::Step { scope, step });
+        match due {
+            Some(due) if due.is_effect() => self.todo.insert(Todo::Effect { scope, step }),
+            Some(_) => self.todo.insert(Todo::Step { scope, step }),
+            None => false,
+        };
+    }
+}
+
+impl Task {
+    fn settle(&mut self, seq: u64, end: ItemEnd) {
+        self.last = seq;
+        self.phase = TaskPhase::Settled;
+        self.ended = Some(end);
+    }
+}
+
+impl Spend {
+    fn take(&mut self, event: &AgentEvent, was_open: bool, is_open: bool) {
+        match (was_open, is_open) {
+            (false, true) => self.open += 1,
+            (true, false) => self.open = self.open.saturating_sub(1),
+            _ => {}
+        }
+        let cost = match event {
+            AgentEvent::Response(answer) => answer.cost_micro_usd,
+            AgentEvent::Finished(finished) => {
+                let claimed = finished.metrics.as_ref();
+                claimed.map_or(0, |claimed| claimed.cost_micro_usd)
+            }
+            _ => return,
+        };
+        self.cost_micro_usd = self.cost_micro_usd.saturating_add(cost);
+        self.dearest_micro_usd = self.dearest_micro_usd.max(cost);
+    }
+}

@@ -1,0 +1,403 @@
+//! Agent steps under way: their tasks, and what is due next for them.
+//!
+//! A **task** is a step, or an item of a fan-out, given to an agent: waiting → dispatched →
+//! finished → settled, with losses in between that send it out again as its next attempt. A plain
+//! step has one task; a fan-out has one for each item that was started.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ktsu_ledger::Json;
+use ktsu_ledger::event::plan::{AgentPlan, FanOut};
+use ktsu_ledger::event::{AgentEvent, Given, LostReason, Report, WorkerEvent};
+
+use super::reserved;
+
+/// How often a lost task is sent out again, those that a restart of the orchestrator cost not
+/// counted (decision W3).
+pub const MAX_LOSSES: u32 = 3;
+
+/// The tasks of one agent step.
+#[derive(Debug, Clone, Default)]
+pub struct Tasks {
+    /// One for a plain step; for a fan-out those that were started, by index.
+    pub list: Vec<Task>,
+    /// For a fan-out: how many items there are.
+    pub items: Option<u32>,
+    /// Items that ended well.
+    pub succeeded: u32,
+    /// Items that failed.
+    pub failed: u32,
+    /// Items their agent skipped.
+    pub skipped: u32,
+    /// The item that fails the run whatever is tolerated (decision R4).
+    pub fatal: Option<u32>,
+    /// The code it failed with.
+    pub fatal_code: Option<String>,
+    /// Tasks to be sent out.
+    outgoing: BTreeSet<u32>,
+    /// Tasks to be judged.
+    pending: BTreeSet<u32>,
+}
+
+/// A task.
+#[derive(Debug, Clone, Default)]
+pub struct Task {
+    /// How far it is.
+    pub phase: TaskPhase,
+    /// Counted from 1; 0 before the first dispatch.
+    pub attempt: u32,
+    /// What an item was started with.
+    pub input: BTreeMap<String, Given>,
+    /// The last frame about it.
+    pub last: u64,
+    /// The model call that is not answered.
+    pub open: Option<Call>,
+    /// The last model call of this attempt.
+    pub asked: Option<Call>,
+    /// Its draft, if it may reflect.
+    pub draft: Option<Json>,
+    /// How many reserved fields are evaluated.
+    pub evaluated: usize,
+    /// The air-lock's verdict.
+    pub checked: Option<bool>,
+    /// Reports of this attempt, in order.
+    pub reports: Vec<Seen>,
+    /// What the item gave, once it is settled.
+    pub ended: Option<ItemEnd>,
+    losses: u32,
+}
+
+/// How far a task is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum TaskPhase {
+    /// Not sent out yet.
+    #[default]
+    Waiting,
+    /// A runtime has it.
+    Dispatched,
+    /// A runtime has it, and waits to be told whether to reflect.
+    Drafted,
+    /// Its worker is lost and it is to be sent out again.
+    Lost,
+    /// Its worker is lost and no other is to be had.
+    Abandoned,
+    /// It ended; the frame and the outcome.
+    Finished {
+        /// The `agent.finished`.
+        seq: u64,
+        /// What came of it.
+        outcome: Json,
+    },
+    /// What follows from its end is recorded.
+    Settled,
+}
+
+/// A model call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// The `llm.request`.
+    pub seq: u64,
+    /// Its digest.
+    pub digest: String,
+}
+
+/// A report that was taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// Number and digest.
+    pub report: Report,
+    /// Its first frame.
+    pub first: u64,
+    /// Its last frame.
+    pub last: u64,
+}
+
+/// How an item ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ItemEnd {
+    /// With an output, reserved fields stripped.
+    Output(Json),
+    /// Skipped by its agent, which says why.
+    Skipped(String),
+    /// Failed; the message.
+    Failed(String),
+}
+
+/// What is due for an agent step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Due {
+    /// A task is to be sent out, for the first time or again.
+    Dispatch(u32),
+    /// The next item is to be started.
+    Start(u32),
+    /// A draft is to be reflected on.
+    Reflect(u32),
+    /// A lost task is given up.
+    GiveUp(u32),
+    /// A finished task is to be judged.
+    Settle(u32),
+    /// Too many items failed, or one that no fan-out tolerates.
+    Fail,
+    /// Every item is settled.
+    End,
+}
+
+impl Due {
+    /// Whether something is about to leave the process.
+    pub fn is_effect(self) -> bool {
+        matches!(self, Self::Dispatch(_) | Self::Start(_))
+    }
+}
+
+impl Task {
+    /// A task that is to be sent out; `last` is the frame that asks for it.
+    pub(super) fn waiting(input: BTreeMap<String, Given>, last: u64) -> Self {
+        Self {
+            input,
+            last,
+            ..Self::default()
+        }
+    }
+
+    /// Whether a runtime may report about it.
+    pub fn is_live(&self) -> bool {
+        matches!(self.phase, TaskPhase::Dispatched | TaskPhase::Drafted)
+    }
+
+    /// Whether it has been sent out and has not ended.
+    pub fn is_unfinished(&self) -> bool {
+        self.attempt > 0 && !matches!(self.phase, TaskPhase::Finished { .. } | TaskPhase::Settled)
+    }
+
+    /// The report of this attempt with a number.
+    pub fn seen(&self, n: u32) -> Option<&Seen> {
+        self.reports.iter().find(|seen| seen.report.n == n)
+    }
+
+    /// Whether a report is the next one, or goes on with the last.
+    fn may_report(&self, report: &Report) -> bool {
+        match self.reports.last() {
+            _ if report.n == 0 => self.reports.iter().all(|seen| seen.report.n > 0),
+            Some(last) if last.report.n == report.n => last.report == *report,
+            Some(last) => report.n == last.report.n + 1,
+            None => report.n == 1,
+        }
+    }
+
+    /// The agent's table: whether a frame may follow.
+    pub fn may(&self, event: &AgentEvent) -> bool {
+        let current = event.attempt() == self.attempt;
+        let live = current && self.is_live();
+        let reported = event.report().is_none_or(|report| self.may_report(report));
+        match event {
+            AgentEvent::Request(request) => {
+                let follows = request
+                    .base
+                    .is_none_or(|base| self.asked.as_ref().is_some_and(|call| call.seq == base));
+                live && reported && self.open.is_none() && follows
+            }
+            AgentEvent::Response(answer) => {
+                let open = self.open.as_ref();
+                live && reported && open.is_some_and(|call| call.seq == answer.request)
+            }
+            AgentEvent::Decided(_) => {
+                live && reported && self.open.is_none() && self.draft.is_none()
+            }
+            AgentEvent::ReflectStarted(_) => current && self.phase == TaskPhase::Drafted,
+            AgentEvent::BudgetExhausted(_) => live && reported && self.open.is_none(),
+            AgentEvent::Finished(finished) => match finished.report {
+                Some(_) => live && reported,
+                None => current && self.is_unfinished(),
+            },
+        }
+    }
+
+    /// The worker's table.
+    pub(super) fn may_work(&self, event: &WorkerEvent) -> bool {
+        match event {
+            WorkerEvent::Dispatched(sent) => {
+                matches!(self.phase, TaskPhase::Waiting | TaskPhase::Lost)
+                    && sent.attempt == self.attempt + 1
+            }
+            WorkerEvent::Lost(lost) => self.is_live() && lost.attempt == self.attempt,
+        }
+    }
+
+    fn note_report(&mut self, seq: u64, report: &Report) {
+        match self.reports.last_mut() {
+            Some(last) if last.report == *report => last.last = seq,
+            _ => self.reports.push(Seen {
+                report: report.clone(),
+                first: seq,
+                last: seq,
+            }),
+        }
+    }
+
+    /// Takes a frame of its agent, which [`Task::may`] follow. `reflects`: what a draft leads to.
+    pub fn take(&mut self, seq: u64, event: &AgentEvent, reflects: bool) {
+        self.last = seq;
+        if let Some(report) = event.report() {
+            self.note_report(seq, report);
+        }
+        match event {
+            AgentEvent::Request(request) => {
+                let call = Call {
+                    seq,
+                    digest: request.digest.clone(),
+                };
+                self.open = Some(call.clone());
+                self.asked = Some(call);
+            }
+            AgentEvent::Response(_) => self.open = None,
+            AgentEvent::Decided(decided) => {
+                self.draft = Some(decided.draft.clone());
+                if reflects {
+                    self.phase = TaskPhase::Drafted;
+                }
+            }
+            AgentEvent::ReflectStarted(_) => self.phase = TaskPhase::Dispatched,
+            AgentEvent::BudgetExhausted(_) => {}
+            AgentEvent::Finished(finished) => {
+                self.open = None;
+                self.draft = None;
+                self.phase = TaskPhase::Finished {
+                    seq,
+                    outcome: finished.outcome.clone(),
+                };
+            }
+        }
+    }
+
+    /// Takes a frame about its worker.
+    pub(super) fn take_worker(&mut self, seq: u64, event: &WorkerEvent) {
+        self.last = seq;
+        match event {
+            WorkerEvent::Dispatched(sent) => {
+                self.attempt = sent.attempt;
+                self.phase = TaskPhase::Dispatched;
+                self.asked = None;
+                self.reports.clear();
+            }
+            WorkerEvent::Lost(lost) => {
+                self.losses += u32::from(lost.reason != LostReason::Restart);
+                let again = lost.runtime_alive && self.losses <= MAX_LOSSES;
+                self.phase = if again {
+                    TaskPhase::Lost
+                } else {
+                    TaskPhase::Abandoned
+                };
+            }
+        }
+    }
+}
+
+impl Tasks {
+    pub(super) fn of(items: Option<u32>) -> Self {
+        Self {
+            items,
+            ..Self::default()
+        }
+    }
+
+    /// The task of an item; of a plain step its only one.
+    pub fn get(&self, item: Option<u32>) -> Option<&Task> {
+        (item.is_some() == self.items.is_some()).then_some(())?;
+        self.list.get(item.unwrap_or_default() as usize)
+    }
+
+    pub(super) fn get_mut(&mut self, item: Option<u32>) -> Option<&mut Task> {
+        (item.is_some() == self.items.is_some()).then_some(())?;
+        self.list.get_mut(item.unwrap_or_default() as usize)
+    }
+
+    /// The name of a task within its step.
+    pub fn item(&self, index: u32) -> Option<u32> {
+        self.items.map(|_| index)
+    }
+
+    /// How many items are neither settled nor still to come.
+    fn under_way(&self) -> u32 {
+        let started = u32::try_from(self.list.len()).unwrap_or(u32::MAX);
+        started - self.settled()
+    }
+
+    fn settled(&self) -> u32 {
+        self.succeeded + self.failed + self.skipped
+    }
+
+    /// Whether more items failed than the file bears.
+    pub fn too_many_failed(&self, plan: &FanOut) -> bool {
+        plan.max_failures >= 0 && i64::from(self.failed) > plan.max_failures
+    }
+
+    /// Files a task under what is to be done about it.
+    pub(super) fn file(&mut self, item: Option<u32>) {
+        let index = item.unwrap_or_default();
+        self.outgoing.remove(&index);
+        self.pending.remove(&index);
+        match self.list.get(index as usize).map(|task| &task.phase) {
+            Some(TaskPhase::Waiting | TaskPhase::Lost) => self.outgoing.insert(index),
+            Some(TaskPhase::Drafted | TaskPhase::Abandoned | TaskPhase::Finished { .. }) => {
+                self.pending.insert(index)
+            }
+            Some(TaskPhase::Dispatched | TaskPhase::Settled) | None => false,
+        };
+    }
+
+    /// What is due next. What ends an item comes before the start of another, which it may forbid.
+    /// Costs no more with many items than with few.
+    pub fn due(&self, plan: &AgentPlan) -> Option<Due> {
+        let fan_out = plan.for_each.as_ref().zip(self.items);
+        if let Some((each, _)) = fan_out
+            && (self.fatal.is_some() || self.too_many_failed(each))
+        {
+            return Some(Due::Fail);
+        }
+        if let Some(index) = self.outgoing.first() {
+            return Some(Due::Dispatch(*index));
+        }
+        if let Some(index) = self.pending.first() {
+            return match self.list.get(*index as usize).map(|task| &task.phase)? {
+                TaskPhase::Drafted => Some(Due::Reflect(*index)),
+                TaskPhase::Abandoned => Some(Due::GiveUp(*index)),
+                _ => Some(Due::Settle(*index)),
+            };
+        }
+        let (each, items) = fan_out?;
+        let next = u32::try_from(self.list.len()).unwrap_or(u32::MAX);
+        let room = each.concurrency == 0 || self.under_way() < each.concurrency;
+        if next < items && room {
+            return Some(Due::Start(next));
+        }
+        (self.settled() == items).then_some(Due::End)
+    }
+
+    /// The step's output, if it is a fan-out: what its items gave, in input order (seed 000,
+    /// invariant 26).
+    pub fn results(&self) -> Json {
+        let mut results = Vec::with_capacity(self.list.len());
+        for (index, task) in self.list.iter().enumerate() {
+            results.push(match &task.ended {
+                Some(ItemEnd::Output(output)) => output.to_value(),
+                Some(ItemEnd::Skipped(reason)) => serde_json::json!(
+                    {"skipped": true, "reason": reason, "item_index": index}
+                ),
+                Some(ItemEnd::Failed(message)) => serde_json::json!(
+                    {"ktsu_error": message, "item_index": index}
+                ),
+                None => serde_json::Value::Null,
+            });
+        }
+        Json::from_value(&serde_json::json!({ "results": results })).unwrap_or_default()
+    }
+}
+
+/// The output of an outcome, without its reserved fields.
+pub fn stripped(outcome: &Json) -> Option<Json> {
+    let mut output = outcome.pointer("/output")?;
+    if let Some(members) = output.as_object_mut() {
+        members.retain(|name, _| !reserved::is_reserved(name));
+    }
+    Json::from_value(&output).ok()
+}

@@ -1,0 +1,205 @@
+//! What runtimes say about their tasks, judged: frames of one input, an answer that was given
+//! before, a wait, or a refusal that writes nothing (decisions F4, W1-W3).
+
+use ktsu_ledger::event::{
+    AgentEvent, BudgetExhausted, LlmRequest, LlmResponse, LostReason, WorkerEvent, WorkerLost,
+};
+use ktsu_ledger::{Actor, Cause, Draft, Event, Json};
+use ktsu_projections::run::{RunState, StepStatus, Task};
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+
+/// What becomes of a report.
+#[derive(Debug)]
+pub enum Reported {
+    /// It is to be recorded, as one input.
+    Taken(Vec<Draft>),
+    /// It asks for a model call that has to wait for others, since they may use the budget up.
+    Held,
+    /// It was taken before, with these frames.
+    Repeated {
+        /// The first.
+        first: u64,
+        /// The last.
+        last: u64,
+    },
+    /// The task is not waiting for it: another attempt, an end, other bytes under a used number.
+    Stale,
+    /// It does not follow from what was reported before.
+    Malformed(String),
+}
+
+/// Judges a report about a task: events of one step, item, attempt and report, not empty.
+pub fn report(state: &RunState, scope: &str, mut events: Vec<AgentEvent>) -> Reported {
+    let Some(first) = events.first() else {
+        return Reported::Malformed("a report has at least one event".to_owned());
+    };
+    let Some((task, running)) = task_of(state, scope, first.step(), first.item()) else {
+        return Reported::Stale;
+    };
+    let Some(said) = first.report().filter(|_| first.attempt() == task.attempt) else {
+        return Reported::Stale;
+    };
+    if let Some(seen) = task.seen(said.n) {
+        return match seen.report == *said {
+            true => Reported::Repeated {
+                first: seen.first,
+                last: seen.last,
+            },
+            false => Reported::Stale,
+        };
+    }
+    if !running || !task.is_live() || state.failing().is_some() {
+        return Reported::Stale;
+    }
+    let asks = |event: &AgentEvent| matches!(event, AgentEvent::Request(_));
+    if events.len() > 1 && events.iter().any(asks) {
+        let words = "a report with an llm.request carries nothing else";
+        return Reported::Malformed(words.to_owned());
+    }
+    if let Some(AgentEvent::Request(asked)) = events.first() {
+        match affordable(state, asked) {
+            Afford::Yes => {}
+            Afford::Later => return Reported::Held,
+            Afford::Never(refusal) => events = vec![AgentEvent::BudgetExhausted(refusal)],
+        }
+    }
+    taken(state, scope, task, events)
+}
+
+/// Puts the events into the form of frames, if each follows from the one before.
+fn taken(state: &RunState, scope: &str, task: &Task, events: Vec<AgentEvent>) -> Reported {
+    let mut after = task.clone();
+    let mut drafts = Vec::with_capacity(events.len());
+    for (seq, mut event) in (state.next_seq()..).zip(events) {
+        hash(&mut event, &after);
+        if !after.may(&event) {
+            let name = Event::Agent(event);
+            let words = format!(
+                "{} does not follow from what was reported before",
+                name.kind()
+            );
+            return Reported::Malformed(words);
+        }
+        let cause = vec![Cause::Here(after.last)];
+        after.take(seq, &event, false);
+        drafts.push(Draft {
+            scope: scope.to_owned(),
+            actor: Actor::Runtime,
+            cause,
+            event: Event::Agent(event),
+        });
+    }
+    Reported::Taken(drafts)
+}
+
+fn task_of<'a>(
+    state: &'a RunState,
+    scope: &str,
+    step: &str,
+    item: Option<u32>,
+) -> Option<(&'a Task, bool)> {
+    let at = state.scope_at(scope)?;
+    let held = state.scope(at)?;
+    let position = held.shape.position(step)?;
+    let running = held.steps.get(position as usize)?.status == StepStatus::Running;
+    Some((state.task(at, position, item)?, running))
+}
+
+enum Afford {
+    Yes,
+    Later,
+    Never(BudgetExhausted),
+}
+
+/// Whether the run may pay for one more call (decision F4): never once the recorded cost reaches
+/// the budget; later while calls under way, each as dear as the dearest so far, may reach it.
+fn affordable(state: &RunState, asked: &LlmRequest) -> Afford {
+    let spend = state.spend();
+    let Some(limit) = state.budget() else {
+        return Afford::Yes;
+    };
+    if spend.cost_micro_usd >= limit {
+        return Afford::Never(BudgetExhausted {
+            attempt: asked.attempt,
+            cost_micro_usd: spend.cost_micro_usd,
+            item: asked.item,
+            limit_micro_usd: limit,
+            report: asked.report.clone(),
+            step: asked.step.clone(),
+        });
+    }
+    let under_way = u64::from(spend.open).saturating_mul(spend.dearest_micro_usd);
+    match spend.open > 0 && spend.cost_micro_usd.saturating_add(under_way) >= limit {
+        true => Afford::Later,
+        false => Afford::Yes,
+    }
+}
+
+/// Fills in what identifies a request and its reply across systems (decisions F7, W6).
+fn hash(event: &mut AgentEvent, task: &Task) {
+    match event {
+        AgentEvent::Request(request) => request.digest = request_digest(request, task),
+        AgentEvent::Response(answer) => {
+            let open = task.open.as_ref();
+            answer.input_hash = open.map_or_else(String::new, |call| call.digest.clone());
+            answer.output_hash = output_hash(answer);
+        }
+        _ => {}
+    }
+}
+
+/// SHA-256 over the request as canonical JSON; a base stands in it as its digest.
+fn request_digest(request: &LlmRequest, task: &Task) -> String {
+    let mut whole = json!({
+        "group": request.group,
+        "max_tokens": request.max_tokens,
+        "messages": request.messages.to_value(),
+    });
+    if let Some(base) = task.asked.as_ref().filter(|_| request.base.is_some()) {
+        whole["base"] = json!(base.digest);
+    }
+    sha256(&Json::from_value(&whole).unwrap_or_default())
+}
+
+fn output_hash(answer: &LlmResponse) -> String {
+    sha256(&answer.content.clone().unwrap_or_default())
+}
+
+/// SHA-256 of canonical JSON, as it is written across systems.
+pub fn sha256(json: &Json) -> String {
+    let mut text = "sha256:".to_owned();
+    for byte in Sha256::digest(json.as_str().as_bytes()) {
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
+}
+
+/// Judges that a task's worker is lost: dropped if the task has moved on.
+pub fn lost(state: &RunState, scope: &str, lost: WorkerLost) -> Option<Draft> {
+    let (task, running) = task_of(state, scope, &lost.step, lost.item)?;
+    let current = running && task.is_live() && task.attempt == lost.attempt;
+    (current && state.failing().is_none() && !state.status().is_terminal()).then(|| Draft {
+        scope: scope.to_owned(),
+        actor: Actor::Orchestrator,
+        cause: vec![Cause::Here(task.last)],
+        event: Event::Worker(WorkerEvent::Lost(lost)),
+    })
+}
+
+/// The losses that a restart means for work that was done within the process, each with its scope.
+pub fn losses(state: &RunState) -> Vec<(String, WorkerLost)> {
+    let lost = |(scope, step, item)| {
+        let held = state.scope(scope)?;
+        let task = state.task(scope, step, item)?;
+        let lost = WorkerLost {
+            attempt: task.attempt,
+            item,
+            reason: LostReason::Restart,
+            runtime_alive: true,
+            step: held.shape.step(step)?.id.clone(),
+        };
+        Some((held.path.clone(), lost))
+    };
+    state.dispatched().into_iter().filter_map(lost).collect()
+}

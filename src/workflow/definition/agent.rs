@@ -1,0 +1,216 @@
+//! An agent of a definition: its prompts, its params and the schema of its output.
+
+use std::collections::BTreeSet;
+
+use jmespath::Rcvar;
+use ktsu_ledger::event::plan::AgentFile;
+use serde_json::{Map, Value};
+
+use super::{Faults, noted};
+use crate::workflow::airlock::{Schema, Violation};
+use crate::workflow::expression::{EvaluationError, Names, Root, from_value};
+use crate::workflow::params::{self, ParamsSchema};
+use crate::workflow::template::{Template, text_of};
+
+/// An agent, compiled.
+#[derive(Debug)]
+pub struct Agent {
+    /// What it was made from.
+    pub file: AgentFile,
+    /// The schema of its output, reserved fields not required.
+    pub output: Schema,
+    params: Option<ParamsSchema>,
+    secret: BTreeSet<String>,
+    text: BTreeSet<String>,
+    user: Option<Template>,
+    reflect: Option<Template>,
+}
+
+/// What a model is told about one task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prompts {
+    /// The user message.
+    pub user: String,
+    /// The prompt of the reflection, if the agent reflects.
+    pub reflect: Option<String>,
+}
+
+impl Agent {
+    /// Compiles an agent file; what is wrong is added to `faults`.
+    pub fn compile(file: &AgentFile, path: &str, faults: &mut Faults) -> Option<Self> {
+        let before = faults.len();
+        let at = |what: &str| format!("{path}/{what}");
+        let params = file.params.as_ref().and_then(|schema| {
+            let compiled = ParamsSchema::compile(schema);
+            noted(compiled, faults, &at("params/schema"))
+        });
+        let output = Schema::compile_output(&file.output);
+        let output = noted(output, faults, &at("output/schema"));
+        let mut prompt = |source: &Option<String>, what: &str| {
+            let template = noted(Template::text(source.as_ref()?), faults, &at(what))?;
+            if template.roots().iter().any(|root| *root != Root::Params) {
+                faults.push((at(what), "a prompt knows params alone".to_owned()));
+            }
+            Some(template)
+        };
+        let user = prompt(&file.prompt.user, "prompt/user");
+        let reflect = prompt(&file.prompt.reflect, "prompt/reflect");
+        let properties = file.params.as_ref().map(|schema| schema.to_value());
+        let properties = properties
+            .as_ref()
+            .and_then(|schema| schema.get("properties"));
+        let named = |holds: &dyn Fn(&Value) -> bool| {
+            let members = properties.and_then(Value::as_object).into_iter().flatten();
+            let names = members.filter(|(_, schema)| holds(schema));
+            names.map(|(name, _)| name.clone()).collect()
+        };
+        let secret = named(&|schema| schema.get("secret") == Some(&Value::Bool(true)));
+        let text = named(&|schema| schema.get("type") == Some(&Value::from("string")));
+        (faults.len() == before).then_some(())?;
+        Some(Self {
+            file: file.clone(),
+            output: output?,
+            params,
+            secret,
+            text,
+            user,
+            reflect,
+        })
+    }
+
+    /// Whether a param is kept from every prompt.
+    pub fn is_secret(&self, param: &str) -> bool {
+        self.secret.contains(param)
+    }
+
+    /// Whether it may look at its draft once more.
+    pub fn reflects(&self) -> bool {
+        self.reflect.is_some()
+    }
+
+    /// The params as the agent gets them: nulls left out, texts made of scalars (decision T6),
+    /// defaults filled in, judged by the schema.
+    ///
+    /// # Errors
+    /// What breaks the schema.
+    pub fn params(&self, given: Value) -> Result<Map<String, Value>, Vec<Violation>> {
+        let mut given = match given {
+            Value::Object(members) => members,
+            _ => Map::new(),
+        };
+        given.retain(|_, value| !value.is_null());
+        for (name, value) in &mut given {
+            let scalar = !value.is_object() && !value.is_array();
+            if scalar && self.text.contains(name) {
+                *value = Value::String(text_of(value));
+            }
+        }
+        match params::resolve(self.params.as_ref(), Value::Object(given))? {
+            Value::Object(members) => Ok(members),
+            _ => Ok(Map::new()),
+        }
+    }
+
+    /// The messages for params that were judged. Without a `prompt.user` the model gets the params
+    /// that are not secret, as a JSON object.
+    ///
+    /// # Errors
+    /// [`EvaluationError`], if an expression of a prompt cannot be evaluated.
+    pub fn prompts(&self, mut params: Map<String, Value>) -> Result<Prompts, EvaluationError> {
+        params.retain(|name, _| !self.is_secret(name));
+        let params = Value::Object(params);
+        let names = OnlyParams(from_value(&params));
+        let text = |template: &Template| {
+            let rendered = template.render(&names, &|_| false)?;
+            Ok(text_of(&rendered.value))
+        };
+        Ok(Prompts {
+            user: match &self.user {
+                Some(template) => text(template)?,
+                None => params.to_string(),
+            },
+            reflect: self.reflect.as_ref().map(text).transpose()?,
+        })
+    }
+}
+
+/// The names of a prompt.
+struct OnlyParams(Rcvar);
+
+impl Names for OnlyParams {
+    fn get(&self, root: &Root) -> Option<Rcvar> {
+        (*root == Root::Params).then(|| self.0.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ktsu_ledger::Json;
+    use ktsu_ledger::event::plan::Prompt;
+    use serde_json::json;
+
+    use super::*;
+
+    fn agent(user: Option<&str>) -> Agent {
+        let json = |value: Value| Json::from_value(&value).unwrap();
+        let file = AgentFile {
+            group: "std".to_owned(),
+            max_turns: 10,
+            name: "a".to_owned(),
+            output: json(json!({"type": "object"})),
+            params: Some(json(json!({
+                "required": ["msg"],
+                "properties": {
+                    "msg": {"type": "string"},
+                    "n": {"type": "integer", "default": 3},
+                    "key": {"type": "string", "secret": true},
+                },
+            }))),
+            prompt: Prompt {
+                reflect: None,
+                system: "s".to_owned(),
+                user: user.map(str::to_owned),
+            },
+            version: "1.0.0".to_owned(),
+        };
+        let mut faults = Faults::new();
+        Agent::compile(&file, "a.agent.yaml", &mut faults).unwrap_or_else(|| panic!("{faults:?}"))
+    }
+
+    #[test]
+    fn a_text_param_takes_any_scalar_and_a_null_is_missing() {
+        let agent = agent(None);
+        let params = agent
+            .params(json!({"msg": 12_345_678, "key": null}))
+            .unwrap();
+        assert_eq!(Value::Object(params), json!({"msg": "12345678", "n": 3}));
+        assert_eq!(
+            agent.params(json!({"msg": null})).unwrap_err()[0].rule,
+            "required"
+        );
+        assert_eq!(
+            agent.params(json!({"msg": {"a": 1}})).unwrap_err()[0].rule,
+            "type"
+        );
+        assert_eq!(
+            agent.params(json!({"msg": "", "n": "x"})).unwrap_err()[0].pointer,
+            "/n"
+        );
+    }
+
+    #[test]
+    fn a_prompt_shows_params_and_never_a_secret_one() {
+        let given = json!({"msg": "hi", "key": "s3cret"});
+        for (user, shown) in [
+            (
+                Some("say {{ params.msg }} {{ params.n }} {{ params.key }}!"),
+                "say hi 3 !",
+            ),
+            (None, r#"{"msg":"hi","n":3}"#),
+        ] {
+            let agent = agent(user);
+            let params = agent.params(given.clone()).unwrap();
+            assert_eq!(agent.prompts(params).unwrap().user, shown);
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! Agent steps: sent out in one unit, judged in the unit that follows their agent's end.
+
+use std::collections::BTreeMap;
+
+use ktsu_ledger::event::plan::{AgentPlan, FanOut};
+use ktsu_ledger::event::{
+    AgentEvent, AgentFinished, FinishReason, Given, ItemEvent, ItemStarted, ReflectStarted,
+    WorkerDispatched, WorkerEvent,
+};
+use ktsu_ledger::{Event, Json};
+use ktsu_projections::run::{Due, RunState, Step as StepState, Task};
+use serde_json::{Value, json};
+
+use super::names::{FROM, computed};
+use super::{At, Memo, Outcome, Scoped, Unit};
+use crate::workflow::definition::{Agent, CompiledWork, Definition, Step};
+use crate::workflow::expression::{Expression, Names, to_value};
+use crate::workflow::template::{Rendered, Source};
+
+/// Everything a runtime is told about a task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    /// The agent's name.
+    pub agent: String,
+    /// The system prompt.
+    pub system: String,
+    /// The user message.
+    pub user: String,
+    /// The prompt of the reflection.
+    pub reflect: Option<String>,
+    /// The group, after the run's policy had its say.
+    pub group: String,
+    /// The most tokens of a reply.
+    pub max_tokens: u32,
+    /// Turns at the most.
+    pub max_turns: u32,
+    /// The step's threshold, in millionths.
+    pub threshold: Option<u32>,
+    /// JSON Schema of the output.
+    pub schema: Json,
+}
+
+/// What a runtime is told about a task that has begun: the same however often it is asked.
+pub fn told(
+    definition: &Definition,
+    state: &RunState,
+    scope: u32,
+    step: u32,
+    item: Option<u32>,
+) -> Option<Told> {
+    let memo = Memo::default();
+    let at = At::new(definition, state, &memo, scope, Some(step))?;
+    let compiled = at.workflow.steps.get(step as usize)?;
+    let Some(ktsu_ledger::event::plan::Work::Agent(plan)) = at.workflow_work() else {
+        return None;
+    };
+    let asked = match item {
+        Some(item) => at.ask(compiled, plan, &at.names.with_item(step, item)),
+        None => at.ask(compiled, plan, &at.names),
+    };
+    asked.ok().map(|asked| asked.told)
+}
+
+/// A task as it is asked for: what is recorded of its input, and what its runtime is told.
+struct Asked {
+    input: BTreeMap<String, Given>,
+    told: Told,
+}
+
+impl At<'_> {
+    /// Starts the step, and sends its task out unless there are several.
+    pub(super) fn start_agent(&self, unit: &mut Unit, step: &Step, plan: &AgentPlan) {
+        if let (
+            Some(each),
+            CompiledWork::Agent {
+                from: Some(from), ..
+            },
+        ) = (&plan.for_each, &step.work)
+        {
+            return self.start_fan_out(unit, step, each, from);
+        }
+        match self.ask(step, plan, &self.names) {
+            Ok(asked) => {
+                let started = self.started(unit, step, asked.input);
+                self.dispatch(unit, step, None, 1, started);
+            }
+            Err(failed) => {
+                let started = self.started(unit, step, BTreeMap::new());
+                self.settle(unit, step, 1, failed, vec![started]);
+            }
+        }
+    }
+
+    fn start_fan_out(&self, unit: &mut Unit, step: &Step, each: &FanOut, from: &Expression) {
+        let found = from.evaluate(&self.names);
+        let failed = match &found {
+            Ok(value) => match value.as_array() {
+                Some(items) => {
+                    let most = each.max_items.unwrap_or(u32::MAX);
+                    let count = u32::try_from(items.len()).unwrap_or(u32::MAX).min(most);
+                    let place = from.as_path();
+                    let place = place.and_then(|(root, at)| self.names.place(&root, &at));
+                    let given = match place {
+                        Some(reference) => Given::Ref(reference),
+                        None => computed(self.names.frames(from.roots()), &to_value(value)),
+                    };
+                    let input = BTreeMap::from([(FROM.to_owned(), given)]);
+                    self.started_with(unit, step, input, Some(count));
+                    return;
+                }
+                None => format!(
+                    "for_each from {:?}: expected array, got {}",
+                    each.from,
+                    value.get_type()
+                ),
+            },
+            Err(error) => error.message.clone(),
+        };
+        let started = self.started(unit, step, BTreeMap::new());
+        let failed = Outcome::failed("expression_failed", failed);
+        self.settle(unit, step, 1, failed, vec![started]);
+    }
+
+    /// The rest of an agent step that has started.
+    pub(super) fn agent_goes_on(
+        &self,
+        unit: &mut Unit,
+        step: &Step,
+        plan: &AgentPlan,
+        held: &StepState,
+    ) -> Option<()> {
+        let tasks = held.tasks.as_deref()?;
+        let due = tasks.due(plan)?;
+        match due {
+            Due::Start(item) => self.start_item(unit, step, plan, item, held.started?),
+            Due::Dispatch(index) => {
+                let task = tasks.list.get(index as usize)?;
+                self.dispatch(unit, step, tasks.item(index), task.attempt + 1, task.last);
+            }
+            Due::Reflect(index) => {
+                let task = tasks.list.get(index as usize)?;
+                let event = AgentEvent::ReflectStarted(ReflectStarted {
+                    attempt: task.attempt,
+                    item: tasks.item(index),
+                    step: step.id.clone(),
+                });
+                unit.push(Event::Agent(event), vec![task.last]);
+            }
+            Due::GiveUp(index) => {
+                let task = tasks.list.get(index as usize)?;
+                let message = "no runtime works on it, and none is there to take it over";
+                let end = AgentEnd {
+                    code: "heartbeat_timeout",
+                    message,
+                    reason: FinishReason::Error,
+                };
+                end.push(unit, step, tasks.item(index), task);
+            }
+            Due::Settle(index) => {
+                let task = tasks.list.get(index as usize)?;
+                self.settle_task(unit, step, plan, tasks.item(index), task)?;
+            }
+            Due::Fail => self.fail_fan_out(unit, step, plan, held)?,
+            Due::End => self.end_fan_out(unit, step, held)?,
+        }
+        Some(())
+    }
+
+    fn start_item(&self, unit: &mut Unit, step: &Step, plan: &AgentPlan, item: u32, started: u64) {
+        let names = self.names.with_item(self.position, item);
+        let asked = self.ask(step, plan, &names);
+        let begin = |unit: &mut Unit, input| {
+            let event = ItemEvent::Started(ItemStarted {
+                input,
+                item,
+                step: step.id.clone(),
+            });
+            unit.push(Event::Item(event), vec![started])
+        };
+        match asked {
+            Ok(asked) => {
+                let begun = begin(unit, asked.input);
+                self.dispatch(unit, step, Some(item), 1, begun);
+            }
+            Err(failed) => {
+                let begun = begin(unit, BTreeMap::new());
+                self.fail_item(unit, step, item, 0, failed, None, begun);
+            }
+        }
+    }
+
+    fn dispatch(&self, unit: &mut Unit, step: &Step, item: Option<u32>, attempt: u32, cause: u64) {
+        let event = WorkerEvent::Dispatched(WorkerDispatched {
+            attempt,
+            item,
+            step: step.id.clone(),
+        });
+        unit.push(Event::Worker(event), vec![cause]);
+    }
+
+    /// Renders the params, judges them, and renders the prompts with them.
+    fn ask(&self, step: &Step, plan: &AgentPlan, names: &Scoped<'_>) -> Result<Asked, Outcome> {
+        let failed = |code: &str, words: String| Outcome::failed(code, words);
+        let CompiledWork::Agent { params, .. } = &step.work else {
+            return Err(failed("expression_failed", "not an agent step".to_owned()));
+        };
+        let agent = self.definition.agents.get(&plan.file);
+        let agent = agent.ok_or_else(|| failed("expression_failed", "no such agent".to_owned()))?;
+        let mut rendered = Rendered {
+            value: json!({}),
+            leaves: Vec::new(),
+        };
+        if let Some(template) = params {
+            let secret = |name: &str| names.is_secret(name);
+            rendered = template
+                .render(names as &dyn Names, &secret)
+                .map_err(|error| failed("expression_failed", error.message))?;
+        }
+        if let Some(param) = exposed_secret(agent, &rendered) {
+            let words = format!("a secret cannot be given to the param {param:?}, which is none");
+            return Err(failed("secret_in_prompt", words));
+        }
+        let input = names.givens("/params", &rendered);
+        let params = agent.params(rendered.value).map_err(|found| {
+            let first = found.into_iter().next();
+            let first = first.map_or_else(String::new, |one| format!(": {}", one.message));
+            let words = format!(
+                "step \"{}\" does not fit the params of agent \"{}\"{first}",
+                step.id, agent.file.name
+            );
+            failed("invalid_params", words)
+        })?;
+        let prompts = agent.prompts(params);
+        let prompts = prompts.map_err(|error| failed("expression_failed", error.message))?;
+        Ok(Asked {
+            input,
+            told: Told {
+                agent: agent.file.name.clone(),
+                system: agent.file.prompt.system.clone(),
+                user: prompts.user,
+                reflect: prompts.reflect,
+                group: self.group(plan, agent),
+                max_tokens: plan.max_tokens,
+                max_turns: agent.file.max_turns,
+                threshold: plan.confidence_threshold_millionths,
+                schema: agent.file.output.clone(),
+            },
+        })
+    }
+
+    /// The model group: the step's or the agent's, after the policy of the run's root workflow
+    /// (`spec` A9).
+    fn group(&self, plan: &AgentPlan, agent: &Agent) -> String {
+        let policy = &self.state.outline().root().plan.policy;
+        let wanted = plan.group.as_ref().unwrap_or(&agent.file.group);
+        let forced = policy.force_group.as_ref();
+        let mapped = forced.or_else(|| policy.group_map.get(wanted));
+        mapped.unwrap_or(wanted).clone()
+    }
+}
+
+/// A param that is not secret and gets one.
+fn exposed_secret<'r>(agent: &Agent, rendered: &'r Rendered) -> Option<&'r str> {
+    let secret = rendered.leaves.iter();
+    let secret = secret.filter(|leaf| leaf.source == Source::Secret);
+    let mut names = secret.filter_map(|leaf| leaf.at.trim_start_matches('/').split('/').next());
+    names.find(|name| !agent.is_secret(name))
+}
+
+/// The end of a task that the engine decides on.
+pub(super) struct AgentEnd<'a> {
+    pub(super) code: &'a str,
+    pub(super) message: &'a str,
+    pub(super) reason: FinishReason,
+}
+
+impl AgentEnd<'_> {
+    /// Adds the `agent.finished`.
+    pub(super) fn push(&self, unit: &mut Unit, step: &Step, item: Option<u32>, task: &Task) -> u64 {
+        let scope = unit.scope.clone();
+        self.push_in(unit, scope, &step.id, item, task)
+    }
+
+    pub(super) fn push_in(
+        &self,
+        unit: &mut Unit,
+        scope: String,
+        step: &str,
+        item: Option<u32>,
+        task: &Task,
+    ) -> u64 {
+        let outcome: Value = json!({
+            "error": {"code": self.code, "message": self.message, "retryable": false}
+        });
+        let event = AgentEvent::Finished(Box::new(AgentFinished {
+            attempt: task.attempt,
+            item,
+            metrics: None,
+            outcome: Json::from_value(&outcome).unwrap_or_default(),
+            reason: self.reason,
+            report: None,
+            step: step.to_owned(),
+        }));
+        unit.push_in(scope, Event::Agent(event), vec![task.last])
+    }
+}

@@ -1,0 +1,462 @@
+//! What follows from the end of an agent's task: reserved fields, then the air-lock, then the end
+//! of its step or item (seed 000, invariants 9, 21 and 26; decisions R1, R4, R5, W5).
+
+use ktsu_ledger::event::plan::AgentPlan;
+use ktsu_ledger::event::{
+    FinishReason, ItemCompleted, ItemEvent, ItemFailed, OutputChecked, Reference,
+    ReservedEvaluated, SkipReason, StepCompleted, StepEvent, StepFailed, StepSkipped, Violation,
+};
+use ktsu_ledger::{Event, Json};
+use ktsu_projections::run::{Phase, Step as StepState, Task, TaskPhase, Tasks};
+use serde_json::{Value, json};
+
+use super::agent::AgentEnd;
+use super::{At, Outcome, Unit, violations};
+use crate::workflow::definition::Step;
+use crate::workflow::reserved::{self, End, Judged};
+
+/// More ends than this are not all named as causes: a frame has its bounds.
+const MAX_CAUSES: usize = 4096;
+
+/// The longest error code that is taken from a runtime.
+const MAX_CODE: usize = 64;
+
+/// What became of a task.
+enum Verdict {
+    Output {
+        stripped: Vec<String>,
+    },
+    Skip(String),
+    Fail {
+        failed: Outcome,
+        raw: Option<&'static str>,
+    },
+}
+
+impl At<'_> {
+    /// Adds whatever is not recorded yet of what follows from a task's end.
+    pub(super) fn settle_task(
+        &self,
+        unit: &mut Unit,
+        step: &Step,
+        plan: &AgentPlan,
+        item: Option<u32>,
+        task: &Task,
+    ) -> Option<()> {
+        let TaskPhase::Finished { seq, outcome } = &task.phase else {
+            return None;
+        };
+        let outcome = outcome.to_value();
+        let mut cause = task.last.max(*seq);
+        let verdict = match refused(&outcome) {
+            Some(verdict) => verdict,
+            None => {
+                let output = outcome.get("output").unwrap_or(&Value::Null);
+                let judged = reserved::judge(output, plan.confidence_threshold_millionths);
+                cause = self.evaluated(unit, step, item, task, &judged, cause);
+                match judged.end {
+                    Some(End::Skip(words)) => Verdict::Skip(words),
+                    Some(End::Fail { code, message }) => Verdict::Fail {
+                        failed: Outcome::failed(code, message),
+                        raw: Some("/outcome/output"),
+                    },
+                    None => self.air_lock(
+                        unit,
+                        step,
+                        plan,
+                        item,
+                        task,
+                        output,
+                        judged.stripped,
+                        &mut cause,
+                    ),
+                }
+            }
+        };
+        let place = |path: &str| Reference {
+            frame: *seq,
+            path: path.to_owned(),
+        };
+        match (verdict, item) {
+            (Verdict::Output { stripped }, None) => {
+                let event = StepEvent::Completed(StepCompleted {
+                    attempt: task.attempt,
+                    output: None,
+                    output_from: Some(place("/outcome/output")),
+                    step: step.id.clone(),
+                    stripped,
+                });
+                unit.push(Event::Step(event), vec![cause]);
+            }
+            (Verdict::Output { stripped }, Some(item)) => {
+                let event = ItemEvent::Completed(ItemCompleted {
+                    attempt: task.attempt,
+                    item,
+                    output_from: Some(place("/outcome/output")),
+                    skipped: None,
+                    step: step.id.clone(),
+                    stripped,
+                });
+                unit.push(Event::Item(event), vec![cause]);
+            }
+            (Verdict::Skip(words), None) => {
+                let event = StepEvent::Skipped(StepSkipped {
+                    detail: Some(words),
+                    reason: SkipReason::AgentSkipped,
+                    step: step.id.clone(),
+                });
+                unit.push(Event::Step(event), vec![cause]);
+            }
+            (Verdict::Skip(words), Some(item)) => {
+                let event = ItemEvent::Completed(ItemCompleted {
+                    attempt: task.attempt,
+                    item,
+                    output_from: None,
+                    skipped: Some(words),
+                    step: step.id.clone(),
+                    stripped: Vec::new(),
+                });
+                unit.push(Event::Item(event), vec![cause]);
+            }
+            (Verdict::Fail { failed, raw }, None) => {
+                self.fail_step(unit, step, task.attempt, failed, raw.map(place), cause);
+            }
+            (Verdict::Fail { failed, raw }, Some(item)) => {
+                let raw = raw.map(place);
+                self.fail_item(unit, step, item, task.attempt, failed, raw, cause);
+            }
+        }
+        Some(())
+    }
+
+    /// Adds a frame for each reserved field that has none yet; tells the number of the last.
+    fn evaluated(
+        &self,
+        unit: &mut Unit,
+        step: &Step,
+        item: Option<u32>,
+        task: &Task,
+        judged: &Judged,
+        mut cause: u64,
+    ) -> u64 {
+        for field in judged.fields.iter().skip(task.evaluated) {
+            let event = StepEvent::ReservedEvaluated(ReservedEvaluated {
+                attempt: task.attempt,
+                field: field.name.to_owned(),
+                item,
+                step: step.id.clone(),
+                value: field.value.clone(),
+                verdict: field.verdict,
+            });
+            cause = unit.push(Event::Step(event), vec![cause]);
+        }
+        cause
+    }
+
+    /// The agent's schema, then the step's; of a fan-out's items the agent's alone, since the
+    /// step's judges the results as a whole (decision R5).
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one judgement, each part of it given once"
+    )]
+    fn air_lock(
+        &self,
+        unit: &mut Unit,
+        step: &Step,
+        plan: &AgentPlan,
+        item: Option<u32>,
+        task: &Task,
+        output: &Value,
+        stripped: Vec<String>,
+        cause: &mut u64,
+    ) -> Verdict {
+        let mut clean = output.clone();
+        if let Some(members) = clean.as_object_mut() {
+            members.retain(|name, _| !stripped.contains(name));
+        }
+        let agent = self.definition.agents.get(&plan.file);
+        let mut errors =
+            agent.map_or_else(Vec::new, |agent| violations(agent.output.check(&clean)));
+        if errors.is_empty() && item.is_none() {
+            errors = violations(step.check_output(&clean));
+        }
+        if errors.is_empty() && Json::from_value(&json!({"results": [clean]})).is_err() {
+            errors.push(Violation {
+                message: "nested too deeply".to_owned(),
+                path: String::new(),
+                rule: "depth".to_owned(),
+            });
+        }
+        if task.checked.is_none() {
+            let event = StepEvent::OutputChecked(OutputChecked {
+                attempt: task.attempt,
+                errors: errors.clone(),
+                item,
+                step: step.id.clone(),
+                valid: errors.is_empty(),
+            });
+            *cause = unit.push(Event::Step(event), vec![*cause]);
+        }
+        match errors.first() {
+            Some(first) => Verdict::Fail {
+                failed: Outcome::failed("schema_violation", air_lock_words(step, item, first)),
+                raw: Some("/outcome/output"),
+            },
+            None => Verdict::Output { stripped },
+        }
+    }
+
+    fn fail_step(
+        &self,
+        unit: &mut Unit,
+        step: &Step,
+        attempt: u32,
+        failed: Outcome,
+        raw_from: Option<Reference>,
+        cause: u64,
+    ) {
+        let Outcome::Failed { code, message, raw } = failed else {
+            return;
+        };
+        let event = StepEvent::Failed(StepFailed {
+            attempt,
+            code,
+            message,
+            raw,
+            raw_from,
+            step: step.id.clone(),
+        });
+        unit.push(Event::Step(event), vec![cause]);
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "what a frame says, each part once"
+    )]
+    pub(super) fn fail_item(
+        &self,
+        unit: &mut Unit,
+        step: &Step,
+        item: u32,
+        attempt: u32,
+        failed: Outcome,
+        raw_from: Option<Reference>,
+        cause: u64,
+    ) {
+        let Outcome::Failed { code, message, raw } = failed else {
+            return;
+        };
+        let event = ItemEvent::Failed(ItemFailed {
+            attempt,
+            code,
+            item,
+            message,
+            raw,
+            raw_from,
+            step: step.id.clone(),
+        });
+        unit.push(Event::Item(event), vec![cause]);
+    }
+
+    /// Ends a fan-out that bore too much: what is under way is stopped, then the step fails.
+    pub(super) fn fail_fan_out(
+        &self,
+        unit: &mut Unit,
+        step: &Step,
+        plan: &AgentPlan,
+        held: &StepState,
+    ) -> Option<()> {
+        let tasks = held.tasks.as_deref()?;
+        let (code, message) = fan_out_words(tasks, plan);
+        let cause = match tasks.fatal {
+            Some(item) => tasks.list.get(item as usize)?.last,
+            None => tasks.list.iter().map(|task| task.last).max()?,
+        };
+        stop_items(
+            unit,
+            &self.scope.path,
+            &step.id,
+            tasks,
+            FinishReason::Stopped,
+        );
+        let event = StepEvent::Failed(StepFailed {
+            attempt: held.attempt,
+            code,
+            message,
+            raw: None,
+            raw_from: None,
+            step: step.id.clone(),
+        });
+        unit.push(Event::Step(event), vec![cause]);
+        Some(())
+    }
+
+    /// Ends a fan-out all of whose items are settled.
+    pub(super) fn end_fan_out(&self, unit: &mut Unit, step: &Step, held: &StepState) -> Option<()> {
+        let tasks = held.tasks.as_deref()?;
+        let mut cause: Vec<u64> = tasks.list.iter().map(|task| task.last).collect();
+        cause.sort_unstable();
+        cause.drain(..cause.len().saturating_sub(MAX_CAUSES));
+        if cause.is_empty() {
+            cause.push(held.started?);
+        }
+        let found = step.schema.as_ref().map(|_| {
+            let results = tasks.results().to_value();
+            violations(step.check_output(&results))
+        });
+        match (&found, &held.phase) {
+            (_, Phase::Checked { seq, .. }) => cause = vec![*seq],
+            (Some(errors), _) => {
+                let event = StepEvent::OutputChecked(OutputChecked {
+                    attempt: held.attempt,
+                    errors: errors.clone(),
+                    item: None,
+                    step: step.id.clone(),
+                    valid: errors.is_empty(),
+                });
+                cause = vec![unit.push(Event::Step(event), cause)];
+            }
+            (None, _) => {}
+        }
+        if let Some(first) = found.iter().flatten().next() {
+            let failed = Outcome::failed("schema_violation", air_lock_words(step, None, first));
+            self.settle(unit, step, held.attempt, failed, cause);
+            return Some(());
+        }
+        let event = StepEvent::Completed(StepCompleted {
+            attempt: held.attempt,
+            output: None,
+            output_from: None,
+            step: step.id.clone(),
+            stripped: Vec::new(),
+        });
+        unit.push(Event::Step(event), cause);
+        Some(())
+    }
+}
+
+/// Why an outcome has no output to judge.
+fn refused(outcome: &Value) -> Option<Verdict> {
+    let fail = |code: &str, words: String, raw: &'static str| {
+        let raw = outcome
+            .pointer(raw.trim_start_matches("/outcome"))
+            .map(|_| raw);
+        Some(Verdict::Fail {
+            failed: Outcome::failed(code, words),
+            raw,
+        })
+    };
+    if let Some(error) = outcome.get("error").filter(|error| !error.is_null()) {
+        let text = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
+        let code = match text("code") {
+            "" => "agent_failed",
+            code if code.len() > MAX_CODE => "agent_failed",
+            code => code,
+        };
+        let message = match text("message") {
+            "" => "the agent failed".to_owned(),
+            message => message.to_owned(),
+        };
+        return fail(code, message, "/outcome/raw_output");
+    }
+    let commands = outcome.get("commands").and_then(Value::as_array);
+    if let Some(commands) = commands.filter(|commands| !commands.is_empty()) {
+        let kinds = commands
+            .iter()
+            .map(|one| one.get("type").and_then(Value::as_str));
+        let kinds: Vec<&str> = kinds.map(|kind| kind.unwrap_or("?")).collect();
+        let words = format!(
+            "the outcome has commands that nothing executes: {}",
+            kinds.join(", ")
+        );
+        return fail("command_not_supported", words, "/outcome/output");
+    }
+    match outcome.get("output") {
+        Some(Value::Object(_)) => None,
+        _ => {
+            let words = "the output is no JSON object".to_owned();
+            fail("output_invalid", words, "/outcome/output")
+        }
+    }
+}
+
+fn air_lock_words(step: &Step, item: Option<u32>, first: &Violation) -> String {
+    let name = ktsu_projections::lineage::item_name(&step.id, item);
+    let place = match first.path.as_str() {
+        "" => String::new(),
+        path => format!(" at {path}"),
+    };
+    format!(
+        "air-lock validation failed on step \"{name}\": {}{place}",
+        first.message
+    )
+}
+
+/// The code and the words of a fan-out that failed.
+fn fan_out_words(tasks: &Tasks, plan: &AgentPlan) -> (String, String) {
+    let of = |item: u32| {
+        let ended = tasks
+            .list
+            .get(item as usize)
+            .and_then(|task| task.ended.as_ref());
+        match ended {
+            Some(ktsu_projections::run::ItemEnd::Failed(message)) => message.clone(),
+            _ => String::new(),
+        }
+    };
+    if let Some((item, code)) = tasks.fatal.zip(tasks.fatal_code.clone()) {
+        return (code, format!("item {item}: {}", of(item)));
+    }
+    let most = plan.for_each.as_ref().map_or(0, |each| each.max_failures);
+    let failed =
+        |task: &Task| matches!(task.ended, Some(ktsu_projections::run::ItemEnd::Failed(_)));
+    let first = tasks.list.iter().position(failed).unwrap_or_default();
+    let first = u32::try_from(first).unwrap_or_default();
+    let message = format!(
+        "fanout: {} items failed (max_failures: {most}); item {first}: {}",
+        tasks.failed,
+        of(first)
+    );
+    ("max_failures_exceeded".to_owned(), message)
+}
+
+/// Stops whatever is under way in a step: each task gets its end, each item that was started, too.
+pub(super) fn stop_items(
+    unit: &mut Unit,
+    scope: &str,
+    step: &str,
+    tasks: &Tasks,
+    reason: FinishReason,
+) -> Option<u64> {
+    let mut last = None;
+    for (index, task) in (0u32..).zip(&tasks.list) {
+        let item = tasks.item(index);
+        let mut cause = task.last;
+        let (code, message) = match reason {
+            FinishReason::Timeout => ("timeout", "the run's time was over"),
+            _ => ("stopped", "stopped because the run failed elsewhere"),
+        };
+        if task.is_unfinished() {
+            let end = AgentEnd {
+                code,
+                message,
+                reason,
+            };
+            cause = end.push_in(unit, scope.to_owned(), step, item, task);
+            last = Some(cause);
+        }
+        if let (Some(item), false) = (item, task.phase == TaskPhase::Settled) {
+            let event = ItemEvent::Failed(ItemFailed {
+                attempt: task.attempt,
+                code: "stopped".to_owned(),
+                item,
+                message: message.to_owned(),
+                raw: None,
+                raw_from: None,
+                step: step.to_owned(),
+            });
+            last = Some(unit.push_in(scope.to_owned(), Event::Item(event), vec![cause]));
+        }
+    }
+    last
+}
