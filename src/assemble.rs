@@ -22,7 +22,7 @@ use crate::environment::{self, Environment, ResolveError, Resolved};
 use crate::http::routes;
 use crate::http::server::{self, BindError, Limits};
 use crate::kit::Kit;
-use crate::orchestrator::{Clock, Orchestrator, Parts, Recovered, clock, rebuild_index};
+use crate::orchestrator::{Clock, Orchestrator, Parts, Recovered, TokenKey, clock, rebuild_index};
 use crate::readers::Readers;
 use crate::workflow::admit::ENGINE;
 
@@ -155,6 +155,10 @@ pub async fn open(setup: Setup) -> Result<Engine, NotOpened> {
         environment,
         egress,
         clock: Arc::clone(&clock),
+        runtime: None,
+        gateway: None,
+        tokens: TokenKey::new([0; 32]),
+        own_url: url.clone(),
     };
     let (orchestrator, recovered) = Orchestrator::start(parts).await.map_err(NotOpened::Other)?;
     if recovered.unfinished > 0 {

@@ -90,8 +90,42 @@ error_codes! {
     InvalidParams = "invalid_params", 422, EXIT_COULD_NOT_RUN, "The params do not fit the workflow's schema";
     /// A defect of ktsu.
     Internal = "internal", 500, EXIT_COULD_NOT_RUN, "Something broke inside ktsu";
-    /// Agent steps are not built into this version.
-    AgentNotSupported = "agent_not_supported", 501, EXIT_COULD_NOT_RUN, "This version does not run agent steps";
+    /// The workflow has an agent step, and the orchestrator knows no runtime.
+    RuntimeUnconfigured = "runtime_unconfigured", 503, EXIT_COULD_NOT_RUN, "No runtime is configured";
+    /// A task has moved on: another attempt, an end, other bytes under a used number.
+    StaleReport = "stale_report", 409, EXIT_COULD_NOT_RUN, "The task is not waiting for this report";
+    /// A report, a completion or a heartbeat that cannot be read, or does not follow.
+    InvalidReport = "invalid_report", 422, EXIT_COULD_NOT_RUN, "The report is not valid";
+    /// The run is not under way just now.
+    Unavailable = "unavailable", 503, EXIT_COULD_NOT_RUN, "Ask again in a moment";
+    /// An agent asked for it: its input tries to give it orders.
+    InjectionAttempt = "injection_attempt", 422, EXIT_VERDICT, "An injection attempt was detected";
+    /// The agent does not trust its input.
+    UntrustedContent = "untrusted_content", 422, EXIT_VERDICT, "Untrusted content was detected";
+    /// The agent says its output is not good enough.
+    LowQualityOutput = "low_quality_output", 422, EXIT_VERDICT, "The output is of low quality";
+    /// The agent wants a person to look.
+    NeedsHumanReview = "needs_human_review", 422, EXIT_VERDICT, "A person has to look";
+    /// The agent is less sure than the step asks for.
+    ConfidenceBelowThreshold = "confidence_below_threshold", 422, EXIT_VERDICT, "The confidence is below the threshold";
+    /// The reply was no JSON object, and neither was its repair.
+    OutputInvalid = "output_invalid", 422, EXIT_VERDICT, "The agent's output is not a JSON object";
+    /// The reflected reply was no JSON object.
+    ReflectOutputInvalid = "reflect_output_invalid", 422, EXIT_VERDICT, "The reflected output is not a JSON object";
+    /// More items failed than the file bears.
+    MaxFailuresExceeded = "max_failures_exceeded", 422, EXIT_VERDICT, "Too many items failed";
+    /// The run has used its budget up.
+    BudgetExceeded = "budget_exceeded", 402, EXIT_VERDICT, "The budget is used up";
+    /// No runtime works on the step any more.
+    HeartbeatTimeout = "heartbeat_timeout", 504, EXIT_VERDICT, "The runtime is gone";
+    /// The runtime would not take the task.
+    RuntimeRefused = "runtime_refused", 502, EXIT_VERDICT, "The runtime refused the task";
+    /// An outcome has commands nothing executes.
+    CommandNotSupported = "command_not_supported", 422, EXIT_VERDICT, "The command is not supported";
+    /// A secret would have stood in a prompt.
+    SecretInPrompt = "secret_in_prompt", 422, EXIT_VERDICT, "A secret cannot stand in a prompt";
+    /// An agent failed and gave no code.
+    AgentFailed = "agent_failed", 502, EXIT_VERDICT, "The agent failed";
     /// The ledger stopped after an error of the disk.
     LedgerStopped = "ledger_stopped", 503, EXIT_COULD_NOT_RUN, "The ledger has stopped";
     /// More is going on than the limits allow.

@@ -3,6 +3,7 @@
 //!
 //! A handler decodes a command and decides nothing; reading goes through `history`.
 
+mod agents;
 mod frames;
 mod health;
 mod invoke;
@@ -68,6 +69,9 @@ fn described() -> OpenApiRouter<Orchestrator> {
         .routes(routes!(runs::envelope))
         .routes(routes!(frames::frames))
         .routes(routes!(trace::trace))
+        .routes(routes!(agents::report))
+        .routes(routes!(agents::complete))
+        .routes(routes!(agents::heartbeat))
 }
 
 /// The run a path names, found by its id or by a part of it.

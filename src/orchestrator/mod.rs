@@ -15,26 +15,32 @@ pub mod clock;
 mod effects;
 mod idempotency;
 mod recover;
+pub mod reports;
 mod run;
+mod supervise;
+mod token;
 
 pub use clock::Clock;
 pub use idempotency::Repeated;
 pub use recover::{Recovered, rebuild_index};
+pub use reports::{Addressed, NotTaken};
 pub use run::Progress;
+pub use token::TokenKey;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use ktsu_ledger::appender::Appender;
 use ktsu_ledger::event::{EnvValue, Principal};
 use ktsu_ledger::{Json, StreamId};
 use ktsu_projections::index;
 use serde_json::Value;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use crate::egress;
 use crate::environment::Resolved;
 use crate::kit::Kit;
+use crate::peer::Peer;
 use crate::readers::Readers;
 use crate::secret::{Redactor, Secret};
 use crate::workflow::admit::{self, Invocation, NotAdmitted};
@@ -44,7 +50,8 @@ use crate::workflow::next::Memo;
 use crate::workflow::template::Template;
 use crate::workflow::turn;
 use idempotency::Keys;
-use run::RunTask;
+use run::{Message, RunTask};
+use supervise::Supervisor;
 
 /// The most runs under way at once. A waiting run takes some ten kilobytes, so this many stay well
 /// within a gigabyte; further requests are refused and may be repeated.
@@ -64,6 +71,14 @@ pub struct Parts {
     pub egress: egress::Client,
     /// The time.
     pub clock: Clock,
+    /// Where agents run, if anywhere.
+    pub runtime: Option<Peer>,
+    /// Asked for its health alone: model calls go through the runtime (seed 000, invariant 6).
+    pub gateway: Option<Peer>,
+    /// The key behind the tokens of attempts.
+    pub tokens: TokenKey,
+    /// Where runtimes reach this engine: `http://127.0.0.1:5050`.
+    pub own_url: String,
 }
 
 /// A cheap handle on the engine.
@@ -82,10 +97,22 @@ pub(crate) struct Shared {
     egress: egress::Client,
     clock: Clock,
     /// Runs under way. Held for a few lines only, never across an await.
-    active: Mutex<HashMap<String, watch::Receiver<Progress>>>,
+    active: Mutex<HashMap<String, UnderWay>>,
     keys: Keys,
+    runtime: Option<Peer>,
+    gateway: Option<Peer>,
+    tokens: TokenKey,
+    own_url: String,
+    supervisor: Supervisor,
     definitions: Mutex<HashMap<String, Arc<Definition>>>,
     stop: watch::Sender<bool>,
+}
+
+/// A run under way, as others find it. It ends when its task does, so others hold it weakly.
+#[derive(Clone)]
+pub(crate) struct UnderWay {
+    progress: watch::Receiver<Progress>,
+    mailbox: mpsc::WeakSender<Box<Message>>,
 }
 
 /// A request to start a run.
@@ -119,6 +146,9 @@ pub enum NotStarted {
     /// The params do not fit (seed 000, invariant 14).
     #[error("the params do not fit their schema")]
     Params(Vec<ktsu_ledger::event::Violation>),
+    /// The workflow has an agent step, and nothing is there to run it.
+    #[error("step {0} is an agent step, and no runtime is configured")]
+    NoRuntime(String),
     /// The key was used for another request.
     #[error("the idempotency key was used for another request")]
     KeyReused,
@@ -166,7 +196,13 @@ impl Orchestrator {
             keys: Keys::default(),
             definitions: Mutex::new(definitions),
             stop: watch::Sender::new(false),
+            runtime: parts.runtime,
+            gateway: parts.gateway,
+            tokens: parts.tokens,
+            own_url: parts.own_url,
+            supervisor: Supervisor::default(),
         });
+        tokio::spawn(ticks(Arc::downgrade(&shared)));
         let recovered = recover::resume_all(&shared).await?;
         Ok((Self { shared }, recovered))
     }
@@ -220,6 +256,9 @@ impl Orchestrator {
     ) -> Result<Accepted, NotStarted> {
         let shared = &self.shared;
         shared.has_room()?;
+        if let (None, Some(step)) = (&shared.runtime, definition.first_agent()) {
+            return Err(NotStarted::NoRuntime(step));
+        }
         let invocation = Invocation {
             body: request.body,
             env: shared.recorded_env(&request.workflow),
@@ -245,7 +284,8 @@ impl Orchestrator {
 
     /// How far a run under way is; `None` if it is not under way here.
     pub fn watch(&self, run_id: &str) -> Option<watch::Receiver<Progress>> {
-        lock(&self.shared.active).get(run_id).cloned()
+        let active = lock(&self.shared.active);
+        active.get(run_id).map(|run| run.progress.clone())
     }
 
     /// Waits until a run has ended, durably. Returns at once if it is not under way.
@@ -291,6 +331,16 @@ impl Orchestrator {
         rendered.value.as_str().map(Secret::new)
     }
 
+    /// Where agents run.
+    pub fn runtime(&self) -> Option<&Peer> {
+        self.shared.runtime.as_ref()
+    }
+
+    /// Where models are asked; for its health alone.
+    pub fn gateway(&self) -> Option<&Peer> {
+        self.shared.gateway.as_ref()
+    }
+
     /// How many runs are under way.
     pub fn active(&self) -> usize {
         lock(&self.shared.active).len()
@@ -323,7 +373,25 @@ impl Names for EnvOnly<'_> {
     }
 }
 
+/// Counts the time of the supervisor, as long as there is an engine.
+async fn ticks(shared: Weak<Shared>) {
+    let mut ticks = tokio::time::interval(supervise::TICK);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        match shared.upgrade() {
+            Some(shared) => shared.supervisor.tick(),
+            None => return,
+        }
+    }
+}
+
 impl Shared {
+    /// Whether agents run within this process, and end with it.
+    fn runtime_is_local(&self) -> bool {
+        matches!(self.runtime, Some(Peer::Local(_)))
+    }
+
     fn has_room(&self) -> Result<(), NotStarted> {
         if let Some(reason) = self.appender.failed() {
             return Err(NotStarted::LedgerStopped(reason.to_string()));

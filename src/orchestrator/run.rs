@@ -8,24 +8,73 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ktsu_ledger::event::{WebhookEvent, Why};
+use ktsu_ledger::event::{AgentEvent, WebhookEvent, Why, WorkerEvent, WorkerLost};
 use ktsu_ledger::store::{Entry, IndexRow};
-use ktsu_ledger::{Draft, Event, Timestamp};
-use ktsu_projections::run::{RunState, RunStatus};
-use tokio::sync::{mpsc, watch};
+use ktsu_ledger::{Draft, Event, Frame, Sealed, Timestamp};
+use ktsu_projections::run::{RunState, RunStatus, Spend};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-use super::{Shared, effects, lock};
+use super::{Shared, UnderWay, effects, lock};
 use crate::rows;
+use crate::workflow::admit::report::{self, Reported};
 use crate::workflow::admit::{self, Answer};
 use crate::workflow::definition::Definition;
 use crate::workflow::next::Memo;
 use crate::workflow::turn::{self, Broken, Turn};
 
-/// Only effects of the run itself send here, each once, and each waits for room: the bound keeps a
-/// burst of answers from being held twice, here and by their senders. Boxed, since a channel makes
-/// room for thirty-two messages before the first: some kilobytes in every run that waits.
+/// Whoever sends here waits for room: the bound keeps a burst of answers from being held twice,
+/// here and by their senders. Boxed, since a channel makes room for thirty-two messages before the
+/// first: some kilobytes in every run that waits.
 const MAILBOX: usize = 64;
+
+/// What the world tells a run.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// A webhook was answered.
+    Answer(Answer),
+    /// A runtime reports about a task.
+    Report {
+        /// The scope's path.
+        scope: String,
+        /// What it says.
+        events: Vec<AgentEvent>,
+        /// Where to tell what became of it.
+        reply: oneshot::Sender<Taken>,
+    },
+    /// A task's worker is lost.
+    Lost {
+        /// The scope's path.
+        scope: String,
+        /// What is lost.
+        lost: WorkerLost,
+    },
+}
+
+/// What became of a report.
+#[derive(Debug)]
+pub(super) enum Taken {
+    /// It is on its way to the ledger: its frames, and what was decided about agents with them.
+    New(Vec<Frame>),
+    /// It was taken before, as these frames.
+    Again {
+        /// The first.
+        first: u64,
+        /// The last.
+        last: u64,
+    },
+    /// The task is not waiting for it.
+    Stale,
+    /// It does not follow from what was reported before.
+    Malformed(String),
+}
+
+/// A report that waits for the budget to allow its model call (decision F4).
+struct Held {
+    scope: String,
+    events: Vec<AgentEvent>,
+    reply: oneshot::Sender<Taken>,
+}
 
 /// How far a run is, as others may know it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -44,12 +93,14 @@ pub(super) struct RunTask {
     definition: Arc<Definition>,
     state: RunState,
     memo: Memo,
-    mailbox: mpsc::Receiver<Box<Answer>>,
-    sender: mpsc::Sender<Box<Answer>>,
+    mailbox: mpsc::Receiver<Box<Message>>,
+    sender: mpsc::Sender<Box<Message>>,
     progress: Arc<watch::Sender<Progress>>,
     durable: watch::Receiver<Progress>,
     /// Effects that wait for their announcement to be durable.
     waiting: VecDeque<(u64, effects::Place)>,
+    /// Reports that wait for others.
+    held: VecDeque<Held>,
     indexed: Option<RunStatus>,
     more: bool,
     /// The timer that is set: what it is for by the wall clock, and when it fires.
@@ -76,6 +127,7 @@ impl RunTask {
             progress: Arc::new(progress),
             durable: durable.clone(),
             waiting: VecDeque::new(),
+            held: VecDeque::new(),
             indexed: None,
             more: false,
             armed: None,
@@ -100,20 +152,45 @@ impl RunTask {
             .send_modify(|progress| progress.durable = Some(last));
         self.register();
         for (scope, step) in self.state.unanswered() {
-            self.waiting
-                .push_back((last, effects::Place { scope, step }));
+            let place = effects::Place::step(scope, step);
+            self.waiting.push_back((last, place));
         }
-        for input in admit::restart(&self.definition, &self.state, clock, false) {
-            if let Err(broken) = self.take(input) {
-                return self.give_up(&broken.to_string());
-            }
+        if let Err(broken) = self.take_up(clock) {
+            return self.give_up(&broken.to_string());
         }
         tokio::spawn(self.live());
     }
 
+    /// What was done within the process is lost with it; a runtime elsewhere gets its time to
+    /// name what it has (decision W3).
+    fn take_up(&mut self, clock: Timestamp) -> Result<(), Broken> {
+        let losses = match self.shared.runtime_is_local() {
+            true => report::losses(&self.state),
+            false => Vec::new(),
+        };
+        if !self.shared.runtime_is_local() {
+            for (scope, step, item) in self.state.dispatched() {
+                let place = effects::Place { scope, step, item };
+                effects::watch(&self.shared, &self.state, place, &self.sender);
+            }
+        }
+        let more = !losses.is_empty();
+        for input in admit::restart(&self.definition, &self.state, clock, more) {
+            self.take(input)?;
+        }
+        for (scope, lost) in losses {
+            self.lost(&scope, lost)?;
+        }
+        Ok(())
+    }
+
     fn register(&self) {
         let run_id = self.state.stream().name().to_owned();
-        lock(&self.shared.active).insert(run_id, self.durable.clone());
+        let under_way = UnderWay {
+            progress: self.durable.clone(),
+            mailbox: self.sender.downgrade(),
+        };
+        lock(&self.shared.active).insert(run_id, under_way);
     }
 
     async fn live(mut self) {
@@ -140,8 +217,8 @@ impl RunTask {
             }
             self.arm();
             tokio::select! {
-                Some(answer) = self.mailbox.recv() => {
-                    if let Err(broken) = self.answered(*answer) {
+                Some(message) = self.mailbox.recv() => {
+                    if let Err(broken) = self.told(*message) {
                         return self.give_up(&broken.to_string());
                     }
                 }
@@ -170,11 +247,64 @@ impl RunTask {
         durable.ended || durable.failed.is_some()
     }
 
-    fn answered(&mut self, answer: Answer) -> Result<(), Broken> {
-        match admit::answer(&self.state, answer) {
+    fn told(&mut self, message: Message) -> Result<(), Broken> {
+        let before = self.state.spend();
+        match message {
+            Message::Answer(answer) => match admit::answer(&self.state, answer) {
+                Some(input) => self.take(input)?,
+                None => {}
+            },
+            Message::Report {
+                scope,
+                events,
+                reply,
+            } => self.reported(Held {
+                scope,
+                events,
+                reply,
+            })?,
+            Message::Lost { scope, lost } => self.lost(&scope, lost)?,
+        }
+        self.let_go(before)
+    }
+
+    fn lost(&mut self, scope: &str, lost: WorkerLost) -> Result<(), Broken> {
+        match report::lost(&self.state, scope, lost) {
             Some(input) => self.take(input),
             None => Ok(()),
         }
+    }
+
+    /// Whoever reported is told at once what is recorded; that it is durable is waited for there.
+    fn reported(&mut self, said: Held) -> Result<(), Broken> {
+        let taken = match report::report(&self.state, &said.scope, said.events) {
+            Reported::Taken(drafts) => Taken::New(self.take_report(drafts)?),
+            Reported::Held(events) => {
+                self.held.push_back(Held { events, ..said });
+                return Ok(());
+            }
+            Reported::Repeated { first, last } => Taken::Again { first, last },
+            Reported::Stale => Taken::Stale,
+            Reported::Malformed(words) => Taken::Malformed(words),
+        };
+        // Whoever asked may be gone; it will ask again.
+        let _ = said.reply.send(taken);
+        Ok(())
+    }
+
+    /// Asks again for those that wait for the budget, once something changed about it.
+    fn let_go(&mut self, before: Spend) -> Result<(), Broken> {
+        if self.state.spend() == before && self.state.failing().is_none() {
+            return Ok(());
+        }
+        for _ in 0..self.held.len() {
+            if let Some(held) = self.held.pop_front()
+                && !held.reply.is_closed()
+            {
+                self.reported(held)?;
+            }
+        }
+        Ok(())
     }
 
     /// Sets the next timer. It counts down monotonically from here: a wall clock that jumps moves
@@ -207,10 +337,18 @@ impl RunTask {
     }
 
     fn take(&mut self, input: Draft) -> Result<(), Broken> {
+        self.take_report(vec![input]).map(|_| ())
+    }
+
+    /// Takes an input of several frames. Tells those of the turn that are about agents.
+    fn take_report(&mut self, input: Vec<Draft>) -> Result<Vec<Frame>, Broken> {
         let at = self.now();
-        let turn = turn::take(&self.definition, &mut self.state, input, at, &self.memo)?;
+        let turn = turn::take_report(&self.definition, &mut self.state, input, at, &self.memo)?;
+        let about = |sealed: &&Sealed| matches!(sealed.frame.event, Event::Agent(_));
+        let frames = turn.sealed.iter().filter(about);
+        let frames = frames.map(|sealed| sealed.frame.clone()).collect();
         self.hand_over(turn);
-        Ok(())
+        Ok(frames)
     }
 
     /// Hands a turn to the appender, and notes what is to be done once it is durable.
@@ -218,12 +356,7 @@ impl RunTask {
         self.more = turn.more;
         let last = self.state.next_seq().saturating_sub(1);
         for sealed in &turn.sealed {
-            if let Event::Webhook(WebhookEvent::Sent(sent)) = &sealed.frame.event
-                && let Some(place) =
-                    effects::Place::find(&self.state, &sealed.frame.scope, &sent.step)
-            {
-                self.waiting.push_back((sealed.record.seq, place));
-            }
+            self.note_effect(&sealed.frame);
         }
         let ended = self.state.status().is_terminal();
         let progress = Arc::clone(&self.progress);
@@ -253,6 +386,21 @@ impl RunTask {
         );
     }
 
+    fn note_effect(&mut self, frame: &Frame) {
+        let (step, item) = match &frame.event {
+            Event::Webhook(WebhookEvent::Sent(sent)) => (&sent.step, None),
+            Event::Worker(WorkerEvent::Dispatched(sent)) => (&sent.step, sent.item),
+            Event::Agent(AgentEvent::Finished(finished)) => {
+                let name = effects::name(&self.state, &frame.scope, &finished.step, finished.item);
+                return self.shared.supervisor.forget(&name);
+            }
+            _ => return,
+        };
+        if let Some(place) = effects::Place::find(&self.state, &frame.scope, step, item) {
+            self.waiting.push_back((frame.seq, place));
+        }
+    }
+
     /// The run's row, where its status has changed: lists need nothing else, and rows cost.
     fn index_row(&mut self) -> Option<IndexRow> {
         let status = self.state.status();
@@ -266,19 +414,18 @@ impl RunTask {
     /// Starts every effect whose announcement is durable.
     fn start_effects(&mut self) {
         let durable = self.durable.borrow_and_update().durable;
-        while let Some((seq, place)) = self.waiting.front().copied() {
-            if durable < Some(seq) {
-                break;
-            }
-            self.waiting.pop_front();
-            effects::start(
-                &self.shared,
-                &self.state,
-                &self.definition,
-                place,
-                &self.sender,
-            );
+        let ready = |waiting: &(u64, effects::Place)| durable >= Some(waiting.0);
+        let mut places = Vec::new();
+        while let Some((_, place)) = self.waiting.pop_front_if(|waiting| ready(waiting)) {
+            places.push(place);
         }
+        effects::start(
+            &self.shared,
+            &self.state,
+            &self.definition,
+            &places,
+            &self.sender,
+        );
     }
 
     fn failed(&self, reason: &str) {
@@ -299,7 +446,9 @@ impl RunTask {
 /// However a task ends, by a panic too, nobody finds its run under way any more.
 impl Drop for RunTask {
     fn drop(&mut self) {
-        lock(&self.shared.active).remove(self.state.stream().name());
+        let run = self.state.stream().name();
+        lock(&self.shared.active).remove(run);
+        self.shared.supervisor.forget_run(run);
     }
 }
 

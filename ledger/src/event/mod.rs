@@ -84,6 +84,12 @@ impl Event {
         }
     }
 
+    /// `data` as a tree, blobs in their places.
+    pub fn data(&self) -> serde_json::Value {
+        let tree = self.serialize_data(serde_json::value::Serializer);
+        tree.unwrap_or_default()
+    }
+
     /// Whether projections of this version may go on past it.
     pub fn is_known(&self) -> bool {
         match self {

@@ -191,6 +191,8 @@ impl From<NotStarted> for Problem {
                         })
                         .collect(),
                 ),
+            NotStarted::NoRuntime(_) => Self::new(ErrorCode::RuntimeUnconfigured, words)
+                .with_hint("start the orchestrator with --runtime-url"),
             NotStarted::KeyReused => ErrorCode::IdempotencyConflict.into(),
             NotStarted::DiskFull => ErrorCode::DiskFull.into(),
             NotStarted::LedgerStopped(reason) => Self::new(ErrorCode::LedgerStopped, reason),

@@ -5,6 +5,8 @@ use axum::http::Uri;
 
 /// What may stand below a run.
 const BELOW: [&str; 3] = ["envelope", "frames", "trace"];
+/// What may stand below a step.
+const OF_STEPS: [&str; 2] = ["complete", "report"];
 
 /// Rewrites `/runs/R/call/inner/frames` to `/runs/R%2Fcall%2Finner/frames`: everything between the
 /// run and the name of a sub-resource is the path of a child (decision H1).
@@ -17,9 +19,12 @@ pub(super) fn join_scopes(mut request: Request) -> Request {
 
 fn joined(uri: &Uri) -> Option<Uri> {
     let segments: Vec<&str> = uri.path().strip_prefix("/runs/")?.split('/').collect();
-    let (run, below) = match segments.split_last()? {
-        (last, run) if BELOW.contains(last) => (run, Some(*last)),
-        _ => (segments.as_slice(), None),
+    let (run, below) = match segments.as_slice() {
+        [run @ .., "steps", step, last] if OF_STEPS.contains(last) => {
+            (run, Some(format!("steps/{step}/{last}")))
+        }
+        [run @ .., last] if BELOW.contains(last) => (run, Some((*last).to_owned())),
+        run => (run, None),
     };
     if run.len() < 2 {
         return None;
@@ -27,7 +32,7 @@ fn joined(uri: &Uri) -> Option<Uri> {
     let mut path = format!("/runs/{}", run.join("%2F"));
     if let Some(part) = below {
         path.push('/');
-        path.push_str(part);
+        path.push_str(&part);
     }
     if let Some(query) = uri.query() {
         path.push('?');
@@ -47,6 +52,11 @@ mod tests {
             ("/runs/R/frames?from=3", None),
             ("/runs/R%2Fcall/frames", None),
             ("/runs/R/call", Some("/runs/R%2Fcall")),
+            ("/runs/R/steps/s.3/report?token=x", None),
+            (
+                "/runs/R/call/steps/s/complete?token=x",
+                Some("/runs/R%2Fcall/steps/s/complete?token=x"),
+            ),
             (
                 "/runs/R/call/inner/frames?from=3",
                 Some("/runs/R%2Fcall%2Finner/frames?from=3"),

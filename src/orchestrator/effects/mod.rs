@@ -1,6 +1,7 @@
 //! What leaves the process. An effect starts once its announcement is durable; its answer comes
 //! back to the run's mailbox, and enters as an input.
 
+mod agent;
 mod webhook;
 
 use std::sync::Arc;
@@ -9,43 +10,66 @@ use ktsu_projections::run::RunState;
 use tokio::sync::mpsc;
 
 use super::Shared;
-use crate::workflow::admit::Answer;
+use super::run::Message;
 use crate::workflow::definition::Definition;
+pub(super) use agent::{name, recorded, watch};
 
-/// A step whose effect is announced.
+/// A step, or an item of it, whose effect is announced.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
     /// Position among the run's scopes.
     pub(super) scope: u32,
     /// Position among the scope's steps.
     pub(super) step: u32,
+    /// The item of a fan-out.
+    pub(super) item: Option<u32>,
 }
 
 impl Place {
+    /// A whole step.
+    pub(super) fn step(scope: u32, step: u32) -> Self {
+        Self {
+            scope,
+            step,
+            item: None,
+        }
+    }
+
     /// The place of a step by path.
-    pub(super) fn find(state: &RunState, scope: &str, step: &str) -> Option<Self> {
+    pub(super) fn find(
+        state: &RunState,
+        scope: &str,
+        step: &str,
+        item: Option<u32>,
+    ) -> Option<Self> {
         let scope = state.scope_at(scope)?;
         let step = state.scope(scope)?.shape.position(step)?;
-        Some(Self { scope, step })
+        Some(Self { scope, step, item })
     }
 }
 
-/// Starts an effect. The values it needs are built here, for this use (DESIGN 1).
+/// Starts effects. The values they need are built here, for this use (DESIGN 1).
 pub(super) fn start(
     shared: &Arc<Shared>,
     state: &RunState,
     definition: &Definition,
-    place: Place,
-    mailbox: &mpsc::Sender<Box<Answer>>,
+    places: &[Place],
+    mailbox: &mpsc::Sender<Box<Message>>,
 ) {
-    let Some(sending) = webhook::prepare(shared, state, definition, place) else {
-        return;
-    };
-    let shared = Arc::clone(shared);
-    let mailbox = mailbox.clone();
-    tokio::spawn(async move {
-        let answer = sending.send(&shared).await;
-        // The run may have ended meanwhile; then nobody waits for the answer.
-        let _ = mailbox.send(Box::new(answer)).await;
-    });
+    let mut tasks = Vec::new();
+    for place in places {
+        if let Some(sending) = webhook::prepare(shared, state, definition, *place) {
+            let shared = Arc::clone(shared);
+            let mailbox = mailbox.clone();
+            tokio::spawn(async move {
+                let answer = sending.send(&shared).await;
+                // The run may have ended meanwhile; then nobody waits for the answer.
+                let _ = mailbox.send(Box::new(Message::Answer(answer))).await;
+            });
+        } else if let Some(task) = agent::prepare(shared, state, definition, *place) {
+            agent::watch(shared, state, *place, mailbox);
+            tasks.push(task);
+        }
+    }
+    agent::send_all(shared, state, tasks, mailbox);
 }

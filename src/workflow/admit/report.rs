@@ -15,7 +15,7 @@ pub enum Reported {
     /// It is to be recorded, as one input.
     Taken(Vec<Draft>),
     /// It asks for a model call that has to wait for others, since they may use the budget up.
-    Held,
+    Held(Vec<AgentEvent>),
     /// It was taken before, with these frames.
     Repeated {
         /// The first.
@@ -41,7 +41,8 @@ pub fn report(state: &RunState, scope: &str, mut events: Vec<AgentEvent>) -> Rep
         return Reported::Stale;
     };
     if let Some(seen) = task.seen(said.n) {
-        return match seen.report == *said {
+        // What is said outside of reports has no number to tell a repetition by.
+        return match seen.report == *said && said.n > 0 {
             true => Reported::Repeated {
                 first: seen.first,
                 last: seen.last,
@@ -60,7 +61,7 @@ pub fn report(state: &RunState, scope: &str, mut events: Vec<AgentEvent>) -> Rep
     if let Some(AgentEvent::Request(asked)) = events.first() {
         match affordable(state, asked) {
             Afford::Yes => {}
-            Afford::Later => return Reported::Held,
+            Afford::Later => return Reported::Held(events),
             Afford::Never(refusal) => events = vec![AgentEvent::BudgetExhausted(refusal)],
         }
     }

@@ -106,6 +106,15 @@ impl Definition {
         self.workflows.get(&self.plan.root)
     }
 
+    /// The first step that needs a runtime, by workflow and id.
+    pub fn first_agent(&self) -> Option<String> {
+        self.plan.workflows.values().find_map(|workflow| {
+            let mut steps = workflow.steps.iter();
+            let agent = steps.find(|step| matches!(step.work, Work::Agent(_)));
+            agent.map(|step| format!("{}/{}", workflow.name, step.id))
+        })
+    }
+
     /// The workflow a child step names.
     pub fn workflow(&self, path: &str) -> Option<&Workflow> {
         self.workflows.get(path)

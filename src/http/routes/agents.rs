@@ -1,0 +1,171 @@
+//! What runtimes say: `POST …/report`, `POST …/complete`, `POST /heartbeat`. Decodes and decides
+//! nothing; the token in the query says which attempt speaks (decision W1).
+
+use axum::Json;
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use utoipa::IntoParams;
+
+use super::query::{Asked, Given, Nothing, Query};
+use super::wire;
+use crate::contract::report::{Answer, Complete, Heard, Heartbeat, Report};
+use crate::error::{ErrorCode, Problem};
+use crate::http::{body, ids};
+use crate::orchestrator::{Addressed, NotTaken, Orchestrator};
+
+/// The most bytes of a report: a conversation may be longer than a request to start a run.
+const MAX_REPORT: usize = 8 * 1024 * 1024;
+
+/// Who speaks.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Token {
+    /// The token of the attempt, as it stands in the URL that the dispatch gave.
+    token: Option<String>,
+}
+
+impl Asked for Token {
+    const NAMES: &'static [&'static str] = &["token"];
+
+    fn read(given: &Given) -> Result<Self, Problem> {
+        Ok(Self {
+            token: given.text("token").map(str::to_owned),
+        })
+    }
+}
+
+/// Reports what happened to a task; answered once it is durable.
+#[utoipa::path(post, path = "/runs/{id}/steps/{step}/report",
+    params(
+        ("id" = String, Path, description = "The run, or `R%2Fcall` for an inline child"),
+        ("step" = String, Path, description = "The step, or `STEP.INDEX` for an item"),
+        Token,
+    ),
+    request_body = Report,
+    responses(
+        (status = 200, body = Answer, description = "Durable; go on with what is recorded"),
+        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 401, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 408, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 409, body = wire::Problem, content_type = "application/problem+json",
+            description = "Another attempt, an end, other bytes under a used number: stop"),
+        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 503, body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn report(
+    State(orchestrator): State<Orchestrator>,
+    Path((run, step)): Path<(String, String)>,
+    Query(asked): Query<Token>,
+    body: Body,
+) -> Result<Json<Answer>, Problem> {
+    let task = address(&orchestrator, &run, &step).await?;
+    let attempt = orchestrator.authorize(&task, asked.token.as_deref().unwrap_or_default())?;
+    let bytes = body::read_at_most(body, MAX_REPORT).await?;
+    let said: Report = read(&bytes)?;
+    let answer = orchestrator.report(task, attempt, said, &bytes).await?;
+    Ok(Json(answer))
+}
+
+/// Ends a task, from a runtime that reports nothing else.
+#[utoipa::path(post, path = "/runs/{id}/steps/{step}/complete",
+    params(
+        ("id" = String, Path, description = "The run, or `R%2Fcall` for an inline child"),
+        ("step" = String, Path, description = "The step, or `STEP.INDEX` for an item"),
+        Token,
+    ),
+    request_body = Complete,
+    responses(
+        (status = 200, description = "Durable"),
+        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 401, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 408, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 503, body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn complete(
+    State(orchestrator): State<Orchestrator>,
+    Path((run, step)): Path<(String, String)>,
+    Query(asked): Query<Token>,
+    body: Body,
+) -> Result<Response, Problem> {
+    let task = address(&orchestrator, &run, &step).await?;
+    let attempt = orchestrator.authorize(&task, asked.token.as_deref().unwrap_or_default())?;
+    let bytes = body::read_at_most(body, MAX_REPORT).await?;
+    let said: Complete = read(&bytes)?;
+    orchestrator.complete(task, attempt, said, &bytes).await?;
+    Ok(StatusCode::OK.into_response())
+}
+
+/// A runtime is alive, and works on these tasks.
+#[utoipa::path(post, path = "/heartbeat",
+    request_body = Heartbeat,
+    responses(
+        (status = 200, body = Heard, description = "Tasks of the beat that nobody waits for"),
+        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 408, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn heartbeat(
+    State(orchestrator): State<Orchestrator>,
+    _: Query<Nothing>,
+    body: Body,
+) -> Result<Json<Heard>, Problem> {
+    let bytes = body::read_at_most(body, MAX_REPORT).await?;
+    let beat: Heartbeat = read(&bytes)?;
+    Ok(Json(orchestrator.beat(&beat)))
+}
+
+/// The task of a path. The run must exist; a task that does not has no token.
+async fn address(orchestrator: &Orchestrator, run: &str, step: &str) -> Result<Addressed, Problem> {
+    let named = ids::RunPath::parse(run).ok_or_else(super::no_such_run)?;
+    let (step, item) = ids::step(step).ok_or(ErrorCode::StepNotFound)?;
+    let stream = ktsu_ledger::StreamId::run(&named.run).map_err(|_| super::no_such_run())?;
+    if orchestrator.watch(&named.run).is_none() {
+        let asked = stream.clone();
+        let tail = orchestrator
+            .readers()
+            .with(move |reader| reader.tail(&asked))
+            .await;
+        if tail.map_err(|error| super::unreadable(&error))?.is_none() {
+            return Err(super::no_such_run());
+        }
+    }
+    Ok(Addressed {
+        stream,
+        scope: named.scope,
+        step: step.to_owned(),
+        item,
+    })
+}
+
+/// A body as what it should be.
+fn read<T: DeserializeOwned>(bytes: &Bytes) -> Result<T, Problem> {
+    let members = body::object(bytes)?;
+    serde_json::from_value(Value::Object(members))
+        .map_err(|error| Problem::new(ErrorCode::InvalidReport, error.to_string()))
+}
+
+impl From<NotTaken> for Problem {
+    fn from(refused: NotTaken) -> Self {
+        let code = match refused {
+            NotTaken::Unauthorized => ErrorCode::Unauthorized,
+            NotTaken::Stale => ErrorCode::StaleReport,
+            NotTaken::Malformed(_) => ErrorCode::InvalidReport,
+            NotTaken::Unavailable(_) => ErrorCode::Unavailable,
+        };
+        Self::new(code, refused.to_string())
+    }
+}

@@ -1,0 +1,270 @@
+//! Sending a task to a runtime. What it is told is rendered again from the state, so that a task
+//! that is sent out twice is told the same, and what is recorded of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode, header};
+use ktsu_ledger::branch::frames;
+use ktsu_ledger::event::{AgentEvent, AgentFinished, FinishReason, Report};
+use ktsu_ledger::{Event, Frame, Json};
+use ktsu_projections::lineage::item_name;
+use ktsu_projections::run::RunState;
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use super::Place;
+use crate::contract::runtime::{Accepted, Invoke, Model, Recorded, Refused};
+use crate::orchestrator::Shared;
+use crate::orchestrator::run::Message;
+use crate::orchestrator::supervise::Watch;
+use crate::orchestrator::token::TaskName;
+use crate::workflow::definition::Definition;
+use crate::workflow::next::told;
+
+/// How long a runtime may take to say that it took a task.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The pause before a runtime that did not answer is asked again; doubles up to [`LONGEST`].
+const SHORTEST: Duration = Duration::from_millis(50);
+const LONGEST: Duration = Duration::from_secs(2);
+
+/// A task ready to go.
+pub(in crate::orchestrator) struct Dispatch {
+    name: TaskName,
+    scope: String,
+    step: String,
+    invoke: Invoke,
+}
+
+/// The name of a task towards runtimes.
+pub(in crate::orchestrator) fn name(
+    state: &RunState,
+    scope: &str,
+    step: &str,
+    item: Option<u32>,
+) -> TaskName {
+    let run = state.stream().name();
+    TaskName {
+        run: match scope {
+            "" => run.to_owned(),
+            scope => format!("{run}/{scope}"),
+        },
+        step: item_name(step, item),
+    }
+}
+
+/// Begins to watch a task that is with a runtime.
+pub(in crate::orchestrator) fn watch(
+    shared: &Shared,
+    state: &RunState,
+    place: Place,
+    mailbox: &mpsc::Sender<Box<Message>>,
+) -> Option<()> {
+    let scope = state.scope(place.scope)?;
+    let step = &scope.shape.step(place.step)?.id;
+    let task = state.task(place.scope, place.step, place.item)?;
+    shared.supervisor.watch(Watch {
+        name: name(state, &scope.path, step, place.item),
+        attempt: task.attempt,
+        scope: scope.path.clone(),
+        step: step.clone(),
+        item: place.item,
+        mailbox: mailbox.downgrade(),
+    });
+    Some(())
+}
+
+/// Puts an announced task together; nothing if the state no longer wants it sent.
+pub(in crate::orchestrator) fn prepare(
+    shared: &Shared,
+    state: &RunState,
+    definition: &Definition,
+    place: Place,
+) -> Option<Dispatch> {
+    let task = state.task(place.scope, place.step, place.item)?;
+    if !task.is_live() {
+        return None;
+    }
+    let scope = state.scope(place.scope)?;
+    let step = &scope.shape.step(place.step)?.id;
+    let told = told(definition, state, place.scope, place.step, place.item)?;
+    let name = name(state, &scope.path, step, place.item);
+    let token = shared.tokens.token(&name, task.attempt);
+    let url = |what: &str| {
+        let run = name.run.replace('/', "%2F");
+        let (own, step) = (&shared.own_url, &name.step);
+        format!("{own}/runs/{run}/steps/{step}/{what}?token={token}")
+    };
+    let now = (shared.clock)();
+    let invoke = Invoke {
+        run_id: name.run.clone(),
+        step_id: name.step.clone(),
+        attempt: task.attempt,
+        item: place.item,
+        agent_name: told.agent,
+        system: told.system,
+        user_message: told.user,
+        reflect: told.reflect,
+        confidence_threshold: told.threshold.map(|most| f64::from(most) / 1_000_000.0),
+        max_turns: told.max_turns,
+        model: Model {
+            group: told.group,
+            max_tokens: told.max_tokens,
+        },
+        tool_servers: Vec::new(),
+        output_schema: Some(told.schema.to_value()),
+        callback_url: url("complete"),
+        report_url: Some(url("report")),
+        history: Vec::new(),
+        timeout_ms: state.deadline().map(|until| until.millis_since(now)),
+    };
+    Some(Dispatch {
+        name,
+        scope: scope.path.clone(),
+        step: step.clone(),
+        invoke,
+    })
+}
+
+/// Sends tasks of one run out. What is recorded of those that were sent out before is read once,
+/// for all of them.
+pub(in crate::orchestrator) fn send_all(
+    shared: &Arc<Shared>,
+    state: &RunState,
+    tasks: Vec<Dispatch>,
+    mailbox: &mpsc::Sender<Box<Message>>,
+) {
+    let (first, again): (Vec<_>, Vec<_>) =
+        tasks.into_iter().partition(|task| task.invoke.attempt == 1);
+    for task in first {
+        tokio::spawn(task.send(Arc::clone(shared), mailbox.clone()));
+    }
+    if again.is_empty() {
+        return;
+    }
+    let (shared, mailbox, stream) = (Arc::clone(shared), mailbox.clone(), state.stream().clone());
+    tokio::spawn(async move {
+        let name = stream.name().to_owned();
+        let read = shared
+            .readers
+            .with(move |reader| frames(reader, &stream))
+            .await;
+        let frames = match read {
+            Ok(frames) => frames,
+            Err(error) => {
+                // Nobody will name these tasks in a beat, so they are lost and sent out again.
+                tracing::error!(run = name, "what is recorded cannot be read: {error}");
+                return;
+            }
+        };
+        for mut task in again {
+            task.invoke.history = task.history(&frames);
+            tokio::spawn(task.send(Arc::clone(&shared), mailbox.clone()));
+        }
+    });
+}
+
+impl Dispatch {
+    /// What is recorded of the task, before this attempt.
+    fn history(&self, frames: &[Frame]) -> Vec<Recorded> {
+        let about = |frame: &&Frame| {
+            let Event::Agent(event) = &frame.event else {
+                return false;
+            };
+            frame.scope == self.scope
+                && event.step() == self.step
+                && event.item() == self.invoke.item
+        };
+        frames.iter().filter(about).map(recorded).collect()
+    }
+
+    /// Asks the runtime to take the task until it answers, or until nobody wants it any more
+    /// (decision W4).
+    async fn send(self, shared: Arc<Shared>, mailbox: mpsc::Sender<Box<Message>>) {
+        let Some(runtime) = &shared.runtime else {
+            let words = "no runtime is configured: start the orchestrator with --runtime-url";
+            return self.refused(&mailbox, "runtime_unconfigured", words).await;
+        };
+        let body = serde_json::to_vec(&self.invoke).unwrap_or_default();
+        let mut pause = SHORTEST;
+        while shared
+            .supervisor
+            .is_watched(&self.name, self.invoke.attempt)
+        {
+            let request = Request::post("/invoke")
+                .header(header::CONTENT_TYPE, "application/json")
+                .body(Body::from(body.clone()));
+            let Ok(request) = request else { return };
+            let answer = tokio::time::timeout(PATIENCE, runtime.whole(request)).await;
+            match answer {
+                Ok(Ok((status, body))) if (200..300).contains(&status) => {
+                    let accepted: Option<Accepted> = serde_json::from_slice(&body).ok();
+                    let instance = accepted.and_then(|accepted| accepted.runtime_id);
+                    let attempt = self.invoke.attempt;
+                    return shared.supervisor.heard_of(&self.name, attempt, instance);
+                }
+                Ok(Ok((status, body))) if is_final(status) => {
+                    let refused: Option<Refused> = serde_json::from_slice(&body).ok();
+                    let why = refused.map(|refused| refused.message).unwrap_or_default();
+                    let words = format!("the runtime refused the task with status {status}: {why}");
+                    let words = shared.redactor.redact_text(&words);
+                    return self.refused(&mailbox, "runtime_refused", &words).await;
+                }
+                Ok(Ok((status, _))) => {
+                    tracing::warn!(run = self.name.run, status, "the runtime is not ready");
+                }
+                Ok(Err(error)) => {
+                    tracing::warn!(run = self.name.run, "the runtime does not answer: {error}");
+                }
+                Err(_) => {
+                    tracing::warn!(run = self.name.run, "the runtime does not answer");
+                }
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST);
+        }
+    }
+
+    /// Ends the task: no runtime will.
+    async fn refused(&self, mailbox: &mpsc::Sender<Box<Message>>, code: &str, words: &str) {
+        let outcome = json!({"error": {"code": code, "message": words, "retryable": false}});
+        let outcome = Json::from_value(&outcome).unwrap_or_default();
+        let finished = AgentFinished {
+            attempt: self.invoke.attempt,
+            item: self.invoke.item,
+            metrics: None,
+            reason: FinishReason::Error,
+            report: Some(Report {
+                digest: ktsu_ledger::Hash::of(outcome.as_str().as_bytes()).to_string(),
+                n: 0,
+            }),
+            outcome,
+            step: self.step.clone(),
+        };
+        let (reply, _) = tokio::sync::oneshot::channel();
+        let message = Message::Report {
+            scope: self.scope.clone(),
+            events: vec![AgentEvent::Finished(Box::new(finished))],
+            reply,
+        };
+        // The run may have ended meanwhile; then nobody waits for it.
+        let _ = mailbox.send(Box::new(message)).await;
+    }
+}
+
+/// Whether a status says that the same request will never be taken.
+fn is_final(status: u16) -> bool {
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let later = [StatusCode::TOO_MANY_REQUESTS, StatusCode::REQUEST_TIMEOUT];
+    status.is_client_error() && !later.contains(&status)
+}
+
+/// A frame as runtimes see it.
+pub(in crate::orchestrator) fn recorded(frame: &Frame) -> Recorded {
+    Recorded {
+        seq: frame.seq,
+        kind: frame.event.kind().to_owned(),
+        data: frame.event.data(),
+    }
+}

@@ -1,0 +1,493 @@
+//! What runtimes say, on its way into a run: named, redacted, handed over, answered once it is
+//! durable (decisions W1-W5).
+
+use ktsu_ledger::branch::frames;
+use ktsu_ledger::event::{
+    AgentDecided, AgentEvent, AgentFinished, CallError, ClaimedMetrics, FinishReason, LlmRequest,
+    LlmResponse, Purpose, Report,
+};
+use ktsu_ledger::{Event, Frame, Hash, Json, StreamId};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use super::effects::recorded;
+use super::run::{Message, Taken};
+use super::token::TaskName;
+use super::{Orchestrator, lock, wait_for};
+use crate::contract::report::{self as wire, Answer, Complete, Failure, Heard, Heartbeat, Outcome};
+use crate::secret::Redactor;
+use crate::workflow::admit::report::{Reported, report};
+
+/// A task, as a path names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Addressed {
+    /// The run's stream.
+    pub stream: StreamId,
+    /// The inline child, or empty.
+    pub scope: String,
+    /// The step.
+    pub step: String,
+    /// The item of a fan-out.
+    pub item: Option<u32>,
+}
+
+/// Why a report changes nothing (decision W2).
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotTaken {
+    /// The token is missing, or of another task.
+    #[error("the token is not one of this task")]
+    Unauthorized,
+    /// Another attempt, an end, other bytes under a used number.
+    #[error("the task is not waiting for this report")]
+    Stale,
+    /// It does not follow from what was reported before, or says nothing.
+    #[error("{0}")]
+    Malformed(String),
+    /// The run cannot go on here just now.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+impl Addressed {
+    fn name(&self) -> TaskName {
+        let run = self.stream.name();
+        TaskName {
+            run: match self.scope.as_str() {
+                "" => run.to_owned(),
+                scope => format!("{run}/{scope}"),
+            },
+            step: ktsu_projections::lineage::item_name(&self.step, self.item),
+        }
+    }
+}
+
+impl Orchestrator {
+    /// The attempt a token stands for.
+    ///
+    /// # Errors
+    /// [`NotTaken::Unauthorized`].
+    pub fn authorize(&self, task: &Addressed, token: &str) -> Result<u32, NotTaken> {
+        let attempt = self.shared.tokens.attempt(&task.name(), token);
+        attempt.ok_or(NotTaken::Unauthorized)
+    }
+
+    /// Takes a report, and returns once it is durable.
+    ///
+    /// # Errors
+    /// [`NotTaken`]; nothing is recorded.
+    pub async fn report(
+        &self,
+        task: Addressed,
+        attempt: u32,
+        said: wire::Report,
+        bytes: &[u8],
+    ) -> Result<Answer, NotTaken> {
+        if said.attempt != attempt {
+            return Err(NotTaken::Stale);
+        }
+        if said.n == 0 {
+            let words = "the number of a report is counted from 1";
+            return Err(NotTaken::Malformed(words.to_owned()));
+        }
+        let about = About {
+            attempt,
+            item: task.item,
+            step: &task.step,
+            report: Report {
+                digest: Hash::of(bytes).to_string(),
+                n: said.n,
+            },
+            redactor: &self.shared.redactor,
+        };
+        let events = said.events.into_iter().map(|event| about.event(event));
+        let events: Vec<AgentEvent> = events.collect::<Result<_, _>>()?;
+        let frames = self.hand_over(&task, events, attempt).await?;
+        Ok(answer(said.n, &task, &frames))
+    }
+
+    /// Takes the end of a task from a runtime that reports nothing else.
+    ///
+    /// # Errors
+    /// [`NotTaken`]; nothing is recorded.
+    pub async fn complete(
+        &self,
+        task: Addressed,
+        attempt: u32,
+        said: Complete,
+        bytes: &[u8],
+    ) -> Result<(), NotTaken> {
+        let about = About {
+            attempt,
+            item: task.item,
+            step: &task.step,
+            report: Report {
+                digest: Hash::of(bytes).to_string(),
+                n: 0,
+            },
+            redactor: &self.shared.redactor,
+        };
+        let event = about.completed(said)?;
+        let frames = self.hand_over(&task, vec![event], attempt).await;
+        frames.map(|_| ())
+    }
+
+    /// Hears a heartbeat.
+    pub fn beat(&self, beat: &Heartbeat) -> Heard {
+        self.shared.supervisor.beat(beat)
+    }
+
+    async fn hand_over(
+        &self,
+        task: &Addressed,
+        events: Vec<AgentEvent>,
+        attempt: u32,
+    ) -> Result<Vec<Frame>, NotTaken> {
+        let shared = &self.shared;
+        let run = task.stream.name().to_owned();
+        let under_way = lock(&shared.active).get(&run).cloned();
+        let Some(under_way) = under_way else {
+            return self.after_the_end(task, events).await;
+        };
+        shared.supervisor.heard_of(&task.name(), attempt, None);
+        let (reply, replied) = oneshot::channel();
+        let message = Message::Report {
+            scope: task.scope.clone(),
+            events: events.clone(),
+            reply,
+        };
+        let mailbox = under_way.mailbox.upgrade();
+        let sent = match mailbox {
+            Some(mailbox) => mailbox.send(Box::new(message)).await.is_ok(),
+            None => false,
+        };
+        let taken = match sent {
+            true => replied.await.ok(),
+            false => None,
+        };
+        let Some(taken) = taken else {
+            // The run ended while the report was on its way.
+            return self.after_the_end(task, events).await;
+        };
+        let mut progress = under_way.progress;
+        let (first, last, frames) = match taken {
+            Taken::New(frames) => match (frames.first(), frames.last()) {
+                (Some(first), Some(last)) => (first.seq, last.seq, Some(frames)),
+                _ => return Err(NotTaken::Stale),
+            },
+            Taken::Again { first, last } => (first, last, None),
+            Taken::Stale => return Err(NotTaken::Stale),
+            Taken::Malformed(words) => return Err(NotTaken::Malformed(words)),
+        };
+        let durable = wait_for(&mut progress, |progress| progress.durable >= Some(last)).await;
+        durable.map_err(NotTaken::Unavailable)?;
+        match frames {
+            Some(frames) => Ok(frames),
+            None => self.recorded(task, first).await,
+        }
+    }
+
+    /// A report about a run that is not under way: the answer of before, if it was given, and
+    /// nothing else.
+    async fn after_the_end(
+        &self,
+        task: &Addressed,
+        events: Vec<AgentEvent>,
+    ) -> Result<Vec<Frame>, NotTaken> {
+        let (stream, scope) = (task.stream.clone(), task.scope.clone());
+        let read = self
+            .shared
+            .readers
+            .with(move |reader| frames(reader, &stream))
+            .await;
+        let frames = read.map_err(|error| NotTaken::Unavailable(error.to_string()))?;
+        let state = ktsu_projections::run::RunState::fold(&frames);
+        let state = state.map_err(|error| NotTaken::Unavailable(error.to_string()))?;
+        let ended = state.status().is_terminal();
+        match report(&state, &scope, events) {
+            Reported::Repeated { first, .. } => Ok(from(task, frames, first)),
+            // It is waited for, and the run will be taken up again: ask later.
+            Reported::Taken(_) | Reported::Held(_) if !ended => {
+                let words = "the run is not under way just now";
+                Err(NotTaken::Unavailable(words.to_owned()))
+            }
+            Reported::Taken(_) | Reported::Held(_) | Reported::Stale => Err(NotTaken::Stale),
+            Reported::Malformed(words) => Err(NotTaken::Malformed(words)),
+        }
+    }
+
+    async fn recorded(&self, task: &Addressed, first: u64) -> Result<Vec<Frame>, NotTaken> {
+        let stream = task.stream.clone();
+        let read = self
+            .shared
+            .readers
+            .with(move |reader| frames(reader, &stream))
+            .await;
+        let frames = read.map_err(|error| NotTaken::Unavailable(error.to_string()))?;
+        Ok(from(task, frames, first))
+    }
+}
+
+/// The frames of one report, and what was decided about its task because of it.
+fn from(task: &Addressed, frames: Vec<Frame>, first: u64) -> Vec<Frame> {
+    let mut rest = frames.into_iter().skip_while(|frame| frame.seq < first);
+    let Some(input) = rest.next() else {
+        return Vec::new();
+    };
+    let Event::Agent(event) = &input.event else {
+        return Vec::new();
+    };
+    let report = event.report().cloned();
+    let own = |frame: &Frame| match &frame.event {
+        Event::Agent(event) => match event {
+            AgentEvent::ReflectStarted(_) => true,
+            event => event.report() == report.as_ref(),
+        },
+        _ => false,
+    };
+    let mut found = vec![input.clone()];
+    for frame in rest {
+        let about = frame.scope == task.scope
+            && matches!(&frame.event, Event::Agent(event)
+                if event.step() == task.step && event.item() == task.item);
+        if about && !own(&frame) {
+            break;
+        }
+        if about {
+            found.push(frame);
+        }
+    }
+    found
+}
+
+fn answer(n: u32, task: &Addressed, frames: &[Frame]) -> Answer {
+    let mut answer = Answer {
+        n,
+        events: Vec::new(),
+        reflect: false,
+        refused: None,
+    };
+    for frame in frames {
+        let Event::Agent(event) = &frame.event else {
+            continue;
+        };
+        if frame.scope != task.scope || event.step() != task.step || event.item() != task.item {
+            continue;
+        }
+        match event {
+            AgentEvent::ReflectStarted(_) => answer.reflect = true,
+            AgentEvent::BudgetExhausted(spent) => {
+                answer.refused = Some(Failure {
+                    code: "budget_exceeded".to_owned(),
+                    message: format!(
+                        "the run has used {} of its budget of {}",
+                        ktsu_projections::lineage::dollars(spent.cost_micro_usd),
+                        ktsu_projections::lineage::dollars(spent.limit_micro_usd)
+                    ),
+                    retryable: false,
+                });
+            }
+            _ => {}
+        }
+        answer.events.push(recorded(frame));
+    }
+    answer
+}
+
+/// What every event of a report says alike.
+struct About<'a> {
+    attempt: u32,
+    item: Option<u32>,
+    step: &'a str,
+    report: Report,
+    redactor: &'a Redactor,
+}
+
+impl About<'_> {
+    fn event(&self, event: wire::Event) -> Result<AgentEvent, NotTaken> {
+        Ok(match event {
+            wire::Event::Request(request) => AgentEvent::Request(LlmRequest {
+                attempt: self.attempt,
+                base: request.base,
+                digest: String::new(),
+                group: request.group,
+                item: self.item,
+                max_tokens: request.max_tokens,
+                messages: self.json(json!(request.messages))?,
+                purpose: match request.purpose {
+                    wire::Purpose::Turn => Purpose::Turn,
+                    wire::Purpose::Repair => Purpose::Repair,
+                    wire::Purpose::Reflect => Purpose::Reflect,
+                },
+                report: self.report.clone(),
+                step: self.step.to_owned(),
+            }),
+            wire::Event::Response(answer) => self.response(answer),
+            wire::Event::Decided(decided) => {
+                if !decided.draft.is_object() {
+                    return Err(NotTaken::Malformed("a draft is a JSON object".to_owned()));
+                }
+                AgentEvent::Decided(AgentDecided {
+                    attempt: self.attempt,
+                    draft: self.json(decided.draft)?,
+                    item: self.item,
+                    report: self.report.clone(),
+                    step: self.step.to_owned(),
+                })
+            }
+            wire::Event::Finished(finished) => {
+                let reason: Option<FinishReason> =
+                    serde_json::from_value(Value::from(finished.reason.as_str())).ok();
+                let reason = reason.ok_or_else(|| {
+                    NotTaken::Malformed(format!("{:?} is no reason", finished.reason))
+                })?;
+                self.finished(reason, finished.outcome, None)?
+            }
+        })
+    }
+
+    fn response(&self, answer: wire::LlmResponse) -> AgentEvent {
+        let text = |text: &str| self.redactor.redact_text(text);
+        AgentEvent::Response(Box::new(LlmResponse {
+            attempt: self.attempt,
+            cached: answer.cached,
+            content: answer.content.map(|content| Json::string(&text(&content))),
+            cost_micro_usd: answer.cost_micro_usd,
+            duration_ms: answer.duration_ms,
+            error: answer.error.map(|error| CallError {
+                code: error.code,
+                message: text(&error.message),
+                retryable: error.retryable,
+            }),
+            input_hash: String::new(),
+            item: self.item,
+            model: answer.model,
+            output_hash: String::new(),
+            prices: answer.prices,
+            provider: answer.provider,
+            report: self.report.clone(),
+            request: answer.request,
+            step: self.step.to_owned(),
+            tokens_in: answer.tokens_in,
+            tokens_out: answer.tokens_out,
+        }))
+    }
+
+    fn finished(
+        &self,
+        reason: FinishReason,
+        outcome: Outcome,
+        metrics: Option<ClaimedMetrics>,
+    ) -> Result<AgentEvent, NotTaken> {
+        if outcome.output.is_some() == outcome.error.is_some() {
+            let words = "an outcome has an output or an error";
+            return Err(NotTaken::Malformed(words.to_owned()));
+        }
+        Ok(AgentEvent::Finished(Box::new(AgentFinished {
+            attempt: self.attempt,
+            item: self.item,
+            metrics,
+            outcome: self.json(json!(outcome))?,
+            reason,
+            report: Some(self.report.clone()),
+            step: self.step.to_owned(),
+        })))
+    }
+
+    fn completed(&self, said: Complete) -> Result<AgentEvent, NotTaken> {
+        let (reason, error) = match said.status.as_str() {
+            "ok" => (FinishReason::Completed, None),
+            "failed" => (FinishReason::Error, Some(failure(said.error.as_ref()))),
+            other => {
+                let words = format!("{other:?} is no status: ok or failed");
+                return Err(NotTaken::Malformed(words));
+            }
+        };
+        let output = said.output.filter(|_| error.is_none());
+        let raw_output = said.raw_output.map(|raw| match raw {
+            Value::String(text) => text,
+            other => other.to_string(),
+        });
+        let outcome = Outcome {
+            output: output.or_else(|| error.is_none().then_some(Value::Null)),
+            events: said.events,
+            commands: said.commands,
+            error,
+            raw_output,
+        };
+        let metrics = said.metrics.unwrap_or_default();
+        let metrics = ClaimedMetrics {
+            cost_micro_usd: micro_usd(metrics.cost_usd),
+            llm_calls: metrics.llm_calls,
+            model: self.redactor.redact_text(&metrics.model_resolved),
+            reflect_calls: metrics.reflect_calls,
+            tokens_in: metrics.tokens_in,
+            tokens_out: metrics.tokens_out,
+            tool_calls: metrics.tool_calls,
+        };
+        self.finished(reason, outcome, Some(metrics))
+    }
+
+    /// Whatever enters is redacted here, and everything goes on with what is recorded.
+    fn json(&self, mut value: Value) -> Result<Json, NotTaken> {
+        self.redactor.redact_value(&mut value);
+        let deep = |_| NotTaken::Malformed("nested too deeply".to_owned());
+        Json::from_value(&value).map_err(deep)
+    }
+}
+
+/// The error of a `complete`: text, or structured.
+fn failure(error: Option<&Value>) -> Failure {
+    let structured = error.and_then(|error| Failure::deserialize_from(error));
+    structured.unwrap_or_else(|| Failure {
+        code: "agent_failed".to_owned(),
+        message: match error {
+            Some(Value::String(text)) if !text.is_empty() => text.clone(),
+            _ => "the agent failed".to_owned(),
+        },
+        retryable: false,
+    })
+}
+
+impl Failure {
+    fn deserialize_from(error: &Value) -> Option<Self> {
+        serde_json::from_value(error.clone()).ok()
+    }
+}
+
+/// Millionths of a US dollar, rounded half up; nothing for what is no amount.
+fn micro_usd(usd: f64) -> u64 {
+    let micro = (usd * 1_000_000.0 + 0.5).floor();
+    match micro.is_finite() && micro > 0.0 {
+        // Saturates at the ends, which is what is wanted.
+        true => micro as u64,
+        false => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dollars_become_millionths_rounded_half_up() {
+        for (usd, micro) in [
+            (0.00027, 270),
+            (0.000_000_5, 1),
+            (0.000_000_4, 0),
+            (-1.0, 0),
+            (f64::NAN, 0),
+            (f64::INFINITY, 0),
+        ] {
+            assert_eq!(micro_usd(usd), micro, "{usd}");
+        }
+    }
+
+    #[test]
+    fn the_error_of_a_complete_is_text_or_has_a_code() {
+        let text = json!("boom");
+        assert_eq!(failure(Some(&text)).message, "boom");
+        assert_eq!(failure(None).code, "agent_failed");
+        let structured = json!({"code": "mine", "message": "m", "retryable": true});
+        assert_eq!(failure(Some(&structured)).code, "mine");
+    }
+}

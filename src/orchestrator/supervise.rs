@@ -1,0 +1,313 @@
+//! Who works on what, and since when nobody says so (seed 000, invariant 19; decision W3).
+//!
+//! Beats are not frames: they live here and are gone with the process. That a task is lost is an
+//! input of its run. Time is counted in ticks of this process, so that a machine that slept does
+//! not find all of its workers dead.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use ktsu_ledger::event::{LostReason, WorkerLost};
+use tokio::sync::mpsc;
+
+use super::run::Message;
+use super::token::TaskName;
+use crate::contract::report::{Heard, Heartbeat, Task};
+
+/// The length of a tick.
+pub(super) const TICK: Duration = Duration::from_secs(1);
+
+/// How many ticks a task may go without a beat that names it.
+pub(super) const PATIENCE: u64 = 15;
+
+/// Everything that is with a runtime.
+#[derive(Default)]
+pub(super) struct Supervisor(Mutex<Watched>);
+
+#[derive(Default)]
+struct Watched {
+    now: u64,
+    tasks: HashMap<TaskName, Worker>,
+    /// When each instance was last heard of.
+    instances: HashMap<String, u64>,
+}
+
+/// Who works on a task.
+struct Worker {
+    attempt: u32,
+    scope: String,
+    step: String,
+    item: Option<u32>,
+    instance: Option<String>,
+    heard: u64,
+    told: bool,
+    mailbox: mpsc::WeakSender<Box<Message>>,
+}
+
+/// A task that begins to be watched.
+pub(super) struct Watch {
+    pub(super) name: TaskName,
+    pub(super) attempt: u32,
+    pub(super) scope: String,
+    pub(super) step: String,
+    pub(super) item: Option<u32>,
+    pub(super) mailbox: mpsc::WeakSender<Box<Message>>,
+}
+
+impl Supervisor {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Watched> {
+        // No panic leaves the maps half-changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Watches a task from now on; an earlier attempt of it is forgotten.
+    pub(super) fn watch(&self, watch: Watch) {
+        let mut watched = self.lock();
+        let worker = Worker {
+            attempt: watch.attempt,
+            scope: watch.scope,
+            step: watch.step,
+            item: watch.item,
+            instance: None,
+            heard: watched.now,
+            told: false,
+            mailbox: watch.mailbox,
+        };
+        watched.tasks.insert(watch.name, worker);
+    }
+
+    /// Whether an attempt is still watched.
+    pub(super) fn is_watched(&self, name: &TaskName, attempt: u32) -> bool {
+        let watched = self.lock();
+        watched
+            .tasks
+            .get(name)
+            .is_some_and(|worker| worker.attempt == attempt)
+    }
+
+    /// A runtime took a task, or reported about it.
+    pub(super) fn heard_of(&self, name: &TaskName, attempt: u32, instance: Option<String>) {
+        let mut watched = self.lock();
+        let now = watched.now;
+        if let Some(instance) = &instance {
+            watched.instances.insert(instance.clone(), now);
+        }
+        if let Some(worker) = watched.tasks.get_mut(name)
+            && worker.attempt == attempt
+        {
+            worker.heard = now;
+            if instance.is_some() {
+                worker.instance = instance;
+            }
+        }
+    }
+
+    /// Nobody works on a task any more, and nobody should.
+    pub(super) fn forget(&self, name: &TaskName) {
+        self.lock().tasks.remove(name);
+    }
+
+    /// A run has ended, or its task has.
+    pub(super) fn forget_run(&self, run: &str) {
+        let inside = |name: &TaskName| {
+            let rest = name.run.strip_prefix(run);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        self.lock().tasks.retain(|name, _| !inside(name));
+    }
+
+    /// A runtime is alive. Tells which of its tasks nobody waits for; those that an earlier
+    /// instance had and this one does not name are lost at once.
+    pub(super) fn beat(&self, beat: &Heartbeat) -> Heard {
+        let mut heard = Heard::default();
+        let mut watched = self.lock();
+        let now = watched.now;
+        let is_new = watched
+            .instances
+            .insert(beat.runtime_id.clone(), now)
+            .is_none();
+        let mut named = HashSet::new();
+        for task in &beat.active {
+            let name = TaskName {
+                run: task.run_id.clone(),
+                step: task.step_id.clone(),
+            };
+            match watched.tasks.get_mut(&name) {
+                Some(worker) if task.attempt.is_none_or(|attempt| attempt == worker.attempt) => {
+                    worker.heard = now;
+                    worker.instance = Some(beat.runtime_id.clone());
+                    named.insert(name);
+                }
+                _ => heard.stop.push(Task::clone(task)),
+            }
+        }
+        if is_new {
+            for (name, worker) in &mut watched.tasks {
+                let elsewhere = worker.instance.as_ref();
+                let elsewhere = elsewhere.is_some_and(|instance| *instance != beat.runtime_id);
+                if elsewhere && !named.contains(name) {
+                    worker.lose(LostReason::Instance, true);
+                }
+            }
+        }
+        heard
+    }
+
+    /// A tick: whatever nobody named for too long is lost.
+    pub(super) fn tick(&self) {
+        let mut watched = self.lock();
+        watched.now += 1;
+        let now = watched.now;
+        watched
+            .instances
+            .retain(|_, heard| *heard + PATIENCE >= now);
+        let alive = !watched.instances.is_empty();
+        for worker in watched.tasks.values_mut() {
+            if worker.heard + PATIENCE < now {
+                worker.lose(LostReason::Heartbeat, alive);
+            }
+        }
+    }
+}
+
+impl Worker {
+    /// Tells the run. A mailbox that is full is tried again at the next tick.
+    fn lose(&mut self, reason: LostReason, runtime_alive: bool) {
+        if self.told {
+            return;
+        }
+        let message = Message::Lost {
+            scope: self.scope.clone(),
+            lost: WorkerLost {
+                attempt: self.attempt,
+                item: self.item,
+                reason,
+                runtime_alive,
+                step: self.step.clone(),
+            },
+        };
+        let mailbox = self.mailbox.upgrade();
+        let sent = mailbox.map(|mailbox| mailbox.try_send(Box::new(message)));
+        self.told = !matches!(sent, Some(Err(mpsc::error::TrySendError::Full(_))));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Lab {
+        supervisor: Supervisor,
+        sender: mpsc::Sender<Box<Message>>,
+        mailbox: mpsc::Receiver<Box<Message>>,
+    }
+
+    impl Lab {
+        fn new() -> Self {
+            let (sender, mailbox) = mpsc::channel(8);
+            Self {
+                supervisor: Supervisor::default(),
+                sender,
+                mailbox,
+            }
+        }
+
+        fn watch(&self, step: &str) -> TaskName {
+            let name = TaskName {
+                run: "run_1".to_owned(),
+                step: step.to_owned(),
+            };
+            self.supervisor.watch(Watch {
+                name: name.clone(),
+                attempt: 1,
+                scope: String::new(),
+                step: step.to_owned(),
+                item: None,
+                mailbox: self.sender.downgrade(),
+            });
+            name
+        }
+
+        fn beat(&self, instance: &str, steps: &[&str]) -> Vec<String> {
+            let task = |step: &&str| Task {
+                run_id: "run_1".to_owned(),
+                step_id: (*step).to_owned(),
+                attempt: Some(1),
+            };
+            let beat = Heartbeat {
+                runtime_id: instance.to_owned(),
+                active: steps.iter().map(task).collect(),
+            };
+            let heard = self.supervisor.beat(&beat);
+            heard.stop.into_iter().map(|task| task.step_id).collect()
+        }
+
+        fn tick(&self, times: u64) {
+            (0..times).for_each(|_| self.supervisor.tick());
+        }
+
+        fn lost(&mut self) -> Vec<(String, LostReason, bool)> {
+            let mut lost = Vec::new();
+            while let Ok(message) = self.mailbox.try_recv() {
+                if let Message::Lost { lost: one, .. } = *message {
+                    lost.push((one.step, one.reason, one.runtime_alive));
+                }
+            }
+            lost
+        }
+    }
+
+    #[test]
+    fn a_task_is_lost_after_fifteen_ticks_without_a_beat_that_names_it() {
+        let mut lab = Lab::new();
+        lab.watch("a");
+        lab.watch("b");
+        lab.tick(10);
+        assert!(lab.beat("rt", &["b"]).is_empty());
+        lab.tick(5);
+        assert_eq!(lab.lost(), []);
+        lab.tick(1);
+        assert_eq!(lab.lost(), [("a".to_owned(), LostReason::Heartbeat, true)]);
+        lab.tick(PATIENCE);
+        assert_eq!(lab.lost(), [("b".to_owned(), LostReason::Heartbeat, false)]);
+    }
+
+    #[test]
+    fn a_new_instance_that_does_not_name_what_the_old_one_had_lost_it_at_once() {
+        let mut lab = Lab::new();
+        lab.watch("a");
+        lab.watch("b");
+        let fresh = lab.watch("c");
+        lab.beat("one", &["a", "b"]);
+        lab.beat("two", &["b"]);
+        assert_eq!(lab.lost(), [("a".to_owned(), LostReason::Instance, true)]);
+        lab.supervisor.heard_of(&fresh, 1, Some("two".to_owned()));
+        lab.beat("two", &["b"]);
+        assert_eq!(lab.lost(), []);
+    }
+
+    #[test]
+    fn a_runtime_hears_what_nobody_waits_for() {
+        let lab = Lab::new();
+        let name = lab.watch("a");
+        assert_eq!(lab.beat("rt", &["a", "gone"]), ["gone"]);
+        lab.supervisor.forget(&name);
+        assert_eq!(lab.beat("rt", &["a"]), ["a"]);
+        lab.watch("a");
+        lab.supervisor.forget_run("run_1");
+        assert_eq!(lab.beat("rt", &["a"]), ["a"]);
+    }
+
+    #[test]
+    fn a_full_mailbox_is_told_at_the_next_tick() {
+        let mut lab = Lab::new();
+        for step in ["a", "b", "c", "d", "e", "f", "g", "h", "i"] {
+            lab.watch(step);
+        }
+        lab.tick(PATIENCE + 1);
+        assert_eq!(lab.lost().len(), 8);
+        lab.tick(1);
+        assert_eq!(lab.lost().len(), 1);
+    }
+}

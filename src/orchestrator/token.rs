@@ -1,0 +1,80 @@
+//! Tokens of attempts: who holds one may report about that attempt, and about nothing else
+//! (decision W1).
+//!
+//! A token is a keyed BLAKE3 over the run, the step, the item and the attempt, so none has to be
+//! remembered, and one that was handed out before a restart is good after it. The key lives in a
+//! file beside the ledger; neither it nor a token ever stands in a frame or a log.
+
+use subtle::ConstantTimeEq as _;
+use zeroize::Zeroizing;
+
+/// The key behind the tokens of a ledger.
+pub struct TokenKey(Zeroizing<[u8; 32]>);
+
+/// The task a token is about: `run_…` or `run_…/call`, and `STEP` or `STEP.INDEX`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct TaskName {
+    /// The run, with its scope.
+    pub run: String,
+    /// The step, with its item.
+    pub step: String,
+}
+
+impl TokenKey {
+    /// A key from its bytes.
+    pub fn new(bytes: [u8; 32]) -> Self {
+        Self(Zeroizing::new(bytes))
+    }
+
+    /// The token of an attempt.
+    pub fn token(&self, task: &TaskName, attempt: u32) -> String {
+        format!("{attempt}.{}", self.mac(task, attempt).to_hex())
+    }
+
+    /// The attempt a token is for, if it is a token of this task.
+    pub fn attempt(&self, task: &TaskName, token: &str) -> Option<u32> {
+        let (attempt, mac) = token.split_once('.')?;
+        let attempt = attempt.parse().ok()?;
+        let expected = self.mac(task, attempt).to_hex();
+        let same = expected.as_bytes().ct_eq(mac.as_bytes());
+        bool::from(same).then_some(attempt)
+    }
+
+    fn mac(&self, task: &TaskName, attempt: u32) -> blake3::Hash {
+        let text = format!("{}\n{}\n{attempt}", task.run, task.step);
+        blake3::keyed_hash(&self.0, text.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(run: &str, step: &str) -> TaskName {
+        TaskName {
+            run: run.to_owned(),
+            step: step.to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_token_is_good_for_one_attempt_of_one_task() {
+        let key = TokenKey::new([7; 32]);
+        let token = key.token(&name("run_1/call", "a.3"), 2);
+        assert_eq!(key.attempt(&name("run_1/call", "a.3"), &token), Some(2));
+        for other in [
+            name("run_1", "a.3"),
+            name("run_1/call", "a"),
+            name("run_2/call", "a.3"),
+        ] {
+            assert_eq!(key.attempt(&other, &token), None, "{other:?}");
+        }
+        let raised = token.replacen("2.", "3.", 1);
+        assert_eq!(key.attempt(&name("run_1/call", "a.3"), &raised), None);
+        let elsewhere = TokenKey::new([8; 32]);
+        assert_eq!(elsewhere.attempt(&name("run_1/call", "a.3"), &token), None);
+        for text in ["", ".", "2.", "x.y", "2"] {
+            assert_eq!(key.attempt(&name("run_1/call", "a.3"), text), None);
+        }
+    }
+}
