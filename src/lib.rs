@@ -14,5 +14,6 @@ pub mod peer;
 pub mod readers;
 pub mod receiver;
 pub mod rows;
+pub mod runtime;
 pub mod secret;
 pub mod workflow;

@@ -114,7 +114,7 @@ async fn remote(
 ) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new()?;
     let token = std::env::var("KTSU_TOKEN").ok();
-    let peer = Peer::Remote(url.trim_end_matches('/').to_owned(), token);
+    let peer = Peer::remote(url.trim_end_matches('/'), token);
     let asked = Asked {
         workflow: &arguments.workflow,
         input,

@@ -1,21 +1,37 @@
 //! The same router, in process or by URL: whoever calls cannot tell the difference.
+//!
+//! Elsewhere means another process on this machine's network, over `http://`. Connections are kept
+//! alive between calls, by whoever holds the [`Peer`] or one of its clones.
+
+mod connections;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
-use axum::http::{Request, Response, Uri};
+use axum::body::{Body, Bytes};
+use axum::http::{Request, Response, Uri, header};
 use http_body_util::BodyExt as _;
-use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 use tower::ServiceExt as _;
+
+pub use connections::Connections;
 
 /// A service to call.
 #[derive(Clone)]
 pub enum Peer {
     /// In this process.
     Local(Router),
-    /// Elsewhere on this machine, by its URL (`http://127.0.0.1:5050`), with a token if there is
-    /// one.
-    Remote(String, Option<String>),
+    /// Elsewhere.
+    Remote(Remote),
+}
+
+/// A service elsewhere.
+#[derive(Clone)]
+pub struct Remote {
+    url: String,
+    token: Option<String>,
+    connections: Connections,
 }
 
 /// Why a peer could not be asked.
@@ -35,28 +51,33 @@ pub enum Unreachable {
 }
 
 impl Peer {
+    /// A service by its URL (`http://127.0.0.1:5050`), with a token if there is one. The URL is
+    /// judged when it is called.
+    pub fn remote(url: impl Into<String>, token: Option<String>) -> Self {
+        Self::over(Connections::default(), url, token)
+    }
+
+    /// As [`Peer::remote`], over connections that other peers use, too.
+    pub fn over(connections: Connections, url: impl Into<String>, token: Option<String>) -> Self {
+        let url = url.into();
+        Self::Remote(Remote {
+            url,
+            token,
+            connections,
+        })
+    }
+
     /// Asks. The path begins with `/`.
     ///
     /// # Errors
     /// [`Unreachable`]; an answer with an error status is an answer.
-    pub async fn call(&self, mut request: Request<Body>) -> Result<Response<Body>, Unreachable> {
+    pub async fn call(&self, request: Request<Body>) -> Result<Response<Body>, Unreachable> {
         match self {
             Self::Local(router) => match router.clone().oneshot(request).await {
                 Ok(response) => Ok(response),
                 Err(never) => match never {},
             },
-            Self::Remote(url, token) => {
-                let host = authority(url)?;
-                if let Some(token) = token
-                    && let Ok(value) = format!("Bearer {token}").parse()
-                {
-                    request.headers_mut().insert("authorization", value);
-                }
-                if let Ok(value) = host.parse() {
-                    request.headers_mut().insert("host", value);
-                }
-                send(url, &host, request).await
-            }
+            Self::Remote(remote) => remote.call(request).await,
         }
     }
 
@@ -83,19 +104,95 @@ impl Peer {
             .into_body()
             .collect()
             .await
-            .map_err(|error| Unreachable::Silent {
-                url: self.name(),
-                why: error.to_string(),
-            })?;
+            .map_err(|error| self.silent(error.to_string()))?;
         Ok((status, body.to_bytes().to_vec()))
+    }
+
+    /// Posts JSON, and reads the whole answer.
+    ///
+    /// # Errors
+    /// [`Unreachable`].
+    pub async fn post(
+        &self,
+        path: &str,
+        headers: &[(&str, &str)],
+        json: Bytes,
+    ) -> Result<(u16, Vec<u8>), Unreachable> {
+        let mut request = Request::post(path).header(header::CONTENT_TYPE, "application/json");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Body::from(json));
+        self.whole(request.map_err(|_| Unreachable::Url(self.name()))?)
+            .await
+    }
+
+    /// As [`Peer::post`], with a time for the whole exchange.
+    ///
+    /// # Errors
+    /// [`Unreachable`], also where the time was over.
+    pub async fn post_within(
+        &self,
+        limit: Duration,
+        path: &str,
+        headers: &[(&str, &str)],
+        json: Bytes,
+    ) -> Result<(u16, Vec<u8>), Unreachable> {
+        match tokio::time::timeout(limit, self.post(path, headers, json)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(self.silent(format!("no answer within {} ms", limit.as_millis()))),
+        }
+    }
+
+    fn silent(&self, why: String) -> Unreachable {
+        let url = self.name();
+        Unreachable::Silent { url, why }
     }
 
     fn name(&self) -> String {
         match self {
             Self::Local(_) => "this process".to_owned(),
-            Self::Remote(url, _) => url.clone(),
+            Self::Remote(remote) => remote.url.clone(),
         }
     }
+}
+
+impl Remote {
+    async fn call(&self, mut request: Request<Body>) -> Result<Response<Body>, Unreachable> {
+        let host = authority(&self.url)?;
+        if let Some(token) = &self.token
+            && let Ok(value) = format!("Bearer {token}").parse()
+        {
+            request.headers_mut().insert(header::AUTHORIZATION, value);
+        }
+        if let Ok(value) = host.parse() {
+            request.headers_mut().insert(header::HOST, value);
+        }
+        let path = request.uri().path_and_query();
+        let path = path.map_or("/", |path| path.as_str());
+        *request.uri_mut() = format!("http://{host}{path}")
+            .parse()
+            .map_err(|_| Unreachable::Url(self.url.clone()))?;
+        let answer = self.connections.send(request).await;
+        answer.map_err(|why| Unreachable::Silent {
+            url: self.url.clone(),
+            why,
+        })
+    }
+}
+
+/// Splits the URL of a service's route: `http://HOST:PORT`, and the path with its query.
+///
+/// # Errors
+/// [`Unreachable::Url`], which repeats nothing of the query: it may hold a token.
+pub fn split(url: &str) -> Result<(String, String), Unreachable> {
+    let plain = url.split(['?', '#']).next().unwrap_or_default();
+    let host = authority(url).map_err(|_| Unreachable::Url(plain.to_owned()))?;
+    let uri: Uri = url
+        .parse()
+        .map_err(|_| Unreachable::Url(plain.to_owned()))?;
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    Ok((format!("http://{host}"), path.to_owned()))
 }
 
 fn authority(url: &str) -> Result<String, Unreachable> {
@@ -105,26 +202,4 @@ fn authority(url: &str) -> Result<String, Unreachable> {
     let authority = authority.ok_or_else(bad)?;
     let port = authority.port_u16().unwrap_or(80);
     Ok(format!("{}:{port}", authority.host()))
-}
-
-async fn send(
-    url: &str,
-    host: &str,
-    request: Request<Body>,
-) -> Result<Response<Body>, Unreachable> {
-    let silent = |why: String| Unreachable::Silent {
-        url: url.to_owned(),
-        why,
-    };
-    let stream = TcpStream::connect(host)
-        .await
-        .map_err(|error| silent(error.to_string()))?;
-    // Requests are small: none should wait for the answer to the one before.
-    let _ = stream.set_nodelay(true);
-    let shaken = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-    let (mut sender, connection) = shaken.map_err(|error| silent(error.to_string()))?;
-    tokio::spawn(connection);
-    let response = sender.send_request(request).await;
-    let response = response.map_err(|error| silent(error.to_string()))?;
-    Ok(response.map(Body::new))
 }

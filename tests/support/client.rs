@@ -48,7 +48,7 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) fn of(url: &str) -> Self {
         Self {
-            peer: Peer::Remote(url.to_owned(), None),
+            peer: Peer::remote(url, None),
         }
     }
 

@@ -1,0 +1,59 @@
+//! Connections to other processes, kept alive between calls.
+
+use std::error::Error;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{Request, Response};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+
+/// How long a connection may be idle. Less than the time after which a service closes one
+/// (`http::server::Limits`), so that a request hardly ever meets a connection on its way down.
+const IDLE: Duration = Duration::from_secs(5);
+
+/// How many idle connections to one service are kept: as many as the agent runtime has calls under
+/// way at once.
+const IDLE_PER_HOST: usize = 256;
+
+/// The time to connect. The system's own is over two minutes, which says nothing to whoever waits.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// A pool of connections. Cloning is cheap, and clones share it.
+#[derive(Clone)]
+pub struct Connections(Client<HttpConnector, Body>);
+
+impl Default for Connections {
+    fn default() -> Self {
+        let mut connector = HttpConnector::new();
+        // Requests are small: none should wait for the answer to the one before.
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(CONNECT));
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE)
+            .pool_max_idle_per_host(IDLE_PER_HOST)
+            .build(connector);
+        Self(client)
+    }
+}
+
+impl Connections {
+    /// Sends to the authority of the request's URI. A request that a closed connection did not
+    /// take is sent on another one; one that was begun is never repeated here.
+    pub(super) async fn send(&self, request: Request<Body>) -> Result<Response<Body>, String> {
+        let answer = self.0.request(request).await;
+        let answer = answer.map_err(|error| root(&error).to_string())?;
+        Ok(answer.map(Body::new))
+    }
+}
+
+/// The first cause, which is what the system said.
+fn root<'e>(error: &'e (dyn Error + 'static)) -> &'e (dyn Error + 'static) {
+    let mut cause = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    cause
+}

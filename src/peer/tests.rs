@@ -1,0 +1,138 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::extract::Request as Asked;
+use axum::routing::{get, post};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
+use super::*;
+
+/// Answers every request on every connection, and counts the connections.
+async fn counting() -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            counted.fetch_add(1, Ordering::SeqCst);
+            tokio::spawn(async move {
+                let mut seen = [0; 4096];
+                while stream.read(&mut seen).await.is_ok_and(|read| read > 0) {
+                    let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+                    stream.write_all(answer).await.unwrap();
+                }
+            });
+        }
+    });
+    (url, count)
+}
+
+fn echo() -> Router {
+    let echo = async |asked: Asked| {
+        let told = |name: &str| {
+            let value = asked.headers().get(name);
+            value
+                .map_or("-", |value| value.to_str().unwrap())
+                .to_owned()
+        };
+        let uri = asked.uri().to_string();
+        format!(
+            "{uri} {} {} {}",
+            told("host"),
+            told("authorization"),
+            told("x-a")
+        )
+    };
+    Router::new().route("/echo", post(echo)).route(
+        "/never",
+        get(std::future::pending::<()>).post(std::future::pending::<()>),
+    )
+}
+
+async fn served(router: Router) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    url
+}
+
+#[tokio::test]
+async fn calls_one_after_another_use_one_connection() {
+    let (url, count) = counting().await;
+    let peer = Peer::remote(url, None);
+    for _ in 0..5 {
+        let answer = peer.clone().post("/", &[], Bytes::from("{}")).await;
+        assert_eq!(answer.unwrap(), (200, b"ok".to_vec()));
+    }
+    assert_eq!(count.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_request_says_who_asks_and_whom_in_origin_form() {
+    let url = served(echo()).await;
+    let peer = Peer::remote(&*url, Some("t0ken".to_owned()));
+    let (status, body) = peer
+        .post("/echo?a=b", &[("x-a", "1")], Bytes::new())
+        .await
+        .unwrap();
+    let host = url.trim_start_matches("http://");
+    assert_eq!(status, 200);
+    assert_eq!(
+        String::from_utf8(body).unwrap(),
+        format!("/echo?a=b {host} Bearer t0ken 1")
+    );
+}
+
+#[tokio::test]
+async fn a_peer_that_takes_too_long_is_silent_here_and_elsewhere() {
+    let url = served(echo()).await;
+    for peer in [Peer::Local(echo()), Peer::remote(url, None)] {
+        let limit = Duration::from_millis(20);
+        let answer = peer.post_within(limit, "/never", &[], Bytes::new()).await;
+        let error = answer.unwrap_err().to_string();
+        assert!(error.ends_with("no answer within 20 ms"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn nobody_at_the_port_is_told_in_the_systems_words() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let error = Peer::remote(&*url, None).get("/", "*/*").await.unwrap_err();
+    let error = error.to_string();
+    assert!(
+        error.starts_with(&format!("{url} does not answer: ")),
+        "{error}"
+    );
+    assert!(error.to_lowercase().contains("refused"), "{error}");
+}
+
+#[tokio::test]
+async fn only_plain_http_is_spoken() {
+    for url in [
+        "https://127.0.0.1:1",
+        "127.0.0.1:1",
+        "",
+        "http://",
+        "file:///etc",
+    ] {
+        let error = Peer::remote(url, None).get("/", "*/*").await.unwrap_err();
+        assert!(matches!(error, Unreachable::Url(_)), "{url}: {error}");
+    }
+}
+
+#[test]
+fn a_url_is_split_and_an_error_keeps_its_query_to_itself() {
+    let (origin, path) = split("http://localhost:5050/runs/r%2Fc/steps/s/report?token=t").unwrap();
+    assert_eq!(origin, "http://localhost:5050");
+    assert_eq!(path, "/runs/r%2Fc/steps/s/report?token=t");
+    assert_eq!(
+        split("http://h").unwrap(),
+        ("http://h:80".to_owned(), "/".to_owned())
+    );
+    let error = split("https://h/p?token=t0ken").unwrap_err().to_string();
+    assert!(!error.contains("t0ken"), "{error}");
+}

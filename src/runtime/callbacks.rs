@@ -1,0 +1,119 @@
+//! The way back to the orchestrator: in process, or by the URLs of the dispatch.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Bytes;
+
+use crate::peer::{self, Connections, Peer, Unreachable};
+
+/// The time for one try of a report. The orchestrator may hold one longer (decision F4): it is
+/// then sent again and held on.
+const TRY: Duration = Duration::from_secs(60);
+
+/// The first wait after a try without an answer, and the longest.
+const WAIT: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
+
+/// Where reports, completions and heartbeats go.
+#[derive(Clone)]
+pub enum Callbacks {
+    /// To this router, whatever the authority of a URL says. It is made after the runtime, which
+    /// stands in it: until then nobody answers.
+    Local(Arc<OnceLock<Router>>),
+    /// Reports go where their URLs say, heartbeats to the orchestrator.
+    Remote {
+        /// `http://127.0.0.1:5050`.
+        orchestrator: String,
+        /// For all of them.
+        connections: Connections,
+    },
+}
+
+/// What came of a callback that was sent until it was answered.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Delivered {
+    /// 200, with this body.
+    Taken(Vec<u8>),
+    /// Refused, with this status; 409 says that nobody waits for it any more.
+    Refused(u16),
+}
+
+impl Callbacks {
+    /// An orchestrator in another process.
+    pub fn remote(orchestrator: impl Into<String>) -> Self {
+        let orchestrator = orchestrator.into();
+        Self::Remote {
+            orchestrator: orchestrator.trim_end_matches('/').to_owned(),
+            connections: Connections::default(),
+        }
+    }
+
+    /// Posts the same bytes until they are answered by anything but an overload or a failure of
+    /// the other side. Whoever calls bounds the time.
+    pub(super) async fn deliver(&self, url: &str, json: Bytes) -> Delivered {
+        let mut backoff = Backoff::default();
+        loop {
+            match self.post(TRY, url, json.clone()).await {
+                Ok((200, body)) => return Delivered::Taken(body),
+                Ok((status @ (408 | 429 | 500..), _)) => {
+                    tracing::debug!(status, "a callback is sent again");
+                }
+                Ok((status, _)) => return Delivered::Refused(status),
+                Err(error) => tracing::debug!(%error, "a callback is sent again"),
+            }
+            backoff.wait().await;
+        }
+    }
+
+    /// Posts a heartbeat once.
+    pub(super) async fn beat(
+        &self,
+        limit: Duration,
+        json: Bytes,
+    ) -> Result<(u16, Vec<u8>), Unreachable> {
+        let orchestrator = match self {
+            Self::Local(_) => "http://localhost",
+            Self::Remote { orchestrator, .. } => orchestrator,
+        };
+        self.post(limit, &format!("{orchestrator}/heartbeat"), json)
+            .await
+    }
+
+    async fn post(
+        &self,
+        limit: Duration,
+        url: &str,
+        json: Bytes,
+    ) -> Result<(u16, Vec<u8>), Unreachable> {
+        let (origin, path) = peer::split(url)?;
+        let peer = match self {
+            Self::Local(router) => match router.get() {
+                Some(router) => Peer::Local(router.clone()),
+                None => {
+                    let url = "this process".to_owned();
+                    let why = "it is still starting".to_owned();
+                    return Err(Unreachable::Silent { url, why });
+                }
+            },
+            Self::Remote { connections, .. } => Peer::over(connections.clone(), origin, None),
+        };
+        peer.post_within(limit, &path, &[], json).await
+    }
+}
+
+/// Waits that double.
+pub(super) struct Backoff(Duration);
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self(WAIT.0)
+    }
+}
+
+impl Backoff {
+    pub(super) async fn wait(&mut self) {
+        tokio::time::sleep(self.0).await;
+        self.0 = (self.0 * 2).min(WAIT.1);
+    }
+}

@@ -1,0 +1,347 @@
+use serde_json::json;
+
+use super::*;
+use crate::contract::report::Decided;
+use crate::contract::report::{Event, LlmRequest};
+
+/// What a call gets: a text, or an error with this code.
+type Said = Result<&'static str, &'static str>;
+
+/// What the world answers, whenever it is asked.
+#[derive(Debug, Clone, Copy)]
+struct World {
+    turn: Said,
+    repair: Said,
+    reply: Said,
+    /// Whether the agent reflects, and whether the orchestrator wants it to.
+    reflect: Option<bool>,
+}
+
+/// One life of a task: what is recorded, and which requests were sent to the gateway.
+struct Life {
+    recorded: Vec<Recorded>,
+    asked: Vec<u64>,
+    end: Finished,
+}
+
+fn prompt(reflects: bool) -> Prompt {
+    let mut task = json!({
+        "run_id": "r", "step_id": "s", "system": "SYSTEM", "user_message": "USER",
+        "callback_url": "http://localhost/c", "model": {"group": "g"},
+    });
+    if reflects {
+        task["reflect"] = json!("REFLECT");
+    }
+    Prompt::of(&serde_json::from_value(task).unwrap())
+}
+
+fn recorded(seq: usize, kind: &str, data: Value) -> Recorded {
+    Recorded {
+        seq: seq as u64,
+        kind: kind.to_owned(),
+        data,
+    }
+}
+
+/// An event as the orchestrator records it, at the next number.
+fn record(log: &mut Vec<Recorded>, event: &Event) -> Recorded {
+    let written = serde_json::to_value(event).unwrap();
+    let kind = written["type"].as_str().unwrap();
+    let event = recorded(log.len() * 3 + 7, kind, written["data"].clone());
+    log.push(event.clone());
+    event
+}
+
+fn begin(world: &World, history: &[Recorded]) -> Conversation {
+    let mut conversation = Conversation::new(prompt(world.reflect.is_some()), 0);
+    for event in history {
+        conversation.feed(event);
+    }
+    conversation
+}
+
+/// Lives on from a history to the end.
+fn live(world: &World, history: &[Recorded]) -> Life {
+    let mut conversation = begin(world, history);
+    let mut log = history.to_vec();
+    let mut asked = Vec::new();
+    for _ in 0..10 {
+        let event = match conversation.next() {
+            Action::Call { purpose, messages } => Event::Request(LlmRequest {
+                base: None,
+                group: "g".to_owned(),
+                max_tokens: 9,
+                messages,
+                purpose,
+            }),
+            Action::Ask { seq, messages } => {
+                asked.push(seq);
+                let response = world.answer(seq, &messages);
+                let then = conversation.after(&response);
+                let event = record(&mut log, &Event::Response(response));
+                assert!(conversation.feed(&event));
+                assert_eq!(conversation.next(), then, "the preview is what comes");
+                continue;
+            }
+            Action::Decide(draft) => {
+                let event = record(&mut log, &Event::Decided(Decided { draft }));
+                assert!(conversation.feed(&event));
+                if world.reflect == Some(true) {
+                    let event = recorded(log.len() * 3 + 7, "reflect.started", json!({}));
+                    log.push(event.clone());
+                    assert!(conversation.feed(&event));
+                }
+                continue;
+            }
+            Action::Finish(end) => {
+                return Life {
+                    recorded: log,
+                    asked,
+                    end,
+                };
+            }
+        };
+        let event = record(&mut log, &event);
+        assert!(conversation.feed(&event));
+    }
+    panic!("{world:?} does not end");
+}
+
+impl World {
+    /// The purpose is told from the messages, as a model would.
+    fn answer(&self, request: u64, messages: &[Message]) -> LlmResponse {
+        let said = match (messages[0].content.as_str(), messages.len()) {
+            ("REFLECT", 3) => self.reply,
+            ("SYSTEM", 2) => self.turn,
+            ("SYSTEM", 4) => self.repair,
+            other => panic!("nobody asks {other:?}"),
+        };
+        LlmResponse {
+            request,
+            content: said.ok().map(str::to_owned),
+            error: said.err().map(|code| Failure {
+                code: code.to_owned(),
+                message: "m".to_owned(),
+                retryable: true,
+            }),
+            ..LlmResponse::default()
+        }
+    }
+
+    fn all() -> Vec<Self> {
+        let mut all = Vec::new();
+        for turn in [
+            Ok("{\"a\":1}"),
+            Ok("```json\n{\"a\":1}\n```"),
+            Ok("no"),
+            Err("down"),
+        ] {
+            for repair in [Ok("{\"b\":1}"), Ok("[]"), Err("budget_exceeded")] {
+                for reply in [Ok("{\"c\":1}"), Ok("```"), Err("down")] {
+                    for reflect in [None, Some(false), Some(true)] {
+                        all.push(Self {
+                            turn,
+                            repair,
+                            reply,
+                            reflect,
+                        });
+                    }
+                }
+            }
+        }
+        all
+    }
+}
+
+#[test]
+fn a_history_cut_anywhere_leads_to_the_same_end_and_repeats_nothing_answered() {
+    for world in World::all() {
+        let whole = live(&world, &[]);
+        for cut in 0..=whole.recorded.len() {
+            let history = &whole.recorded[..cut];
+            // Between the draft and the order to reflect there is no cut: they are one append.
+            if history
+                .last()
+                .is_some_and(|last| last.kind == "agent.decided")
+                && world.reflect == Some(true)
+            {
+                continue;
+            }
+            let rest = live(&world, history);
+            assert_eq!(rest.end, whole.end, "{world:?} cut at {cut}");
+            let answered = history.iter().filter(|event| event.kind == "llm.response");
+            for answer in answered {
+                let request = answer.data["request"].as_u64().unwrap();
+                assert!(!rest.asked.contains(&request), "{world:?} cut at {cut}");
+            }
+            assert_eq!(rest.recorded, whole.recorded, "{world:?} cut at {cut}");
+        }
+    }
+}
+
+#[test]
+fn what_is_unknown_in_a_history_is_ignored() {
+    for world in World::all() {
+        let whole = live(&world, &[]);
+        let mut noisy = Vec::new();
+        for event in &whole.recorded {
+            for (kind, data) in [
+                ("worker.lost", json!({"attempt": 1})),
+                ("dream.dreamt", json!([1])),
+                ("llm.request", json!({"purpose": "dream", "messages": []})),
+                (
+                    "llm.request",
+                    json!({"purpose": "turn", "base": 1, "messages": []}),
+                ),
+                ("llm.response", json!({"request": 1, "content": "{}"})),
+                ("agent.decided", json!({})),
+                (
+                    "agent.finished",
+                    json!({"reason": "timeout", "outcome": {}}),
+                ),
+            ] {
+                noisy.push(recorded(999, kind, data));
+            }
+            noisy.push(event.clone());
+        }
+        assert_eq!(begin(&world, &noisy).next(), Action::Finish(whole.end));
+    }
+}
+
+#[test]
+fn a_request_without_an_answer_is_asked_as_it_was_recorded() {
+    let world = World::all()[0];
+    let messages = json!([{"role": "system", "content": "SYSTEM"},
+                          {"role": "user", "content": "[REDACTED]"}]);
+    let request = json!({"attempt": 1, "purpose": "turn", "messages": messages, "digest": "d",
+                         "group": "g", "max_tokens": 9, "step": "s", "report": {}});
+    let more = json!({"attempt": 2, "purpose": "repair", "base": 4, "digest": "d",
+                      "messages": [{"role": "user", "content": "AGAIN"}]});
+    let mut history = vec![recorded(4, "llm.request", request)];
+    let expected: Vec<Message> = serde_json::from_value(messages).unwrap();
+    let asked = begin(&world, &history).next();
+    assert_eq!(
+        asked,
+        Action::Ask {
+            seq: 4,
+            messages: expected
+        }
+    );
+    history.push(recorded(
+        5,
+        "llm.response",
+        json!({"request": 4, "content": "no"}),
+    ));
+    history.push(recorded(9, "llm.request", more));
+    let Action::Ask { seq: 9, messages } = begin(&world, &history).next() else {
+        panic!("the repair is announced");
+    };
+    let texts: Vec<&str> = messages.iter().map(|one| one.content.as_str()).collect();
+    assert_eq!(texts, ["SYSTEM", "[REDACTED]", "AGAIN"]);
+}
+
+#[test]
+fn a_draft_is_repaired_once_with_what_was_said() {
+    let world = World::all()[0];
+    let request = json!({"purpose": "turn", "messages": [{"role": "user", "content": "q"}]});
+    let history = [
+        recorded(1, "llm.request", request),
+        recorded(2, "llm.response", json!({"request": 1, "content": "no"})),
+    ];
+    let Action::Call { purpose, messages } = begin(&world, &history).next() else {
+        panic!("a repair is due");
+    };
+    assert_eq!(purpose, Purpose::Repair);
+    let told: Vec<(&str, &str)> = messages
+        .iter()
+        .map(|one| (one.role.as_str(), one.content.as_str()))
+        .collect();
+    let again = "Your response was not valid JSON. Please respond with only a valid JSON object \
+                 and nothing else.";
+    assert_eq!(told, [("user", "q"), ("assistant", "no"), ("user", again)]);
+}
+
+#[test]
+fn ends_say_why() {
+    let world = World {
+        turn: Ok("no"),
+        repair: Ok("[]"),
+        reply: Ok("hm"),
+        reflect: Some(true),
+    };
+    let code = |life: &Life| life.end.outcome.error.as_ref().unwrap().code.clone();
+    let unrepaired = live(&world, &[]);
+    assert_eq!(code(&unrepaired), "output_invalid");
+    assert_eq!(unrepaired.end.outcome.raw_output.as_deref(), Some("[]"));
+    assert_eq!(
+        (unrepaired.end.reason.as_str(), unrepaired.asked.len()),
+        ("error", 2)
+    );
+    let unreflected = live(
+        &World {
+            repair: Ok("{}"),
+            ..world
+        },
+        &[],
+    );
+    assert_eq!(code(&unreflected), "reflect_output_invalid");
+    assert_eq!(unreflected.end.outcome.raw_output.as_deref(), Some("hm"));
+    assert_eq!(unreflected.asked.len(), 3);
+    let broke = live(
+        &World {
+            turn: Err("budget_exceeded"),
+            ..world
+        },
+        &[],
+    );
+    assert_eq!(broke.end.reason, "budget_exceeded");
+    let down = live(
+        &World {
+            turn: Err("down"),
+            ..world
+        },
+        &[],
+    );
+    assert_eq!(
+        (down.end.reason.as_str(), code(&down)),
+        ("error", "down".to_owned())
+    );
+}
+
+#[test]
+fn the_reflection_sees_the_recorded_draft_and_replaces_it() {
+    let world = World {
+        turn: Ok("{\"a\":1}"),
+        repair: Ok(""),
+        reply: Ok("{\"c\":1}"),
+        reflect: Some(true),
+    };
+    let life = live(&world, &[]);
+    assert_eq!(life.end.outcome.output, Some(json!({"c": 1})));
+    let mut history = life.recorded[..3].to_vec();
+    history[2].data = json!({"draft": {"a": "[REDACTED]"}});
+    history.push(recorded(90, "reflect.started", json!({})));
+    let Action::Call { purpose, messages } = begin(&world, &history).next() else {
+        panic!("a reflection is due");
+    };
+    assert_eq!(purpose, Purpose::Reflect);
+    let texts: Vec<&str> = messages.iter().map(|one| one.content.as_str()).collect();
+    assert_eq!(texts, ["REFLECT", "USER", "{\"a\":\"[REDACTED]\"}"]);
+    history.pop();
+    let Action::Finish(end) = begin(&world, &history).next() else {
+        panic!("nobody asked for a reflection");
+    };
+    assert_eq!(end.outcome.output, Some(json!({"a": "[REDACTED]"})));
+}
+
+#[test]
+fn turns_are_bounded_and_zero_means_ten() {
+    let mut conversation = Conversation::new(prompt(false), 0);
+    assert_eq!(conversation.max_turns, 10);
+    conversation.turns = 10;
+    let Action::Finish(end) = conversation.next() else {
+        panic!("no turn is left");
+    };
+    assert_eq!(end.reason, "max_turns");
+    assert_eq!(Conversation::new(prompt(false), 3).max_turns, 3);
+}

@@ -1,0 +1,50 @@
+//! Heartbeats: that the runtime is alive, and what it works on (decision W3).
+
+use std::time::Duration;
+
+use axum::body::Bytes;
+use tokio::time::MissedTickBehavior;
+
+use super::Inner;
+use crate::contract::report::{BEAT_SECONDS, Heard, Heartbeat};
+
+const BEAT: Duration = Duration::from_secs(BEAT_SECONDS);
+
+/// Beats at once and then regularly, until `shutdown` resolves.
+pub(super) async fn run(runtime: &Inner, shutdown: impl Future<Output = ()>) {
+    let mut ticks = tokio::time::interval(BEAT);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let beating = async {
+        loop {
+            ticks.tick().await;
+            once(runtime).await;
+        }
+    };
+    tokio::select! {
+        () = beating => {}
+        () = shutdown => {}
+    }
+}
+
+/// One beat, and what the answer asks for. One that fails is made up for by the next.
+pub(super) async fn once(runtime: &Inner) {
+    let beat = Heartbeat {
+        runtime_id: runtime.id.clone(),
+        active: runtime.tasks.active(),
+    };
+    let json = match serde_json::to_vec(&beat) {
+        Ok(json) => Bytes::from(json),
+        Err(error) => return tracing::debug!(%error, "a heartbeat cannot be written"),
+    };
+    let body = match runtime.orchestrator.beat(BEAT, json).await {
+        Ok((200, body)) => body,
+        Ok((status, _)) => return tracing::debug!(status, "a heartbeat is refused"),
+        Err(error) => return tracing::debug!(%error, "a heartbeat is not heard"),
+    };
+    // An older orchestrator answers with an empty body.
+    let heard: Heard = serde_json::from_slice(&body).unwrap_or_default();
+    for task in heard.stop {
+        tracing::debug!(run_id = task.run_id, step_id = task.step_id, "told to stop");
+        runtime.tasks.abort(task);
+    }
+}

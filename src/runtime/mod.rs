@@ -1,0 +1,108 @@
+//! The agent runtime: a worker that asks models on behalf of agent steps, over HTTP or in process.
+//!
+//! It is given everything a task needs in its dispatch, holds no credentials and keeps nothing: what
+//! it did is what it reported, and a task that is dispatched again comes with its history. It knows
+//! nothing of workflows, ledgers or providers.
+//!
+//! ```text
+//! routes ─▶ tasks ─▶ task ──asks──▶ conversation (pure: what comes next)
+//!                     │ ├─record──▶ callbacks ──▶ orchestrator   (reports, or one complete)
+//!                     │ └─model───▶ peer ───────▶ gateway
+//!           tasks ◀── heartbeat ──▶ callbacks ──▶ orchestrator   (what it works on; what to stop)
+//! ```
+
+mod callbacks;
+mod conversation;
+mod heartbeat;
+mod model;
+mod prompt;
+mod record;
+mod reflect;
+mod reply;
+mod routes;
+mod task;
+mod tasks;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use axum::Router;
+
+use self::model::Models;
+use self::record::Record;
+use self::task::Work;
+use self::tasks::{Started, Tasks};
+use crate::contract::runtime::Invoke;
+use crate::peer::Peer;
+
+pub use callbacks::Callbacks;
+pub use routes::openapi;
+
+/// What a runtime is made of.
+pub struct Parts {
+    /// Whom to ask for models.
+    pub gateway: Peer,
+    /// Whom to report to.
+    pub orchestrator: Callbacks,
+}
+
+/// A runtime at work. Cloning is cheap and gives a handle on the same one.
+#[derive(Clone)]
+pub struct Runtime(Arc<Inner>);
+
+struct Inner {
+    id: String,
+    orchestrator: Callbacks,
+    models: Models,
+    tasks: Arc<Tasks>,
+}
+
+impl Runtime {
+    /// A new instance, with an id of its own.
+    pub fn new(parts: Parts) -> Self {
+        Self(Arc::new(Inner {
+            id: uuid::Uuid::now_v7().to_string(),
+            orchestrator: parts.orchestrator,
+            models: Models::new(parts.gateway),
+            tasks: Arc::default(),
+        }))
+    }
+
+    /// The instance, as in its heartbeats: another one after every start.
+    pub fn id(&self) -> &str {
+        &self.0.id
+    }
+
+    /// Its routes: `POST /invoke`, `GET /health`, `GET /openapi.json`.
+    pub fn router(&self) -> Router {
+        routes::router(self.clone())
+    }
+
+    /// Says that it is alive and what it works on, at once and then every
+    /// [`crate::contract::report::BEAT_SECONDS`], until `shutdown` resolves. Tasks nobody waits for
+    /// any more are dropped.
+    pub async fn beat(&self, shutdown: impl Future<Output = ()>) {
+        heartbeat::run(&self.0, shutdown).await;
+    }
+
+    /// Drops every task and takes no new one. Nothing is lost by it: what was reported is recorded,
+    /// and the orchestrator finds the tasks missing.
+    pub fn stop(&self) {
+        self.0.tasks.close();
+    }
+
+    /// Takes a task, unless this attempt or a later one is already worked on.
+    fn start(&self, invoke: Invoke) -> Started {
+        let key = (invoke.run_id.clone(), invoke.step_id.clone());
+        let attempt = invoke.attempt;
+        let record = Record::of(&invoke, self.0.orchestrator.clone());
+        let models = self.0.models.clone();
+        let work = Work {
+            invoke,
+            record,
+            models,
+        };
+        self.0.tasks.start(key, attempt, task::run(Arc::new(work)))
+    }
+}

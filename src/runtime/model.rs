@@ -1,0 +1,190 @@
+//! One model call: asked of the gateway until it answers, the answer as `llm.response`.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::body::Bytes;
+use tokio::sync::Semaphore;
+
+use super::callbacks::Backoff;
+use crate::contract::gateway::{Invoke, Reply};
+use crate::contract::report::{Failure, LlmResponse};
+use crate::contract::runtime::Refused;
+use crate::peer::{Peer, Unreachable};
+
+/// Calls to a gateway in another process under way at once: it bounds the sockets when thousands
+/// of tasks wait, and leaves room under the gateway's own cap on connections.
+const REMOTE_CALLS: usize = 256;
+
+/// The gateway, and the places at it.
+#[derive(Clone)]
+pub(super) struct Models {
+    gateway: Peer,
+    places: Option<Arc<Semaphore>>,
+}
+
+impl Models {
+    pub(super) fn new(gateway: Peer) -> Self {
+        let places = match gateway {
+            Peer::Local(_) => None,
+            Peer::Remote(_) => Some(Arc::new(Semaphore::new(REMOTE_CALLS))),
+        };
+        Self { gateway, places }
+    }
+
+    /// Asks. No answer at all is no reason to give up (decision W4), an error answer is final. The
+    /// key names the call, so that a gateway that has answered it need not ask a provider again.
+    pub(super) async fn ask(&self, request: u64, key: &str, call: &Invoke) -> LlmResponse {
+        let json = match serde_json::to_vec(call) {
+            Ok(json) => Bytes::from(json),
+            Err(error) => return failure(request, 0, unreadable(error.to_string(), false)),
+        };
+        let mut backoff = Backoff::default();
+        loop {
+            let place = match &self.places {
+                Some(places) => places.acquire().await.ok(),
+                None => None,
+            };
+            let started = Instant::now();
+            let headers = [("idempotency-key", key)];
+            let answer = self.gateway.post("/invoke", &headers, json.clone()).await;
+            drop(place);
+            let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+            match answer {
+                Ok((200, body)) => return reply(request, duration_ms, &body),
+                Ok((status, body)) => {
+                    return failure(request, duration_ms, refusal(status, &body));
+                }
+                Err(error @ Unreachable::Url(_)) => {
+                    let error = unreadable(error.to_string(), false);
+                    return failure(request, duration_ms, error);
+                }
+                Err(error @ Unreachable::Silent { .. }) => {
+                    tracing::debug!(%error, key, "a model call is sent again");
+                }
+            }
+            backoff.wait().await;
+        }
+    }
+}
+
+fn reply(request: u64, duration_ms: u64, body: &[u8]) -> LlmResponse {
+    let reply: Reply = match serde_json::from_slice(body) {
+        Ok(reply) => reply,
+        Err(error) => {
+            let words = format!("the gateway's reply cannot be read: {error}");
+            return failure(request, duration_ms, unreadable(words, true));
+        }
+    };
+    let (provider, model) = reply
+        .model_resolved
+        .split_once('/')
+        .unwrap_or(("", &reply.model_resolved));
+    LlmResponse {
+        request,
+        model: model.to_owned(),
+        provider: provider.to_owned(),
+        tokens_in: reply.tokens_in,
+        tokens_out: reply.tokens_out,
+        cost_micro_usd: reply
+            .cost_micro_usd
+            .unwrap_or_else(|| micro_usd(reply.cost_usd)),
+        prices: reply.prices.unwrap_or_default(),
+        duration_ms,
+        cached: reply.cached,
+        content: Some(reply.content),
+        error: None,
+    }
+}
+
+/// Rounded half up (decision E3); what is no amount costs nothing.
+fn micro_usd(usd: f64) -> u64 {
+    (usd * 1e6).round() as u64
+}
+
+fn refusal(status: u16, body: &[u8]) -> Failure {
+    match serde_json::from_slice::<Refused>(body) {
+        Ok(refused) if !refused.error.is_empty() => Failure {
+            code: refused.error,
+            message: refused.message,
+            retryable: refused.retryable,
+        },
+        Ok(_) | Err(_) => unreadable(
+            format!("the gateway answered {status} without an error code"),
+            status >= 500,
+        ),
+    }
+}
+
+fn unreadable(message: String, retryable: bool) -> Failure {
+    Failure {
+        code: "internal_error".to_owned(),
+        message,
+        retryable,
+    }
+}
+
+fn failure(request: u64, duration_ms: u64, error: Failure) -> LlmResponse {
+    LlmResponse {
+        request,
+        duration_ms,
+        error: Some(error),
+        ..LlmResponse::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cost_in_dollars_is_rounded_half_up_to_millionths() {
+        for (usd, micro) in [
+            (0.0, 0),
+            (0.000_000_4, 0),
+            (0.000_000_5, 1),
+            (0.001_234_5, 1235),
+            (2.0, 2_000_000),
+            (-1.0, 0),
+            (f64::NAN, 0),
+        ] {
+            assert_eq!(micro_usd(usd), micro, "{usd}");
+        }
+    }
+
+    #[test]
+    fn the_gateways_own_figure_and_names_are_taken_over() {
+        let body =
+            br#"{"content":"hi","model_resolved":"openai/gpt/x","tokens_in":3,"tokens_out":4,
+                        "cost_usd":9.0,"cost_micro_usd":7,"prices":"p1","cached":true}"#;
+        let response = reply(12, 5, body);
+        let expected = LlmResponse {
+            request: 12,
+            content: Some("hi".to_owned()),
+            error: None,
+            model: "gpt/x".to_owned(),
+            provider: "openai".to_owned(),
+            tokens_in: 3,
+            tokens_out: 4,
+            cost_micro_usd: 7,
+            prices: "p1".to_owned(),
+            duration_ms: 5,
+            cached: true,
+        };
+        assert_eq!(response, expected);
+    }
+
+    #[test]
+    fn an_answer_without_an_error_code_is_an_error_of_ours() {
+        for (status, body, retryable) in [(502, "<html>", true), (404, "{\"error\":\"\"}", false)] {
+            let error = refusal(status, body.as_bytes());
+            assert_eq!(error.code, "internal_error");
+            assert_eq!(error.retryable, retryable);
+            assert!(
+                error.message.contains(&status.to_string()),
+                "{}",
+                error.message
+            );
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! How a task's events become facts: reported one by one, or kept here until a single completion.
+
+mod own;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use axum::body::Bytes;
+use serde::Serialize;
+
+use self::own::Own;
+use super::callbacks::{Callbacks, Delivered};
+use crate::contract::report::{Answer, Event, Report};
+use crate::contract::runtime::Invoke;
+
+/// Who records a task.
+pub(super) enum Record {
+    /// An orchestrator that takes reports.
+    Reported(Reporter),
+    /// Nobody: the orchestrator knows the end alone.
+    Own(Box<Own>),
+}
+
+/// The orchestrator does not wait for this task, or does not believe it: end without a word.
+#[derive(Debug)]
+pub(super) struct Stop;
+
+/// Numbers reports and sends each until it is answered.
+pub(super) struct Reporter {
+    callbacks: Callbacks,
+    url: String,
+    attempt: u32,
+    sent: AtomicU32,
+}
+
+impl Record {
+    /// The record of a task.
+    pub(super) fn of(task: &Invoke, callbacks: Callbacks) -> Self {
+        match &task.report_url {
+            Some(url) => Self::Reported(Reporter {
+                callbacks,
+                url: url.clone(),
+                attempt: task.attempt,
+                sent: AtomicU32::new(0),
+            }),
+            None => Self::Own(Box::new(Own::new(task, callbacks))),
+        }
+    }
+
+    /// Adds events; gives what is recorded of them.
+    pub(super) async fn add(&self, events: Vec<Event>) -> Result<Answer, Stop> {
+        match self {
+            Self::Reported(reporter) => reporter.report(events).await,
+            Self::Own(own) => own.add(events).await,
+        }
+    }
+}
+
+impl Reporter {
+    async fn report(&self, events: Vec<Event>) -> Result<Answer, Stop> {
+        let report = Report {
+            attempt: self.attempt,
+            n: self.sent.fetch_add(1, Ordering::Relaxed) + 1,
+            events,
+        };
+        let body = deliver(&self.callbacks, &self.url, &report).await?;
+        serde_json::from_slice(&body).map_err(|error| {
+            tracing::error!(%error, "the answer to a report cannot be read; the task is dropped");
+            Stop
+        })
+    }
+}
+
+/// Sends until it is answered; gives the answer's body.
+async fn deliver(
+    callbacks: &Callbacks,
+    url: &str,
+    message: &impl Serialize,
+) -> Result<Vec<u8>, Stop> {
+    // Made once: another try is recognised by its bytes.
+    let bytes = serde_json::to_vec(message).map_err(|error| {
+        tracing::error!(%error, "a message cannot be written; the task is dropped");
+        Stop
+    })?;
+    match callbacks.deliver(url, Bytes::from(bytes)).await {
+        Delivered::Taken(body) => Ok(body),
+        Delivered::Refused(409) => Err(Stop),
+        Delivered::Refused(status) => {
+            tracing::warn!(
+                status,
+                "the orchestrator refuses a message; the task is dropped"
+            );
+            Err(Stop)
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The record of a task whose orchestrator takes no reports: kept in memory, completed at once.
+
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::Value;
+
+use super::Stop;
+use crate::contract::report::{
+    Answer, ClaimedMetrics, Complete, Event, Finished, LlmResponse, Purpose,
+};
+use crate::contract::runtime::{Invoke, Recorded};
+use crate::runtime::callbacks::Callbacks;
+use crate::runtime::reflect::Trigger;
+
+/// See the module documentation.
+pub(in crate::runtime) struct Own {
+    callbacks: Callbacks,
+    url: String,
+    run_id: String,
+    step_id: String,
+    trigger: Trigger,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    seq: u64,
+    cost_micro_usd: u64,
+    metrics: ClaimedMetrics,
+}
+
+impl Own {
+    pub(super) fn new(task: &Invoke, callbacks: Callbacks) -> Self {
+        let kept = Kept {
+            seq: task
+                .history
+                .iter()
+                .map(|event| event.seq)
+                .max()
+                .unwrap_or(0),
+            ..Kept::default()
+        };
+        Self {
+            callbacks,
+            url: task.callback_url.clone(),
+            run_id: task.run_id.clone(),
+            step_id: task.step_id.clone(),
+            trigger: Trigger::of(task),
+            kept: Mutex::new(kept),
+        }
+    }
+
+    pub(super) async fn add(&self, events: Vec<Event>) -> Result<Answer, Stop> {
+        let mut recorded = Vec::new();
+        let mut reflect = false;
+        for event in events {
+            match &event {
+                Event::Decided(decided) => reflect = self.trigger.fires(&decided.draft),
+                Event::Finished(finished) => self.complete(finished).await?,
+                Event::Request(_) | Event::Response(_) => {}
+            }
+            recorded.extend(self.keep(&event));
+        }
+        Ok(Answer {
+            n: 0,
+            events: recorded,
+            reflect,
+            refused: None,
+        })
+    }
+
+    fn keep(&self, event: &Event) -> Option<Recorded> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        match event {
+            Event::Request(request) => {
+                kept.metrics.reflect_calls += u64::from(request.purpose == Purpose::Reflect);
+            }
+            Event::Response(response) => kept.count(response),
+            Event::Decided(_) | Event::Finished(_) => {}
+        }
+        let mut written = serde_json::to_value(event).ok()?;
+        let data = written.get_mut("data")?.take();
+        let Value::String(kind) = written.get_mut("type")?.take() else {
+            return None;
+        };
+        kept.seq += 1;
+        Some(Recorded {
+            seq: kept.seq,
+            kind,
+            data,
+        })
+    }
+
+    async fn complete(&self, finished: &Finished) -> Result<(), Stop> {
+        let outcome = &finished.outcome;
+        let status = match outcome.error {
+            None => "ok",
+            Some(_) => "failed",
+        };
+        let message = Complete {
+            run_id: self.run_id.clone(),
+            step_id: self.step_id.clone(),
+            status: status.to_owned(),
+            output: outcome.output.clone(),
+            error: outcome.error.as_ref().map(|error| {
+                serde_json::json!({
+                    "code": error.code,
+                    "message": error.message,
+                    "retryable": error.retryable,
+                })
+            }),
+            raw_output: outcome.raw_output.clone().map(Value::String),
+            metrics: Some(self.metrics()),
+            events: outcome.events.clone(),
+            commands: outcome.commands.clone(),
+        };
+        super::deliver(&self.callbacks, &self.url, &message).await?;
+        Ok(())
+    }
+
+    fn metrics(&self) -> ClaimedMetrics {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut metrics = kept.metrics.clone();
+        metrics.cost_usd = kept.cost_micro_usd as f64 / 1e6;
+        metrics
+    }
+}
+
+impl Kept {
+    fn count(&mut self, response: &LlmResponse) {
+        let metrics = &mut self.metrics;
+        if !response.model.is_empty() {
+            metrics.model_resolved = format!("{}/{}", response.provider, response.model);
+        }
+        metrics.tokens_in += response.tokens_in;
+        metrics.tokens_out += response.tokens_out;
+        metrics.duration_ms += response.duration_ms;
+        metrics.llm_calls += 1;
+        self.cost_micro_usd += response.cost_micro_usd;
+    }
+}

@@ -1,0 +1,149 @@
+//! The runtime's routes. `/openapi.json` is made from them.
+
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::{OpenApi, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::Runtime;
+use super::tasks::Started;
+use crate::contract::runtime::{Accepted, Invoke, Refused};
+use crate::http::server;
+use crate::peer;
+
+/// The most bytes of a dispatch. Its history holds whole conversations.
+const MAX_BODY: usize = 64 * 1024 * 1024;
+
+#[derive(OpenApi)]
+#[openapi(info(
+    title = "ktsu agent runtime",
+    description = "Takes tasks of agents, and reports to the URLs of each. Errors are \
+                   `{error, message, retryable}`."
+))]
+struct Api;
+
+/// The routes, and their description.
+pub(super) fn router(runtime: Runtime) -> Router {
+    let (router, api) = described().split_for_parts();
+    let router = router
+        .route("/openapi.json", get(async move || Json(api)))
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .with_state(runtime);
+    server::guarded(router)
+}
+
+/// The description alone.
+pub fn openapi() -> utoipa::openapi::OpenApi {
+    described().split_for_parts().1
+}
+
+fn described() -> OpenApiRouter<Runtime> {
+    OpenApiRouter::with_openapi(Api::openapi())
+        .routes(routes!(health))
+        .routes(routes!(invoke))
+}
+
+/// That it is alive.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+struct Health {
+    /// `ok`.
+    status: String,
+}
+
+/// Whether the runtime is alive.
+#[utoipa::path(get, path = "/health", responses((status = 200, body = Health)))]
+async fn health() -> Json<Health> {
+    let status = "ok".to_owned();
+    Json(Health { status })
+}
+
+/// Takes a task, and answers before it is done.
+///
+/// An attempt that is worked on already is answered the same, and an earlier one aborted.
+#[utoipa::path(
+    post,
+    path = "/invoke",
+    request_body = Invoke,
+    responses(
+        (status = 202, body = Accepted),
+        (status = 400, description = "Not a task", body = Refused),
+        (status = 409, description = "A later attempt is worked on", body = Refused),
+        (status = 413, description = "More than 64 MiB", body = Refused),
+        (status = 503, description = "The runtime is stopping", body = Refused),
+    )
+)]
+async fn invoke(State(runtime): State<Runtime>, body: Result<Bytes, BytesRejection>) -> Response {
+    let body = match body {
+        Ok(body) => body,
+        Err(error) if error.status() == StatusCode::PAYLOAD_TOO_LARGE => {
+            let message = format!("a dispatch may have at most {MAX_BODY} bytes");
+            return refused(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message);
+        }
+        Err(_) => return invalid("the body broke off".to_owned()),
+    };
+    let task = match task(&body) {
+        Ok(task) => task,
+        Err(message) => return invalid(message),
+    };
+    let accepted = Accepted {
+        run_id: task.run_id.clone(),
+        step_id: task.step_id.clone(),
+        status: "accepted".to_owned(),
+        runtime_id: Some(runtime.id().to_owned()),
+    };
+    match runtime.start(task) {
+        Started::Yes => (StatusCode::ACCEPTED, Json(accepted)).into_response(),
+        Started::Later(attempt) => {
+            let message = format!("attempt {attempt} of this task is worked on");
+            refused(StatusCode::CONFLICT, "stale_attempt", message)
+        }
+        Started::Closed => {
+            let message = "the runtime is stopping".to_owned();
+            refused(StatusCode::SERVICE_UNAVAILABLE, "stopping", message)
+        }
+    }
+}
+
+/// A dispatch, or what is wrong with it.
+fn task(body: &[u8]) -> Result<Invoke, String> {
+    let value: Value =
+        serde_json::from_slice(body).map_err(|error| format!("not JSON: {error}"))?;
+    for name in ["run_id", "step_id", "callback_url"] {
+        let given = value.get(name).and_then(Value::as_str).unwrap_or_default();
+        if given.is_empty() {
+            return Err(format!("{name} is missing: give it as text"));
+        }
+        // They stand in the header that names a model call.
+        if !given.chars().all(|c| c.is_ascii_graphic()) {
+            return Err(format!("{name} has characters other than visible ASCII"));
+        }
+    }
+    let task: Invoke = serde_json::from_value(value).map_err(|error| error.to_string())?;
+    for url in [Some(&task.callback_url), task.report_url.as_ref()] {
+        if let Some(url) = url {
+            peer::split(url).map_err(|error| error.to_string())?;
+        }
+    }
+    Ok(task)
+}
+
+fn invalid(message: String) -> Response {
+    refused(StatusCode::BAD_REQUEST, "invalid_request", message)
+}
+
+fn refused(status: StatusCode, error: &str, message: String) -> Response {
+    let refused = Refused {
+        error: error.to_owned(),
+        message,
+        retryable: status == StatusCode::SERVICE_UNAVAILABLE,
+    };
+    (status, Json(refused)).into_response()
+}

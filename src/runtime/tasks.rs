@@ -1,0 +1,161 @@
+//! The tasks under way: at most one attempt of each.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::task::AbortHandle;
+
+use crate::contract::report::Task;
+
+/// Run and step.
+pub(super) type Key = (String, String);
+
+/// What came of a dispatch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Started {
+    /// It is worked on; since now, or since an earlier dispatch of the same attempt.
+    Yes,
+    /// A later attempt is worked on.
+    Later(u32),
+    /// The runtime is stopping.
+    Closed,
+}
+
+/// See the module documentation.
+#[derive(Default)]
+pub(super) struct Tasks(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    closed: bool,
+    started: u64,
+    active: HashMap<Key, Active>,
+}
+
+struct Active {
+    attempt: u32,
+    /// Tells this start from a later one of the same task.
+    start: u64,
+    /// Absent for the moment between being listed and being spawned.
+    handle: Option<AbortHandle>,
+}
+
+/// Takes a task off the list when its work ends, however it ends.
+struct Listed {
+    tasks: Arc<Tasks>,
+    key: Key,
+    start: u64,
+}
+
+impl Tasks {
+    /// Starts the work of an attempt in a task of its own. An earlier attempt is aborted.
+    pub(super) fn start(
+        self: &Arc<Self>,
+        key: Key,
+        attempt: u32,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) -> Started {
+        let start = match self.list(&key, attempt) {
+            Ok(start) => start,
+            Err(started) => return started,
+        };
+        let listed = Listed {
+            tasks: Arc::clone(self),
+            key: key.clone(),
+            start,
+        };
+        // Not under the lock: what is spawned may end, and take itself off the list, at once.
+        let handle = tokio::spawn(async move {
+            work.await;
+            drop(listed);
+        })
+        .abort_handle();
+        match self.lock().active.get_mut(&key) {
+            Some(active) if active.start == start => active.handle = Some(handle),
+            // It has ended, or was stopped in between.
+            Some(_) | None => handle.abort(),
+        }
+        Started::Yes
+    }
+
+    fn list(&self, key: &Key, attempt: u32) -> Result<u64, Started> {
+        let mut state = self.lock();
+        if state.closed {
+            return Err(Started::Closed);
+        }
+        match state.active.get(key) {
+            Some(active) if active.attempt == attempt => return Err(Started::Yes),
+            Some(active) if active.attempt > attempt => {
+                return Err(Started::Later(active.attempt));
+            }
+            Some(_) | None => {}
+        }
+        state.started += 1;
+        let start = state.started;
+        let active = Active {
+            attempt,
+            start,
+            handle: None,
+        };
+        if let Some(earlier) = state.active.insert(key.clone(), active) {
+            earlier.abort();
+        }
+        Ok(start)
+    }
+
+    /// All of them, as a heartbeat names them.
+    pub(super) fn active(&self) -> Vec<Task> {
+        let state = self.lock();
+        let tasks = state.active.iter().map(|((run_id, step_id), active)| Task {
+            run_id: run_id.clone(),
+            step_id: step_id.clone(),
+            attempt: Some(active.attempt),
+        });
+        tasks.collect()
+    }
+
+    /// Aborts a task, unless another attempt of it is meant.
+    pub(super) fn abort(&self, task: Task) {
+        let mut state = self.lock();
+        let key = (task.run_id, task.step_id);
+        let meant = state
+            .active
+            .get(&key)
+            .is_some_and(|active| task.attempt.is_none_or(|attempt| attempt == active.attempt));
+        if meant && let Some(active) = state.active.remove(&key) {
+            active.abort();
+        }
+    }
+
+    /// Aborts all and takes no more.
+    pub(super) fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        for (_, active) in state.active.drain() {
+            active.abort();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Held to look up and change an entry; a panic there leaves a map that is still whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Active {
+    fn abort(self) {
+        if let Some(handle) = self.handle {
+            handle.abort();
+        }
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        let mut state = self.tasks.lock();
+        let own = |active: &Active| active.start == self.start;
+        if state.active.get(&self.key).is_some_and(own) {
+            state.active.remove(&self.key);
+        }
+    }
+}
