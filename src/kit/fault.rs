@@ -32,8 +32,10 @@ macro_rules! fault_codes {
 }
 
 fault_codes! {
-    /// An agent step names a file that is not there (a warning).
+    /// An agent step names a file that is not there.
     AgentNotFound = "agent-not-found",
+    /// An entry of an allowlist is neither a name nor the beginning of one.
+    BadAllowlist = "bad-allowlist",
     /// An expression does not parse.
     BadExpression = "bad-expression",
     /// A step id breaks the rule for ids.
@@ -50,7 +52,7 @@ fault_codes! {
     BadVersion = "bad-version",
     /// The file of a child workflow does not exist.
     ChildNotFound = "child-not-found",
-    /// The file of a child workflow is outside the kit.
+    /// The file of a child workflow or of an agent is outside the kit.
     ChildOutsideKit = "child-outside-kit",
     /// More levels of child workflows than a run may have.
     ChildrenTooDeep = "children-too-deep",
@@ -60,6 +62,10 @@ fault_codes! {
     DuplicateKey = "duplicate-key",
     /// A variable declared twice.
     DuplicateVariable = "duplicate-variable",
+    /// A reflect prompt without words.
+    EmptyPrompt = "empty-prompt",
+    /// An agent file reaches for the environment.
+    EnvInAgent = "env-in-agent",
     /// A sub-workflow declares or uses variables.
     EnvInSubWorkflow = "env-in-sub-workflow",
     /// A file is larger than 1 MiB.
@@ -68,13 +74,13 @@ fault_codes! {
     FileUnreadable = "file-unreadable",
     /// `item` or `item_index` where there is no fan-out.
     ItemOutsideFanOut = "item-outside-fan-out",
-    /// `auth.secret` is written out.
+    /// What must be a secret variable is written out.
     LiteralSecret = "literal-secret",
     /// A key on a step of another kind.
     MisplacedKey = "misplaced-key",
     /// A required key is absent.
     MissingKey = "missing-key",
-    /// A child workflow's required param is not given.
+    /// A required param of a child workflow or an agent is not given.
     MissingParam = "missing-param",
     /// The name in a file is not the name of the file.
     NameMismatch = "name-mismatch",
@@ -88,32 +94,52 @@ fault_codes! {
     OutputFrom = "output-from",
     /// An environment file configures principals.
     PrincipalsNotBuilt = "principals-not-built",
+    /// A prompt names something that is no param.
+    PromptBeyondParams = "prompt-beyond-params",
+    /// `prompt.system` has an expression.
+    PromptNotStatic = "prompt-not-static",
+    /// An agent that reflects has a single turn (a warning).
+    ReflectOneTurn = "reflect-one-turn",
     /// A step id that means something else.
     ReservedId = "reserved-id",
     /// A secret where it could leak.
     SecretNotAllowed = "secret-not-allowed",
     /// Steps wait for one another.
     StepCycle = "step-cycle",
+    /// A threshold for an output that says nothing of confidence (a warning).
+    ThresholdWithoutConfidence = "threshold-without-confidence",
     /// Arrays and maps nested deeper than 64 levels.
     TooDeep = "too-deep",
     /// More child workflows, and children of these, than a run may have.
     TooManyScopes = "too-many-scopes",
+    /// An agent names tool servers (a warning).
+    ToolsNotBuilt = "tools-not-built",
     /// An op with several keys.
     TwoOps = "two-ops",
     /// A step that does several things.
     TwoPrimitives = "two-primitives",
+    /// A param that the agent does not declare (a warning).
+    UndeclaredParam = "undeclared-param",
     /// A variable that is not declared.
     UndeclaredVariable = "undeclared-variable",
     /// `default` names no workflow.
     UnknownDefault = "unknown-default",
+    /// A model group that the gateway does not have.
+    UnknownGroup = "unknown-group",
     /// A key that does not exist.
     UnknownKey = "unknown-key",
     /// A transform operation that does not exist.
     UnknownOp = "unknown-op",
-    /// A param that the child workflow does not take.
+    /// A param that the child workflow or the agent does not take.
     UnknownParam = "unknown-param",
+    /// An output field that begins with `ktsu_` and means nothing (a warning).
+    UnknownReserved = "unknown-reserved",
     /// A step that does not exist.
     UnknownStep = "unknown-step",
+    /// The step wants another version of its agent.
+    VersionMismatch = "version-mismatch",
+    /// An agent file says nothing of its version (a warning).
+    VersionMissing = "version-missing",
     /// Parent and child do not agree on webhooks (a warning).
     WebhooksNotAgreed = "webhooks-not-agreed",
     /// Workflow files call one another.

@@ -1,9 +1,10 @@
-//! What holds between files: children, their params, and who may call whom.
+//! What holds between files: children, agents, their params, and who may call whom.
 
 use std::path::{Component, Path, PathBuf};
 
 use ktsu_ledger::event::plan::{Webhooks, Work, WorkflowPlan};
 
+use super::calls;
 use super::fault::{Fault, FaultCode};
 use super::loader::Loader;
 use super::step::{ChildDraft, StepDraft};
@@ -56,7 +57,7 @@ pub(super) fn resolve(
 }
 
 /// The path without `.` and `..`, or nothing if it leaves its start.
-fn inside(path: &Path) -> Option<PathBuf> {
+pub(super) fn inside(path: &Path) -> Option<PathBuf> {
     let mut out = PathBuf::new();
     for part in path.components() {
         match part {
@@ -76,7 +77,11 @@ pub(super) fn check(loader: &mut Loader) {
         let Some(draft) = draft else { continue };
         for (position, step) in draft.steps.iter().enumerate() {
             let mut faults = Vec::new();
-            agent(loader, path, step, &mut faults);
+            let agent = loader.calls.get(&(path.clone(), position));
+            let agent = agent.and_then(|agent| loader.agents.get(agent)?.as_ref());
+            if let (Some(call), Some(agent)) = (&step.agent, agent) {
+                calls::check(draft, call, agent, &mut faults);
+            }
             let child = loader.children.get(&(path.clone(), position));
             let child = child.and_then(|child| loader.drafts.get(child)?.as_ref());
             if let (Some(said), Some(child)) = (&step.child, child) {
@@ -92,29 +97,6 @@ pub(super) fn check(loader: &mut Loader) {
     }
     found.extend(spread(loader));
     found.into_iter().for_each(|fault| loader.faults.add(fault));
-}
-
-/// The file of an agent; agents themselves are judged elsewhere.
-fn agent(loader: &Loader, path: &str, step: &StepDraft, faults: &mut Vec<Fault>) {
-    let Some((name, place)) = &step.agent else {
-        return;
-    };
-    let file = name
-        .rsplit_once('@')
-        .map_or(name.as_str(), |(file, _)| file);
-    if !file.ends_with(".yaml") {
-        return;
-    }
-    let folder = Path::new(path).parent().unwrap_or(Path::new(""));
-    let places = [inside(Path::new(file)), inside(&folder.join(file))];
-    if !places
-        .into_iter()
-        .flatten()
-        .any(|path| loader.root.join(path).is_file())
-    {
-        let words = format!("there is no agent file {file:?}");
-        faults.push(Fault::new(FaultCode::AgentNotFound, *place, words).warning());
-    }
 }
 
 /// What the child requires is given, and nothing it refuses.
@@ -255,7 +237,7 @@ fn at_call(
     Some(Fault::new(code, place, words).in_file(Path::new(parent)))
 }
 
-/// The plan of a workflow with the paths of its children filled in.
+/// The plan of a workflow with the paths of its children and agents filled in.
 pub(super) fn plan(loader: &Loader, path: &str) -> Option<WorkflowPlan> {
     let draft = loader.drafts.get(path)?.as_ref()?;
     let mut plan = draft.plan.clone();
@@ -265,7 +247,11 @@ pub(super) fn plan(loader: &Loader, path: &str) -> Option<WorkflowPlan> {
                 let found = loader.children.get(&(path.to_owned(), position))?;
                 child.workflow.clone_from(found);
             }
-            Work::Agent(_) | Work::Transform(_) | Work::Webhook(_) => {}
+            Work::Agent(agent) => {
+                let found = loader.calls.get(&(path.to_owned(), position))?;
+                agent.file.clone_from(found);
+            }
+            Work::Transform(_) | Work::Webhook(_) => {}
         }
     }
     Some(plan)
@@ -276,5 +262,13 @@ pub(super) fn children(plan: &WorkflowPlan) -> impl Iterator<Item = String> + '_
     plan.steps.iter().filter_map(|step| match &step.work {
         Work::Workflow(child) => Some(child.workflow.clone()),
         Work::Agent(_) | Work::Transform(_) | Work::Webhook(_) => None,
+    })
+}
+
+/// The agents a plan calls.
+pub(super) fn agents(plan: &WorkflowPlan) -> impl Iterator<Item = String> + '_ {
+    plan.steps.iter().filter_map(|step| match &step.work {
+        Work::Agent(agent) => Some(agent.file.clone()),
+        Work::Workflow(_) | Work::Transform(_) | Work::Webhook(_) => None,
     })
 }

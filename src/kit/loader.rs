@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use ktsu_ledger::event::plan::{FORMAT, Plan, Visibility};
 
+use super::agent::{self, AgentDraft};
 use super::fault::{Fault, FaultCode, Faults};
 use super::read::Reader;
 use super::workflow::{self, Draft, SUFFIX};
 use super::yaml::{self, Place};
-use super::{Kit, KitWorkflow, links};
+use super::{Kit, KitWorkflow, calls, links};
 use crate::workflow::definition::Definition;
 
 /// What `kit.yaml` says.
@@ -28,6 +29,10 @@ pub(super) struct Loader {
     pub(super) drafts: BTreeMap<String, Option<Draft>>,
     /// (parent, position of the step) to the path of the child.
     pub(super) children: BTreeMap<(String, usize), String>,
+    /// By path relative to the kit; nothing where a file is broken.
+    pub(super) agents: BTreeMap<String, Option<AgentDraft>>,
+    /// (workflow, position of the step) to the path of the agent.
+    pub(super) calls: BTreeMap<(String, usize), String>,
 }
 
 const KIT: &str = "kit.yaml";
@@ -153,6 +158,50 @@ impl Loader {
         }
     }
 
+    /// Reads the agents of the kit's own folder, and every one that a step names.
+    pub(super) fn read_agents(&mut self) {
+        let names = file_names(&self.root.join("agents"));
+        for name in names.iter().filter(|name| name.ends_with(agent::SUFFIX)) {
+            self.read_agent(&format!("agents/{name}"));
+        }
+        let mut found = Vec::new();
+        for (path, draft) in &self.drafts {
+            let steps = draft
+                .iter()
+                .flat_map(|draft| draft.steps.iter().enumerate());
+            for (position, step) in steps {
+                if let Some(call) = &step.agent {
+                    let agent = calls::resolve(&self.root, path, call);
+                    found.push(((path.clone(), position), agent));
+                }
+            }
+        }
+        for (call, agent) in found {
+            match agent {
+                Ok(path) => {
+                    self.read_agent(&path);
+                    self.calls.insert(call, path);
+                }
+                Err(fault) => self.fault(&call.0, fault),
+            }
+        }
+    }
+
+    fn read_agent(&mut self, path: &str) {
+        if self.agents.contains_key(path) {
+            return;
+        }
+        let mut draft = None;
+        if let Some(text) = self.text(path)
+            && let Some(node) = self.node(path, &text)
+        {
+            let mut reader = Reader::new(Path::new(path), &text);
+            draft = agent::read(&mut reader, &node);
+            self.faults.faults.append(&mut reader.faults);
+        }
+        self.agents.insert(path.to_owned(), draft);
+    }
+
     pub(super) fn check_default(&mut self, default: Option<&(String, Place)>) {
         let Some((name, place)) = default else {
             return;
@@ -212,8 +261,17 @@ impl Loader {
             workflows.insert(path, plan);
         }
         let visibility = workflows.get(root)?.visibility;
+        let mut agents = BTreeMap::new();
+        let mut needs_tools = BTreeSet::new();
+        for path in workflows.values().flat_map(links::agents) {
+            let agent = self.agents.get(&path)?.as_ref()?;
+            if agent.needs_tools {
+                needs_tools.insert(path.clone());
+            }
+            agents.insert(path, agent.plan.clone());
+        }
         let plan = Plan {
-            agents: BTreeMap::new(),
+            agents,
             format: FORMAT,
             root: root.to_owned(),
             workflows,
@@ -223,6 +281,7 @@ impl Loader {
                 path: root.to_owned(),
                 definition: Arc::new(definition),
                 visibility,
+                needs_tools: needs_tools.into_iter().collect(),
             }),
             Err(found) => {
                 for (place, words) in found {

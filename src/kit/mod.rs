@@ -1,20 +1,25 @@
-//! Kits: folders of workflow files, read and judged as a whole (decisions C3, K1).
+//! Kits: folders of workflow and agent files, read and judged as a whole (decisions C3, K1).
 //!
 //! ```text
-//! files --yaml--> nodes with places --read, step, workflow--> drafts --links--> definitions
+//! files --yaml--> nodes with places --workflow, step, agent--> drafts --links, calls--> definitions
 //! ```
 //!
 //! Every fault of the whole kit is gathered, not the first one; a kit that loads is sound, so that
 //! no run can meet what could have been known before.
 
+mod agent;
+mod calls;
 mod edges;
 pub mod fault;
+mod groups;
 mod links;
 mod loader;
+mod prompt;
 pub(crate) mod read;
 pub mod render;
 mod step;
 mod text;
+mod tools;
 mod transform;
 pub mod tree;
 mod webhook;
@@ -58,6 +63,9 @@ pub struct KitWorkflow {
     pub definition: Arc<Definition>,
     /// Whether it can be invoked from outside.
     pub visibility: Visibility,
+    /// The agents it reaches that name tool servers, by path. Tools are not built yet, so such a
+    /// workflow must not start.
+    pub needs_tools: Vec<String>,
 }
 
 impl Kit {
@@ -96,8 +104,10 @@ pub fn load(dir: &Path) -> Result<Kit, Faults> {
         loader.read_workflow(path);
     }
     loader.follow_children();
+    loader.read_agents();
     loader.check_default(settings.default.as_ref());
     links::check(&mut loader);
+    groups::check(&mut loader);
     loader.finish(settings, &top)
 }
 

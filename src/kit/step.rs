@@ -1,12 +1,16 @@
 //! One step of a pipeline: exactly one of the four primitives, and the keys that go with it.
 
+use std::collections::BTreeSet;
+
 use ktsu_ledger::Json;
 use ktsu_ledger::event::plan::{AgentPlan, ChildPlan, FanOut, StepPlan, Webhooks, Work};
 
 use super::fault::{Fault, FaultCode};
 use super::read::{Fields, Mention, Reader, Usage, rounded};
 use super::yaml::{Data, Node, Place};
-use super::{transform, webhook};
+use super::{agent, transform, webhook};
+use crate::workflow::expression::Root;
+use crate::workflow::template::Template;
 
 /// A step as read: its edges, and the plans of its children, are not resolved yet.
 pub(super) struct StepDraft {
@@ -16,7 +20,27 @@ pub(super) struct StepDraft {
     pub(super) depends_on: Vec<(String, Place)>,
     pub(super) mentions: Vec<Mention>,
     pub(super) child: Option<ChildDraft>,
-    pub(super) agent: Option<(String, Place)>,
+    pub(super) agent: Option<AgentCall>,
+}
+
+/// What an agent step says about its agent.
+pub(super) struct AgentCall {
+    /// The file, version suffix included.
+    pub(super) name: String,
+    pub(super) place: Place,
+    /// Where the given params stand, or the name if none are given.
+    pub(super) params_place: Place,
+    pub(super) params: Vec<GivenParam>,
+    pub(super) group: Option<(String, Place)>,
+    pub(super) threshold: Option<Place>,
+}
+
+/// A param that a step gives to its agent.
+pub(super) struct GivenParam {
+    pub(super) name: String,
+    pub(super) place: Place,
+    /// The environment variables its value mentions.
+    pub(super) variables: BTreeSet<String>,
 }
 
 /// What a workflow step says about its child.
@@ -92,15 +116,16 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<StepDraft> {
     let schema = fields.get("output").and_then(|node| {
         let output = reader.map(node, "the step's output", &["schema"])?;
         let schema = reader.required(&output, "schema", "the step's output")?;
+        agent::reserved_fields(reader, schema);
         reader.schema(schema)
     });
     let primitive = primitive(reader, &fields, &name, place)?;
     misplaced(reader, &fields, primitive);
     let mut child = None;
-    let mut agent = None;
+    let mut call = None;
     let body = fields.get(primitive)?;
     let work = match primitive {
-        "agent" => read_agent(reader, &fields, body, &mut agent).map(Work::Agent),
+        "agent" => read_agent(reader, &fields, body, &mut call).map(Work::Agent),
         "transform" => transform::read(reader, body).map(Work::Transform),
         "webhook" => webhook::read(reader, &fields, body).map(Work::Webhook),
         _ => read_child(reader, &fields, body, &mut child).map(Work::Workflow),
@@ -118,7 +143,7 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<StepDraft> {
         depends_on,
         mentions,
         child,
-        agent,
+        agent: call,
     })
 }
 
@@ -208,16 +233,17 @@ fn read_agent(
     reader: &mut Reader<'_>,
     fields: &Fields<'_>,
     body: &Node,
-    agent: &mut Option<(String, Place)>,
+    call: &mut Option<AgentCall>,
 ) -> Option<AgentPlan> {
     let name = reader.string(body, "agent")?;
-    *agent = Some((name.to_owned(), body.place));
     let model = fields
         .get("model")
         .and_then(|node| reader.map(node, "model", &["group", "max_tokens"]));
     let (mut group, mut max_tokens) = (None, 1024);
+    let mut group_place = body.place;
     if let Some(model) = model {
         let node = model.get("group");
+        group_place = node.map_or(group_place, |node| node.place);
         group = node
             .and_then(|node| reader.string(node, "model.group"))
             .map(str::to_owned);
@@ -235,9 +261,18 @@ fn read_agent(
     let for_each = fields
         .get("for_each")
         .and_then(|node| read_fan_out(reader, node));
-    let params = fields
-        .get("params")
-        .and_then(|node| params(reader, node, "params", Usage::Value));
+    let given = fields.get("params");
+    let tree = given.and_then(|node| params(reader, node, "params", Usage::Value));
+    *call = Some(AgentCall {
+        name: name.to_owned(),
+        place: body.place,
+        params_place: given.map_or(body.place, |node| node.place),
+        params: given.map(given_params).unwrap_or_default(),
+        group: group.clone().map(|group| (group, group_place)),
+        threshold: threshold
+            .and(fields.get("confidence_threshold"))
+            .map(|node| node.place),
+    });
     Some(AgentPlan {
         agent: name.to_owned(),
         file: String::new(),
@@ -245,8 +280,25 @@ fn read_agent(
         for_each,
         group,
         max_tokens,
-        params,
+        params: tree,
     })
+}
+
+fn given_params(node: &Node) -> Vec<GivenParam> {
+    let given = agent::members(Some(node)).iter();
+    let given = given.map(|(key, node)| {
+        let roots = Template::from_value(&node.to_value()).map(|one| one.roots().clone());
+        let variables = roots.into_iter().flatten().filter_map(|root| match root {
+            Root::Env(name) => Some(name),
+            Root::Params | Root::Step(_) | Root::Item | Root::ItemIndex => None,
+        });
+        GivenParam {
+            name: key.text.clone(),
+            place: key.place,
+            variables: variables.collect(),
+        }
+    });
+    given.collect()
 }
 
 fn read_fan_out(reader: &mut Reader<'_>, node: &Node) -> Option<FanOut> {

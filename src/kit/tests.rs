@@ -52,13 +52,20 @@ visibility: sub-workflow
 params: {schema: {required: [x], properties: {x: {}}}}
 pipeline: []
 ";
+const AGENT: &str = "name: a
+version: 1.0.0
+model: fast
+params: {schema: {required: [n, k], properties: {n: {type: string}, k: {type: string, secret: true}}}}
+prompt: {system: Sum up., user: '{{ params.n }}'}
+output: {schema: {type: object, properties: {text: {type: string}}}}
+";
 
 fn sound() -> tempfile::TempDir {
     kit(&[
         ("kit.yaml", "name: demo\ndefault: parent\n"),
         ("workflows/parent.workflow.yaml", PARENT),
         ("workflows/sub/child.workflow.yaml", CHILD),
-        ("agents/a.agent.yaml", ""),
+        ("agents/a.agent.yaml", AGENT),
         ("examples/default.json", "{}"),
     ])
 }
@@ -99,6 +106,71 @@ fn a_sound_kit_becomes_a_definition_with_every_edge() {
         (3, 90_000, 3)
     );
     assert!(root.is_secret("KEY") && !root.is_secret("URL"));
+}
+
+#[test]
+fn a_plan_holds_the_agents_it_reaches_and_steps_name_them() {
+    let dir = sound();
+    let spare = "name: spare\nversion: 1.0.0\nmodel: m\nprompt: {system: s}\noutput: {schema: {type: object}}\n";
+    fs::write(dir.path().join("agents/spare.agent.yaml"), spare).unwrap();
+    let kit = load(dir.path()).unwrap_or_else(|faults| panic!("{faults}"));
+    let definition = &kit.workflows["parent"].definition;
+    let names: Vec<_> = definition.plan.agents.keys().collect();
+    assert_eq!(names, ["agents/a.agent.yaml"]);
+    let Work::Agent(call) = &definition.root().unwrap().plan.steps[0].work else {
+        panic!()
+    };
+    assert_eq!(
+        (call.agent.as_str(), call.file.as_str()),
+        ("agents/a.agent.yaml@1.0.0", "agents/a.agent.yaml")
+    );
+    let agent = &definition.plan.agents["agents/a.agent.yaml"];
+    assert_eq!(
+        (agent.name.as_str(), agent.group.as_str(), agent.max_turns),
+        ("a", "fast", 10)
+    );
+    assert_eq!(agent.prompt.user.as_deref(), Some("{{ params.n }}"));
+    assert_eq!(agent.prompt.reflect, None);
+    assert!(kit.workflows["parent"].needs_tools.is_empty());
+}
+
+#[test]
+fn a_file_without_turns_or_version_gets_the_defaults() {
+    let dir = sound();
+    let text = AGENT
+        .replace("version: 1.0.0\n", "max_turns: 0\n")
+        .replace("model: fast", "model: fast\nservers: [{name: t}]");
+    fs::write(dir.path().join("agents/a.agent.yaml"), text).unwrap();
+    let parent = PARENT.replace("@1.0.0", "");
+    fs::write(dir.path().join("workflows/parent.workflow.yaml"), parent).unwrap();
+    let kit = load(dir.path()).unwrap_or_else(|faults| panic!("{faults}"));
+    let parent = &kit.workflows["parent"];
+    let agent = &parent.definition.plan.agents["agents/a.agent.yaml"];
+    assert_eq!((agent.max_turns, agent.version.as_str()), (10, "0.0.0"));
+    // Tools are not built yet: who starts runs asks for this.
+    assert_eq!(parent.needs_tools, ["agents/a.agent.yaml"]);
+    let told: Vec<_> = kit.warnings.faults.iter().map(|f| f.code.text()).collect();
+    assert_eq!(told, ["version-missing", "tools-not-built"]);
+}
+
+#[test]
+fn a_mid_string_wildcard_in_an_allowlist_is_told_with_the_entry() {
+    let cases: serde_json::Value =
+        serde_json::from_str(include_str!("../../tests/cases/ktsu-cases.json")).unwrap();
+    let mut cases = cases.as_array().unwrap().iter();
+    let case = cases
+        .find(|case| case["name"] == "mid-string wildcard in an allowlist")
+        .unwrap();
+    let files: Vec<(&str, &str)> = case["input"]["files"]
+        .as_object()
+        .unwrap()
+        .iter()
+        .map(|(path, text)| (path.as_str(), text.as_str().unwrap()))
+        .collect();
+    let faults = load(kit(&files).path()).unwrap_err();
+    assert!(faults.has_errors());
+    let wanted = case["expect"]["output_contains"][0].as_str().unwrap();
+    assert!(faults.to_string().contains(wanted), "{faults}");
 }
 
 #[test]
@@ -194,7 +266,7 @@ fn a_link_out_of_the_kit_is_not_followed() {
     let parent = PARENT.replace("./sub/child", "child");
     let dir = kit(&[
         ("workflows/parent.workflow.yaml", parent.as_str()),
-        ("agents/a.agent.yaml", ""),
+        ("agents/a.agent.yaml", AGENT),
     ]);
     std::os::unix::fs::symlink(
         outside.path().join("child.workflow.yaml"),
@@ -340,7 +412,7 @@ fn every_code_has_a_page_and_every_page_a_code() {
 fn broken_kits_are_told_where_they_are_broken() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/broken");
     let cases = file_names(&folder);
-    assert!(cases.len() >= 40, "{}", cases.len());
+    assert!(cases.len() >= 80, "{}", cases.len());
     let mut wrong = Vec::new();
     for case in cases {
         let text = fs::read_to_string(folder.join(&case)).unwrap();
@@ -418,6 +490,23 @@ proptest::proptest! {
         }
         let dir = kit(&[("workflows/parent.workflow.yaml", text.as_str())]);
         if let Err(faults) = load(dir.path()) {
+            let _ = faults.to_string();
+        }
+    }
+
+    #[test]
+    fn no_agent_file_makes_loading_panic(cuts in proptest::collection::vec((0usize..300, "[a-z:{}é\\[\\]'\"&*|> \n.-]{0,6}"), 0..4)) {
+        let mut text = AGENT.replace("Sum up.", "'é\n env:X {{ a }}'");
+        for (at, with) in cuts {
+            let at = (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap();
+            text.insert_str(at, &with);
+        }
+        let files = [
+            ("workflows/parent.workflow.yaml", PARENT),
+            ("workflows/sub/child.workflow.yaml", CHILD),
+            ("agents/a.agent.yaml", text.as_str()),
+        ];
+        if let Err(faults) = load(kit(&files).path()) {
             let _ = faults.to_string();
         }
     }

@@ -123,6 +123,42 @@ impl Reader<'_> {
         None
     }
 
+    /// As [`Self::inside`], and of text over several lines the very line: the word that begins
+    /// there is looked for in the file.
+    pub(super) fn spot(&self, node: &Node, offset: usize, length: usize) -> Place {
+        let inside = self.inside(node, offset, length);
+        if inside != node.place {
+            return inside;
+        }
+        self.lines_below(node, offset, length).unwrap_or(inside)
+    }
+
+    fn lines_below(&self, node: &Node, offset: usize, length: usize) -> Option<Place> {
+        let Data::Text(value) = &node.data else {
+            return None;
+        };
+        let rest = value.get(offset..)?;
+        let word = rest.split_whitespace().next()?;
+        let earlier = value
+            .match_indices(word)
+            .take_while(|(at, _)| *at < offset)
+            .count();
+        let source = self.text.get(node.place.offset..)?;
+        let (at, _) = source.match_indices(word).nth(earlier)?;
+        let before = source.get(..at)?;
+        let below = before.matches('\n').count();
+        let column = match before.rsplit_once('\n') {
+            Some((_, line)) => line.chars().count() + 1,
+            None => node.place.column + before.chars().count(),
+        };
+        Some(Place {
+            line: node.place.line + below,
+            column,
+            length,
+            offset: node.place.offset + at,
+        })
+    }
+
     /// The place of a byte of a string, where the string stands in the file as it is; otherwise
     /// the place of the whole string.
     fn inside(&self, node: &Node, offset: usize, length: usize) -> Place {

@@ -10,13 +10,15 @@ use super::edges;
 use super::fault::{Fault, FaultCode};
 use super::read::{Fields, Reader, Usage, rounded};
 use super::step::{self, StepDraft};
-use super::yaml::{Data, Node};
+use super::yaml::{Data, Node, Place};
 use crate::workflow::expression::Root;
 
 /// A workflow file as read; its children are not resolved yet.
 pub(super) struct Draft {
     pub(super) plan: WorkflowPlan,
     pub(super) steps: Vec<StepDraft>,
+    /// Model groups that the policy names.
+    pub(super) groups: Vec<(String, Place)>,
 }
 
 const KEYS: [&str; 12] = [
@@ -63,9 +65,10 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<Draft> {
         optional_params(reader, schema);
         reader.params_schema(schema)
     });
+    let mut groups = Vec::new();
     let policy = fields
         .get("model_policy")
-        .and_then(|node| policy(reader, node));
+        .and_then(|node| policy(reader, node, &mut groups));
     let output = fields.get("output").and_then(|node| output(reader, node));
     let output_mentions = std::mem::take(&mut reader.mentions);
     let mut steps = pipeline(reader, &fields);
@@ -90,7 +93,11 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<Draft> {
         visibility,
         webhooks: webhooks.unwrap_or(Webhooks::Suppress),
     };
-    Some(Draft { plan, steps })
+    Some(Draft {
+        plan,
+        steps,
+        groups,
+    })
 }
 
 fn kind(reader: &mut Reader<'_>, fields: &Fields<'_>) {
@@ -251,7 +258,7 @@ fn invoke(reader: &mut Reader<'_>, node: &Node) -> Option<InvokeAuth> {
 }
 
 /// An optional param without a default is absent when it is not given (decision K4).
-fn optional_params(reader: &mut Reader<'_>, schema: &Node) {
+pub(super) fn optional_params(reader: &mut Reader<'_>, schema: &Node) {
     let value = schema.to_value();
     let required = value.get("required").and_then(|list| list.as_array());
     let Data::Map(properties) = &schema.at("/properties").data else {
@@ -272,15 +279,21 @@ fn optional_params(reader: &mut Reader<'_>, schema: &Node) {
     }
 }
 
-fn policy(reader: &mut Reader<'_>, node: &Node) -> Option<Policy> {
+fn policy(
+    reader: &mut Reader<'_>,
+    node: &Node,
+    groups: &mut Vec<(String, Place)>,
+) -> Option<Policy> {
     let keys = ["cost_budget_usd", "force_group", "group_map", "timeout_s"];
     let fields = reader.map(node, "model_policy", &keys)?;
     let cost = fields
         .get("cost_budget_usd")
         .and_then(|node| reader.number(node, "cost_budget_usd", 0.0, 1_000_000.0));
-    let force = fields
-        .get("force_group")
-        .and_then(|node| reader.string(node, "force_group"));
+    let force = fields.get("force_group").and_then(|node| {
+        let group = reader.string(node, "force_group")?;
+        groups.push((group.to_owned(), node.place));
+        Some(group)
+    });
     let timeout = fields
         .get("timeout_s")
         .and_then(|node| reader.seconds(node, "timeout_s"));
@@ -291,6 +304,7 @@ fn policy(reader: &mut Reader<'_>, node: &Node) -> Option<Policy> {
     {
         for (key, node) in members {
             let group = reader.string(node, "a group");
+            groups.extend(group.map(|group| (group.to_owned(), node.place)));
             group_map.extend(group.map(|group| (key.text.clone(), group.to_owned())));
         }
     }

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use jmespath::ast::Ast;
 
 use super::functions::Signature;
-use super::{ExpressionError, Root};
+use super::{ExpressionError, ParamNames, Root};
 
 /// What the current node of an expression is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,12 +51,14 @@ const MAX_SLICE_STEP: i32 = 1 << 20;
 
 pub(super) struct Judged {
     pub(super) roots: BTreeSet<Root>,
+    pub(super) params: ParamNames,
     depth: usize,
 }
 
 pub(super) fn judge(ast: &Ast, scope: Scope) -> Result<Judged, ExpressionError> {
     let mut judged = Judged {
         roots: BTreeSet::new(),
+        params: ParamNames::default(),
         depth: 0,
     };
     judged.node(ast, scope)?;
@@ -144,7 +146,10 @@ impl Judged {
             (Scope::Root, "env") => {
                 return refuse(offset, "`env` needs the name of a variable", "env.NAME");
             }
-            (Scope::Root, "params") => Root::Params,
+            (Scope::Root, "params") => {
+                self.params.whole = true;
+                Root::Params
+            }
             (Scope::Root, "item") => Root::Item,
             (Scope::Root, "item_index") => Root::ItemIndex,
             (Scope::Root, id) => Root::Step(id.to_owned()),
@@ -161,6 +166,14 @@ impl Judged {
             match name.as_str() {
                 "step" => return self.node(rhs, Scope::Steps),
                 "env" => return self.node(rhs, Scope::Env),
+                "params" => {
+                    self.roots.insert(Root::Params);
+                    match leading(rhs) {
+                        Some(name) => drop(self.params.names.insert(name.to_owned())),
+                        None => self.params.whole = true,
+                    }
+                    return self.node(rhs, Scope::Element);
+                }
                 _ => {}
             }
         }
@@ -210,6 +223,15 @@ fn slice(offset: usize, step: i32, scope: Scope) -> Result<(), ExpressionError> 
         return refuse(offset, "the step of the slice is too large", "");
     }
     Ok(())
+}
+
+/// The member that is taken first, if it is a single one.
+fn leading(ast: &Ast) -> Option<&str> {
+    match ast {
+        Ast::Field { name, .. } => Some(name),
+        Ast::Subexpr { lhs, .. } => leading(lhs),
+        _ => None,
+    }
 }
 
 fn spaced(space: &str, name: &str) -> Option<Root> {

@@ -49,6 +49,15 @@ pub enum Root {
     ItemIndex,
 }
 
+/// What an expression takes of `params`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ParamNames {
+    /// Single params, by name.
+    pub names: BTreeSet<String>,
+    /// It looks at all of them.
+    pub whole: bool,
+}
+
 /// Why a text is not an expression: a boot error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -131,6 +140,7 @@ pub struct Expression {
     source: String,
     ast: Ast,
     roots: BTreeSet<Root>,
+    params: ParamNames,
     path: Option<(Root, Vec<Segment>)>,
 }
 
@@ -145,6 +155,7 @@ impl Expression {
         Ok(Self {
             path: judge::path(&ast),
             roots: std::mem::take(&mut judged.roots),
+            params: std::mem::take(&mut judged.params),
             source: source.to_owned(),
             ast,
         })
@@ -159,6 +170,7 @@ impl Expression {
             source: source.to_owned(),
             ast,
             roots: BTreeSet::new(),
+            params: ParamNames::default(),
             path: None,
         })
     }
@@ -171,6 +183,11 @@ impl Expression {
     /// The names at the root.
     pub fn roots(&self) -> &BTreeSet<Root> {
         &self.roots
+    }
+
+    /// The params it looks at.
+    pub fn params(&self) -> &ParamNames {
+        &self.params
     }
 
     /// The name and the JSON pointer below it, when the expression is only fields and

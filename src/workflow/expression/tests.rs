@@ -67,6 +67,32 @@ fn roots_are_the_names_at_the_root_only() {
 }
 
 #[test]
+fn the_params_an_expression_looks_at_are_known_by_name() {
+    for (source, names, whole) in [
+        ("params.a.b", vec!["a"], false),
+        ("params.\"a b\"[0]", vec!["a b"], false),
+        ("params | a", vec!["a"], false),
+        (
+            "join(', ', params.tags[].name) || params.b",
+            vec!["b", "tags"],
+            false,
+        ),
+        ("params.rows[?secret]", vec!["rows"], false),
+        ("params", vec![], true),
+        ("params.*", vec![], true),
+        ("params.[a, b]", vec![], true),
+        ("params | keys(@)", vec![], true),
+        ("values(params) && params.a", vec!["a"], true),
+        ("step.params.secret", vec![], false),
+    ] {
+        let found = Expression::parse(source).unwrap();
+        let found = found.params();
+        let told: Vec<&str> = found.names.iter().map(String::as_str).collect();
+        assert_eq!((told, found.whole), (names, whole), "{source}");
+    }
+}
+
+#[test]
 fn what_makes_no_sense_is_refused_with_its_place() {
     for (source, offset, part) in [
         ("step", 0, "step id"),

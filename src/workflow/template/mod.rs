@@ -117,6 +117,18 @@ impl Template {
         &self.roots
     }
 
+    /// The expressions of a template of one string.
+    pub fn expressions(&self) -> impl Iterator<Item = &Expression> {
+        let parts = match &self.node {
+            Node::Text(text) => text.parts.as_slice(),
+            Node::Literal(_) | Node::List(_) | Node::Map(_) => &[],
+        };
+        parts.iter().filter_map(|part| match part {
+            Part::Expression(expression) => Some(expression.as_ref()),
+            Part::Literal(_) => None,
+        })
+    }
+
     /// Whether nothing in it is evaluated.
     pub fn is_literal(&self) -> bool {
         matches!(self.node, Node::Literal(_))

@@ -11,6 +11,9 @@ pipeline:
     transform: {inputs: [{from: params}], ops: []}
 ";
 
+const THINKER: &str =
+    "name: thinker\nmodel: m\nprompt: {system: s}\noutput: {schema: {type: object}}\n";
+
 const AGENT: &str = "kind: workflow
 name: thinks
 version: 1.0.0
@@ -51,8 +54,13 @@ fn a_valid_kit_is_told_with_its_warnings() {
         .says("kit intake: 2 workflows, valid\n");
     let thinks = desk.write_kit("thinks", AGENT);
     desk.ktsu(&["validate", &thinks])
+        .is(1)
+        .says("error[agent-not-found]")
+        .says("not valid (1 error)");
+    desk.write_file("thinks/agents/thinker.agent.yaml", THINKER);
+    desk.ktsu(&["validate", &thinks])
         .is(0)
-        .says("warning[agent-not-found]")
+        .says("warning[version-missing]")
         .says("valid (1 warning)");
     let graph = desk.ktsu(&["validate", &kit("intake"), "--graph"]);
     graph
@@ -110,6 +118,7 @@ fn an_environment_with_principals_starts_nothing() {
 fn agent_steps_do_not_start() {
     let desk = Desk::new();
     let thinks = desk.write_kit("thinks", AGENT);
+    desk.write_file("thinks/agents/thinker.agent.yaml", THINKER);
     desk.ktsu(&["run", &thinks]).is(2).warns("is an agent step");
     desk.ktsu(&["start", "runtime"])
         .is(2)

@@ -100,6 +100,13 @@ impl Desk {
         name.to_owned()
     }
 
+    /// Another file below the desk.
+    fn write_file(&self, path: &str, text: &str) {
+        let path = self.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
     /// An engine that stays.
     fn start(&self, arguments: &[&str]) -> Owner {
         let all = [&["start", "--port", "0"], arguments].concat();

@@ -1,0 +1,71 @@
+//! The model groups a kit names, and whether its gateway has them (seed 000, invariant 17).
+
+use std::path::Path;
+
+use super::fault::{Fault, FaultCode};
+use super::loader::Loader;
+use super::yaml::{self, Data, Place};
+use crate::workflow::nearest;
+
+/// The gateway's own file.
+const GATEWAY: &str = "gateway.yaml";
+
+/// Every group that an agent, a step or a policy names must stand in `gateway.yaml`, if the kit
+/// has one.
+pub(super) fn check(loader: &mut Loader) {
+    let Some(known) = declared(&loader.root) else {
+        return;
+    };
+    let mut faults = Vec::new();
+    let mut judge = |file: &str, group: &str, place: Place| {
+        if known.iter().any(|one| one == group) {
+            return;
+        }
+        let words = format!("{GATEWAY} has no model group {group:?}");
+        let fault = Fault::new(FaultCode::UnknownGroup, place, words).in_file(Path::new(file));
+        faults.push(match nearest(group, known.iter().map(String::as_str)) {
+            Some(near) => fault.hint(format!("did you mean {near}?")),
+            None => fault.hint(format!("its groups: {}", known.join(", "))),
+        });
+    };
+    for (file, agent) in &loader.agents {
+        if let Some(agent) = agent {
+            judge(file, &agent.plan.group, agent.group);
+        }
+    }
+    for (file, draft) in &loader.drafts {
+        let Some(draft) = draft else { continue };
+        for (group, place) in &draft.groups {
+            judge(file, group, *place);
+        }
+        let calls = draft.steps.iter().filter_map(|step| step.agent.as_ref());
+        for (group, place) in calls.filter_map(|call| call.group.as_ref()) {
+            judge(file, group, *place);
+        }
+    }
+    faults
+        .into_iter()
+        .for_each(|fault| loader.faults.add(fault));
+}
+
+/// The names of `model_groups` in the gateway's file. Nothing if there is no such file, or none
+/// that can be read: whoever opens the gateway tells what is wrong with it.
+fn declared(root: &Path) -> Option<Vec<String>> {
+    let path = root.join(GATEWAY);
+    if std::fs::metadata(&path).ok()?.len() > yaml::MAX_FILE {
+        return None;
+    }
+    let node = yaml::parse(&std::fs::read_to_string(path).ok()?).ok()?;
+    let groups = super::agent::member(Some(&node), "model_groups")?;
+    let Data::List(groups) = &groups.data else {
+        return None;
+    };
+    let names =
+        groups.iter().filter_map(
+            |group| match &super::agent::member(Some(group), "name")?.data {
+                Data::Text(name) => Some(name.clone()),
+                Data::Null | Data::Bool(_) | Data::Number(_) | Data::List(_) | Data::Map(_) => None,
+            },
+        );
+    Some(names.collect())
+}
