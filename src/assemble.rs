@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use ktsu_ledger::appender::{Appender, AppenderThread, LOW_WATER, Options};
@@ -15,15 +15,21 @@ use ktsu_ledger::store::{
     Entry, MemoryStore, Reader, SqliteReader, SqliteStore, Store, StoreError,
 };
 use ktsu_ledger::{Actor, Draft, Event, Hash, StreamId};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use crate::egress::{self, Policy};
 use crate::environment::{self, Environment, ResolveError, Resolved};
+use crate::gateway::{self, Gateway};
 use crate::http::routes;
 use crate::http::server::{self, BindError, Limits};
 use crate::kit::Kit;
+use crate::kit::fault::Faults;
 use crate::orchestrator::{Clock, Orchestrator, Parts, Recovered, TokenKey, clock, rebuild_index};
+use crate::peer::Peer;
 use crate::readers::Readers;
+use crate::runtime::{self, Callbacks, Runtime};
 use crate::workflow::admit::ENGINE;
 
 /// Frames are made on one thread and freed on another, some hundred small pieces a step. The
@@ -54,6 +60,43 @@ pub struct Setup {
     pub listen: SocketAddr,
     /// The time; the machine's, unless a test stops it.
     pub clock: Option<Clock>,
+    /// Where agents run.
+    pub agents: Agents,
+    /// Where runtimes reach this engine, if not where it listens.
+    pub own_url: Option<String>,
+    /// The gateway's file, if not `gateway.yaml` in the kit's folder.
+    pub gateway: Option<PathBuf>,
+}
+
+/// Where agents run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Agents {
+    /// In this process, runtime and gateway both; they listen, too, where an address is given.
+    Here {
+        /// For the runtime.
+        runtime: Option<SocketAddr>,
+        /// For the gateway.
+        gateway: Option<SocketAddr>,
+    },
+    /// Elsewhere.
+    Remote {
+        /// `http://127.0.0.1:5051`.
+        runtime: String,
+        /// `http://127.0.0.1:5052`; asked for its health alone.
+        gateway: Option<String>,
+    },
+    /// Nowhere: workflows with agent steps are refused.
+    Nowhere,
+}
+
+impl Agents {
+    /// In this process, without sockets.
+    pub fn here() -> Self {
+        Self::Here {
+            runtime: None,
+            gateway: None,
+        }
+    }
 }
 
 /// An engine at work.
@@ -68,7 +111,10 @@ pub struct Engine {
     pub recovered: Recovered,
     appender: Appender,
     thread: AppenderThread,
-    serving: tokio::task::JoinHandle<()>,
+    serving: Vec<JoinHandle<()>>,
+    /// The URLs of runtime and gateway, where they listen.
+    pub services: Vec<(&'static str, String)>,
+    runtime: Option<Runtime>,
     stop: watch::Sender<bool>,
     /// Held until the last frame is durable.
     _lock: Option<OwnerLock>,
@@ -103,6 +149,9 @@ pub enum NotOpened {
     /// The address cannot be listened on.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// The gateway's file, or the environment's providers, have faults.
+    #[error("the gateway is not configured well")]
+    Gateway(Faults),
     /// Something else.
     #[error("{0}")]
     Other(String),
@@ -125,13 +174,12 @@ pub async fn open(setup: Setup) -> Result<Engine, NotOpened> {
         loopback: local,
     };
     let egress = egress::Client::new(&policy)?;
+    let gateway = setup.gateway(&egress)?;
     let (mut lock, mut store, readers, room) = open_store(&setup.ledger)?;
+    let tokens = token_key(&setup.ledger)?;
     rebuild_index(store.as_mut())?;
     let listener = server::bind_loopback(setup.listen).await?;
-    let address = listener
-        .local_addr()
-        .map_err(|error| NotOpened::Other(error.to_string()))?;
-    let url = format!("http://{address}");
+    let url = url_of(&listener)?;
     if let Some(lock) = &mut lock {
         lock.set_url(&url)
             .map_err(|error| NotOpened::Other(error.to_string()))?;
@@ -148,6 +196,9 @@ pub async fn open(setup: Setup) -> Result<Engine, NotOpened> {
         pid: std::process::id(),
     });
     note(&appender, &readers, &clock, opened).await?;
+    let stop = watch::Sender::new(false);
+    let way_back = Arc::new(OnceLock::new());
+    let agents = agents(&setup.agents, &gateway, &way_back);
     let parts = Parts {
         appender: appender.clone(),
         readers: readers.clone(),
@@ -155,10 +206,10 @@ pub async fn open(setup: Setup) -> Result<Engine, NotOpened> {
         environment,
         egress,
         clock: Arc::clone(&clock),
-        runtime: None,
-        gateway: None,
-        tokens: TokenKey::new([0; 32]),
-        own_url: url.clone(),
+        runtime: agents.runtime,
+        gateway: agents.gateway,
+        tokens,
+        own_url: setup.own_url.unwrap_or_else(|| url.clone()),
     };
     let (orchestrator, recovered) = Orchestrator::start(parts).await.map_err(NotOpened::Other)?;
     if recovered.unfinished > 0 {
@@ -169,15 +220,19 @@ pub async fn open(setup: Setup) -> Result<Engine, NotOpened> {
         note(&appender, &readers, &clock, found).await?;
     }
     let router = routes::router(orchestrator.clone());
-    let stop = watch::Sender::new(false);
-    let mut stopped = stop.subscribe();
-    let served = router.clone();
-    let serving = tokio::spawn(async move {
-        let stopped = async move {
-            let _ = stopped.wait_for(|stop| *stop).await;
-        };
-        server::serve(listener, served, Limits::default(), stopped).await;
-    });
+    // Set once, here; whatever asked before asks again.
+    let _ = way_back.set(router.clone());
+    let mut serving = vec![serve(listener, router.clone(), &stop)];
+    let mut services = Vec::new();
+    for (name, address, router) in agents.listening {
+        let listener = server::bind_loopback(address).await?;
+        services.push((name, url_of(&listener)?));
+        serving.push(serve(listener, router, &stop));
+    }
+    if let Some(runtime) = agents.here.clone() {
+        let stopped = stopped(&stop);
+        serving.push(tokio::spawn(async move { runtime.beat(stopped).await }));
+    }
     Ok(Engine {
         orchestrator,
         router,
@@ -186,9 +241,130 @@ pub async fn open(setup: Setup) -> Result<Engine, NotOpened> {
         appender,
         thread,
         serving,
+        services,
+        runtime: agents.here,
         stop,
         _lock: lock,
     })
+}
+
+/// Runtime and gateway, as the orchestrator meets them.
+#[derive(Default)]
+struct Workers {
+    runtime: Option<Peer>,
+    gateway: Option<Peer>,
+    /// The runtime of this process.
+    here: Option<Runtime>,
+    /// What is to listen, and where.
+    listening: Vec<(&'static str, SocketAddr, Router)>,
+}
+
+fn agents(wanted: &Agents, gateway: &Router, way_back: &Arc<OnceLock<Router>>) -> Workers {
+    let mut workers = Workers::default();
+    match wanted {
+        Agents::Nowhere => {}
+        Agents::Remote { runtime, gateway } => {
+            workers.runtime = Some(Peer::remote(runtime, None));
+            workers.gateway = gateway.as_ref().map(|url| Peer::remote(url, None));
+        }
+        Agents::Here {
+            runtime: runtime_at,
+            gateway: gateway_at,
+        } => {
+            let runtime = Runtime::new(runtime::Parts {
+                gateway: Peer::Local(gateway.clone()),
+                orchestrator: Callbacks::Local(Arc::clone(way_back)),
+            });
+            let listens = |name, at: &Option<SocketAddr>, router: Router| {
+                at.map(|address| (name, address, router))
+            };
+            workers
+                .listening
+                .extend(listens("runtime", runtime_at, runtime.router()));
+            workers
+                .listening
+                .extend(listens("gateway", gateway_at, gateway.clone()));
+            workers.runtime = Some(Peer::Local(runtime.router()));
+            workers.gateway = Some(Peer::Local(gateway.clone()));
+            workers.here = Some(runtime);
+        }
+    }
+    workers
+}
+
+/// A service that stands by itself: a runtime or a gateway.
+pub struct Service {
+    /// Where it listens.
+    pub url: String,
+    serving: Vec<JoinHandle<()>>,
+    runtime: Option<Runtime>,
+    stop: watch::Sender<bool>,
+}
+
+/// Starts a runtime in a process of its own.
+///
+/// # Errors
+/// [`BindError`].
+pub async fn open_runtime(
+    listen: SocketAddr,
+    orchestrator: &str,
+    gateway: &str,
+) -> Result<Service, NotOpened> {
+    let runtime = Runtime::new(runtime::Parts {
+        gateway: Peer::remote(gateway, None),
+        orchestrator: Callbacks::remote(orchestrator),
+    });
+    let mut service = open_service(listen, runtime.router()).await?;
+    let (beating, stopped) = (runtime.clone(), stopped(&service.stop));
+    let beats = tokio::spawn(async move { beating.beat(stopped).await });
+    service.serving.push(beats);
+    service.runtime = Some(runtime);
+    Ok(service)
+}
+
+async fn open_service(listen: SocketAddr, router: Router) -> Result<Service, NotOpened> {
+    let listener = server::bind_loopback(listen).await?;
+    let stop = watch::Sender::new(false);
+    Ok(Service {
+        url: url_of(&listener)?,
+        serving: vec![serve(listener, router, &stop)],
+        runtime: None,
+        stop,
+    })
+}
+
+impl Service {
+    /// Stops: what is under way is dropped, and whoever waits for it asks again.
+    pub async fn close(self) {
+        if let Some(runtime) = &self.runtime {
+            runtime.stop();
+        }
+        self.stop.send_replace(true);
+        for serving in self.serving {
+            let _ = serving.await;
+        }
+    }
+}
+
+fn url_of(listener: &TcpListener) -> Result<String, NotOpened> {
+    let address = listener.local_addr();
+    let address = address.map_err(|error| NotOpened::Other(error.to_string()))?;
+    Ok(format!("http://{address}"))
+}
+
+fn serve(listener: TcpListener, router: Router, stop: &watch::Sender<bool>) -> JoinHandle<()> {
+    let stopped = stopped(stop);
+    tokio::spawn(async move {
+        server::serve(listener, router, Limits::default(), stopped).await;
+    })
+}
+
+/// Resolves once everything is to stop.
+fn stopped(stop: &watch::Sender<bool>) -> impl Future<Output = ()> + Send + use<> {
+    let mut stop = stop.subscribe();
+    async move {
+        let _ = stop.wait_for(|stop| *stop).await;
+    }
 }
 
 impl Engine {
@@ -198,9 +374,14 @@ impl Engine {
     /// # Errors
     /// Why the ledger had stopped before.
     pub async fn close(self) -> Result<(), String> {
+        if let Some(runtime) = &self.runtime {
+            runtime.stop();
+        }
         self.orchestrator.stop();
         self.stop.send_replace(true);
-        let _ = self.serving.await;
+        for serving in self.serving {
+            let _ = serving.await;
+        }
         drop(self.appender);
         let thread = self.thread;
         let finished = tokio::task::spawn_blocking(move || thread.shutdown()).await;
@@ -214,6 +395,90 @@ impl Engine {
     pub fn appender(&self) -> &Appender {
         &self.appender
     }
+}
+
+impl Setup {
+    /// The routes of this process's gateway, if agents run here.
+    fn gateway(&self, egress: &egress::Client) -> Result<Router, NotOpened> {
+        let file = self.gateway.clone();
+        let file = file.unwrap_or_else(|| self.kit.root.join("gateway.yaml"));
+        let wanted = matches!(self.agents, Agents::Here { .. });
+        let gateway = match wanted && (self.gateway.is_some() || file.is_file()) {
+            true => Gateway::load(&file, self.environment.as_ref(), &self.process, egress)
+                .map_err(NotOpened::Gateway)?,
+            false => Gateway::empty(),
+        };
+        Ok(gateway::router(gateway))
+    }
+}
+
+/// Starts a gateway in a process of its own.
+///
+/// # Errors
+/// [`NotOpened::Gateway`] with everything that is wrong with the file; [`BindError`].
+pub async fn open_gateway(
+    listen: SocketAddr,
+    file: &Path,
+    environment: Option<&Environment>,
+    process: &BTreeMap<String, String>,
+) -> Result<Service, NotOpened> {
+    let policy = Policy {
+        allow: environment
+            .map(|one| one.egress_allow.clone())
+            .unwrap_or_default(),
+        loopback: environment.is_none_or(|one| one.principals.is_null()),
+    };
+    let egress = egress::Client::new(&policy)?;
+    let gateway = Gateway::load(file, environment, process, &egress);
+    let gateway = gateway.map_err(NotOpened::Gateway)?;
+    open_service(listen, gateway::router(gateway)).await
+}
+
+/// The key behind the tokens of attempts: in a file beside the ledger that nobody else reads, made
+/// where there is none (decision W1).
+fn token_key(ledger: &LedgerPlace) -> Result<TokenKey, NotOpened> {
+    let failed = |what: &str, path: &Path, why: &dyn std::fmt::Display| {
+        NotOpened::Other(format!("the key file {} {what}: {why}", path.display()))
+    };
+    let mut key = [0; 32];
+    let LedgerPlace::File(path) = ledger else {
+        getrandom::fill(&mut key).map_err(|error| NotOpened::Other(error.to_string()))?;
+        return Ok(TokenKey::new(key));
+    };
+    let mut name = path.clone().into_os_string();
+    name.push(".key");
+    let path = PathBuf::from(name);
+    match std::fs::read(&path) {
+        Ok(bytes) => match <[u8; 32]>::try_from(bytes.as_slice()) {
+            Ok(key) => Ok(TokenKey::new(key)),
+            Err(_) => Err(failed(
+                "is damaged",
+                &path,
+                &"remove it, and a new one is made",
+            )),
+        },
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            getrandom::fill(&mut key).map_err(|error| NotOpened::Other(error.to_string()))?;
+            write_secret(&path, &key)
+                .map_err(|error| failed("cannot be written", &path, &error))?;
+            Ok(TokenKey::new(key))
+        }
+        Err(error) => Err(failed("cannot be read", &path, &error)),
+    }
+}
+
+/// Writes a file only its owner can read; whole, or not at all.
+fn write_secret(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    use std::io::Write as _;
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let part = path.with_extension("key.part");
+    let mut file = options.open(&part)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    std::fs::rename(&part, path)
 }
 
 /// Readers of a ledger file, for commands that only look. They never lock.

@@ -30,6 +30,9 @@ pub(crate) async fn open(folder: &Path, kit: Arc<Kit>) -> Engine {
         ledger: LedgerPlace::File(folder.join("ledger.db")),
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         clock: None,
+        agents: ktsu::assemble::Agents::here(),
+        own_url: None,
+        gateway: None,
     };
     assemble::open(setup).await.unwrap()
 }

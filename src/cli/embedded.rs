@@ -14,7 +14,7 @@ use super::logging::{self, LogFormat};
 use super::output::{DIM, is_live, is_terminal, line, note, painted};
 use super::signals::Signals;
 use super::{Common, Failure, json, text};
-use crate::assemble::{Engine, LedgerPlace, Setup};
+use crate::assemble::{Agents, Engine, LedgerPlace, Setup};
 use crate::environment::Environment;
 use crate::kit::Kit;
 use crate::peer::Peer;
@@ -47,6 +47,9 @@ pub(super) async fn run(common: &Common, job: Job) -> Result<ExitCode, Failure> 
         },
         listen: any_port(),
         clock: None,
+        agents: Agents::here(),
+        own_url: None,
+        gateway: None,
     })
     .await?;
     if engine.recovered.unfinished > 0 {

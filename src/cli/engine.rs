@@ -181,8 +181,18 @@ fn explain(refused: NotOpened, path: &str) -> Failure {
                 BindError::System { .. } | BindError::NotLoopback(_) => failure,
             }
         }
+        NotOpened::Gateway(faults) => {
+            let shown = kit::render::text(&faults, false);
+            let words = format!("the gateway is not configured well\n\n{}", shown.trim_end());
+            Failure::could_not_run(words)
+        }
         other => Failure::could_not_run(chain(&other)),
     }
+}
+
+/// Why a service without a ledger does not start.
+pub(super) fn refused(refused: NotOpened) -> Failure {
+    explain(refused, "")
 }
 
 /// Another process has the ledger: who it is, and what to type.

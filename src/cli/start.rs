@@ -8,12 +8,14 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde_json::json;
 
-use super::engine::{load_environment, load_kit, open, place, process_environment, receiver};
+use super::engine::{
+    load_environment, load_kit, open, place, process_environment, receiver, refused,
+};
 use super::logging::{self, LogFormat};
 use super::output::{line, note};
 use super::signals::Signals;
 use super::{Common, Failure};
-use crate::assemble::{Engine, LedgerPlace, Setup};
+use crate::assemble::{self, Agents, Engine, LedgerPlace, Setup};
 use crate::kit::fault::Severity;
 
 /// How often the ledger is asked whether it still works.
@@ -22,12 +24,12 @@ const LOOK: Duration = Duration::from_millis(250);
 /// What `start` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// The service; without one, all of them
+    /// The service; without one, all of them in one process
     service: Option<Service>,
-    /// Starts every service this version has: the orchestrator
+    /// Starts orchestrator, runtime and gateway in one process
     #[arg(long, conflicts_with = "service")]
     all: bool,
-    /// The kit's folder
+    /// The kit's folder (orchestrator)
     #[arg(
         long,
         value_name = "DIR",
@@ -50,45 +52,171 @@ pub(super) struct Arguments {
         value_name = "ADDRESS"
     )]
     host: String,
-    /// The port; 0 for any free one
+    /// The port; 0 for any free one [default: 5050, 5051 for the runtime, 5052 for the gateway]
     #[arg(
         long,
         alias = "orchestrator-port",
         env = "KTSU_ORCHESTRATOR_PORT",
-        hide_env_values = true,
-        default_value_t = 5050
+        hide_env_values = true
     )]
-    port: u16,
+    port: Option<u16>,
+    /// The runtime's port, where all services start
+    #[arg(
+        long,
+        env = "KTSU_RUNTIME_PORT",
+        hide_env_values = true,
+        default_value_t = 5051,
+        value_name = "PORT"
+    )]
+    runtime_port: u16,
+    /// The gateway's port, where all services start
+    #[arg(
+        long,
+        env = "KTSU_GATEWAY_PORT",
+        hide_env_values = true,
+        default_value_t = 5052,
+        value_name = "PORT"
+    )]
+    gateway_port: u16,
+    /// Where the runtime is (orchestrator)
+    #[arg(
+        long,
+        env = "KTSU_RUNTIME_URL",
+        hide_env_values = true,
+        value_name = "URL"
+    )]
+    runtime_url: Option<String>,
+    /// Where the gateway is (runtime; the orchestrator asks it for its health alone)
+    #[arg(
+        long,
+        alias = "gateway",
+        env = "KTSU_GATEWAY_URL",
+        hide_env_values = true,
+        value_name = "URL"
+    )]
+    gateway_url: Option<String>,
+    /// Where the orchestrator is (runtime)
+    #[arg(
+        long = "orchestrator",
+        env = "KTSU_ORCHESTRATOR_URL",
+        hide_env_values = true,
+        value_name = "URL"
+    )]
+    orchestrator_url: Option<String>,
+    /// Where runtimes reach this orchestrator, if not where it listens
+    #[arg(long, env = "KTSU_OWN_URL", hide_env_values = true, value_name = "URL")]
+    own_url: Option<String>,
+    /// The gateway's file [default: gateway.yaml in the kit's folder]
+    #[arg(long, alias = "gateway-config", value_name = "FILE")]
+    config: Option<PathBuf>,
     /// The form of log lines, which go to standard error; KTSU_LOG filters them (info, ktsu=debug)
     #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORM")]
     log_format: LogFormat,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Service {
     Orchestrator,
-    #[value(hide = true)]
     Runtime,
-    #[value(hide = true)]
     Gateway,
+}
+
+impl Arguments {
+    fn listen(&self, usual: u16) -> Result<SocketAddr, Failure> {
+        Ok(SocketAddr::new(
+            address(&self.host)?,
+            self.port.unwrap_or(usual),
+        ))
+    }
+
+    /// Where agents run.
+    fn agents(&self) -> Result<Agents, Failure> {
+        if self.service == Some(Service::Orchestrator) {
+            let gateway = self.gateway_url.clone();
+            let remote = self.runtime_url.clone();
+            return Ok(remote.map_or(Agents::Nowhere, |runtime| Agents::Remote { runtime, gateway }));
+        }
+        let host = address(&self.host)?;
+        Ok(Agents::Here {
+            runtime: Some(SocketAddr::new(host, self.runtime_port)),
+            gateway: Some(SocketAddr::new(host, self.gateway_port)),
+        })
+    }
 }
 
 /// Starts, and stays until it is told to stop.
 pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
-    let missing = |name: &str| {
-        let words = format!(
-            "there is no {name} in this version: it runs transforms, webhooks and sub-workflows"
-        );
-        Err(Failure::could_not_run(words).hint("ktsu start orchestrator"))
-    };
-    match arguments.service {
-        Some(Service::Runtime) => return missing("agent runtime"),
-        Some(Service::Gateway) => return missing("LLM gateway"),
-        Some(Service::Orchestrator) | None => {}
-    }
-    let listen = SocketAddr::new(address(&arguments.host)?, arguments.port);
     logging::start(arguments.log_format, "info")?;
-    let mut signals = Signals::new()?;
+    let signals = Signals::new()?;
+    match arguments.service {
+        Some(Service::Runtime) => runtime(common, arguments, signals).await,
+        Some(Service::Gateway) => gateway(common, arguments, signals).await,
+        Some(Service::Orchestrator) | None => orchestrator(common, arguments, signals).await,
+    }
+}
+
+async fn runtime(
+    common: &Common,
+    arguments: Arguments,
+    signals: Signals,
+) -> Result<ExitCode, Failure> {
+    let needed = |url: Option<String>, flag: &str, example: &str| {
+        let words = format!("the runtime needs to know where it is: {flag}");
+        url.ok_or_else(|| Failure::could_not_run(words).hint(format!("{flag} {example}")))
+    };
+    let listen = arguments.listen(5051)?;
+    let orchestrator = needed(
+        arguments.orchestrator_url,
+        "--orchestrator",
+        "http://127.0.0.1:5050",
+    )?;
+    let gateway = needed(
+        arguments.gateway_url,
+        "--gateway",
+        "http://127.0.0.1:5052",
+    )?;
+    let service = assemble::open_runtime(listen, &orchestrator, &gateway).await;
+    stay(common, "runtime", service.map_err(refused)?, signals).await
+}
+
+async fn gateway(
+    common: &Common,
+    arguments: Arguments,
+    signals: Signals,
+) -> Result<ExitCode, Failure> {
+    let listen = arguments.listen(5052)?;
+    let config = arguments.config.clone();
+    let config = config.unwrap_or_else(|| arguments.kit.join("gateway.yaml"));
+    let environment = load_environment(arguments.env.as_deref(), &arguments.kit)?;
+    let process = process_environment();
+    let service = assemble::open_gateway(listen, &config, environment.as_ref(), &process).await;
+    stay(common, "gateway", service.map_err(refused)?, signals).await
+}
+
+/// Says where a service listens, and waits for a signal.
+async fn stay(
+    common: &Common,
+    name: &str,
+    service: assemble::Service,
+    mut signals: Signals,
+) -> Result<ExitCode, Failure> {
+    tracing::info!(url = service.url, "ready");
+    line(&match common.json {
+        true => json!({"url": service.url, "pid": std::process::id()}).to_string(),
+        false => format!("the ktsu {name} listens on {}", service.url),
+    });
+    signals.next().await;
+    signals.unless_again(service.close()).await;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn orchestrator(
+    common: &Common,
+    arguments: Arguments,
+    mut signals: Signals,
+) -> Result<ExitCode, Failure> {
+    let listen = arguments.listen(5050)?;
+    let agents = arguments.agents()?;
     let kit = load_kit(&arguments.kit)?;
     for fault in &kit.warnings.faults {
         if fault.severity == Severity::Warning {
@@ -113,6 +241,9 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
         ledger: LedgerPlace::File(ledger.path.clone()),
         listen,
         clock: None,
+        agents,
+        own_url: arguments.own_url,
+        gateway: arguments.config,
     })
     .await?;
     if let Some(receiver) = &receiver {
@@ -127,6 +258,9 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
         resent = recovered.resent,
         "ready"
     );
+    for (service, url) in &engine.services {
+        tracing::info!(url, "the {service} listens, too");
+    }
     line(&match common.json {
         true => json!({"url": engine.url, "pid": std::process::id()}).to_string(),
         false => format!("ktsu listens on {}", engine.url),

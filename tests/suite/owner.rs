@@ -28,6 +28,9 @@ async fn refused(path: &Path, kit: &KitDir) -> Option<lock::Holder> {
         ledger: LedgerPlace::File(path.to_owned()),
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         clock: None,
+        agents: ktsu::assemble::Agents::here(),
+        own_url: None,
+        gateway: None,
     });
     match opened.await {
         Err(NotOpened::Owned(holder)) => holder,
