@@ -18,7 +18,7 @@ mod text;
 mod transform;
 pub mod tree;
 mod webhook;
-mod workflow;
+pub(crate) mod workflow;
 pub mod yaml;
 
 use std::collections::BTreeMap;
