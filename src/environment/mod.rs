@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use ktsu_ledger::event::plan::Variable;
+pub use ktsu_ledger::event::plan::Variable;
 use serde_json::Value;
 
 use crate::kit::fault::{Fault, FaultCode, Faults};
-use crate::kit::read::{Fields, Reader};
-use crate::kit::yaml::{self, Data, Place};
+use crate::kit::read::{self, Fields, Reader};
+use crate::kit::yaml::{self, Data, Node};
 use crate::secret::{MIN_LENGTH, Secret};
 
 /// One `environments/NAME.env.yaml`.
@@ -22,8 +22,11 @@ pub struct Environment {
     pub name: String,
     /// Values of variables; the process environment goes before them.
     pub variables: BTreeMap<String, String>,
-    /// Providers of the gateway, as they stand; they replace those of `gateway.yaml` by name.
-    pub providers: Value,
+    /// Providers of the gateway, each as it stands, for the gateway to judge; they replace those of
+    /// `gateway.yaml` by name.
+    pub providers: Vec<Node>,
+    /// The file as read, for whoever finds a fault in it later.
+    pub text: String,
     /// Principals, as they stand (decision H5). Nothing judges by them yet, so a file that has
     /// them is refused.
     pub principals: Value,
@@ -105,29 +108,8 @@ impl Environment {
     }
 
     fn read(path: &Path, faults: &mut Faults) -> Option<Self> {
-        let mut refuse = |code, words: &str| {
-            let fault = Fault::new(code, Place::default(), words);
-            faults.add(fault.in_file(path));
-            None
-        };
-        let text = match std::fs::metadata(path) {
-            Ok(about) if about.len() > yaml::MAX_FILE => {
-                return refuse(FaultCode::FileTooLarge, "the file is larger than 1 MiB");
-            }
-            Ok(_) => std::fs::read_to_string(path),
-            Err(error) => Err(error),
-        };
-        let Ok(text) = text else {
-            return refuse(FaultCode::FileUnreadable, "the file cannot be read");
-        };
-        faults.sources.insert(path.to_owned(), text.clone());
-        let node = match yaml::parse(&text) {
-            Ok(node) => node,
-            Err(fault) => {
-                faults.add(fault.in_file(path));
-                return None;
-            }
-        };
+        let text = read::source(path, path, faults)?;
+        let node = read::tree(&text, path, faults)?;
         let mut reader = Reader::new(path, &text);
         let environment = from_node(&mut reader, path, &node);
         faults.faults.append(&mut reader.faults);
@@ -145,7 +127,8 @@ fn from_node(reader: &mut Reader<'_>, path: &Path, node: &yaml::Node) -> Option<
         path: path.to_owned(),
         name: stem.to_owned(),
         variables: BTreeMap::new(),
-        providers: Value::Null,
+        providers: Vec::new(),
+        text: reader.text.to_owned(),
         principals: Value::Null,
         ledger: None,
         receiver: None,
@@ -162,11 +145,11 @@ fn from_node(reader: &mut Reader<'_>, path: &Path, node: &yaml::Node) -> Option<
         name.clone_into(&mut environment.name);
     }
     environment.variables = variables(reader, &fields);
-    let raw = |key: &str| fields.get(key).map_or(Value::Null, yaml::Node::to_value);
-    environment.providers = raw("providers");
-    environment.principals = raw("principals");
+    let principals = fields.get("principals").map(Node::to_value);
+    environment.principals = principals.unwrap_or_default();
     if let Some(node) = fields.get("providers") {
-        reader.list(node, "providers");
+        let providers = reader.list(node, "providers");
+        environment.providers = providers.unwrap_or_default().to_vec();
     }
     // With or without a value: who wrote the key expects not everybody to be let in.
     if let Some(place) = fields.key("principals") {

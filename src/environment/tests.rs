@@ -31,7 +31,7 @@ fn every_key_is_read() {
     let environment = Environment::load(&path).unwrap();
     assert_eq!(environment.name, "here");
     assert_eq!(environment.variables["B"], "2");
-    assert_eq!(environment.providers[0]["name"], "fake");
+    assert_eq!(environment.providers[0].to_value()["name"], "fake");
     assert_eq!(environment.receiver.as_deref(), Some("HOOK"));
     assert_eq!(environment.egress_allow, ["10.0.0.1"]);
     assert_eq!(environment.ledger.as_deref(), Some(".ktsu/x.db"));

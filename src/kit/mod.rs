@@ -23,7 +23,7 @@ mod tools;
 mod transform;
 pub mod tree;
 mod webhook;
-mod workflow;
+pub(crate) mod workflow;
 pub mod yaml;
 
 use std::collections::BTreeMap;

@@ -2,10 +2,44 @@
 
 use std::path::Path;
 
-use super::fault::{Fault, FaultCode};
-use super::yaml::{Data, Key, Node, Place};
+use super::fault::{Fault, FaultCode, Faults};
+use super::yaml::{self, Data, Key, Node, Place};
 use crate::workflow::expression::Root;
 use crate::workflow::nearest;
+
+/// The text of a file that holds YAML, kept for reports under the name it is `shown` by.
+pub(crate) fn source(path: &Path, shown: &Path, faults: &mut Faults) -> Option<String> {
+    let text = match std::fs::metadata(path) {
+        Ok(about) if about.len() > yaml::MAX_FILE => Err((
+            FaultCode::FileTooLarge,
+            "the file is larger than 1 MiB",
+        )),
+        Ok(_) => std::fs::read_to_string(path)
+            .map_err(|_| (FaultCode::FileUnreadable, "the file cannot be read")),
+        Err(_) => Err((FaultCode::FileUnreadable, "the file cannot be read")),
+    };
+    match text {
+        Ok(text) => {
+            faults.sources.insert(shown.to_owned(), text.clone());
+            Some(text)
+        }
+        Err((code, words)) => {
+            faults.add(Fault::new(code, Place::default(), words).in_file(shown));
+            None
+        }
+    }
+}
+
+/// The tree of such a text.
+pub(crate) fn tree(text: &str, shown: &Path, faults: &mut Faults) -> Option<Node> {
+    match yaml::parse(text) {
+        Ok(node) => Some(node),
+        Err(fault) => {
+            faults.add(fault.in_file(shown));
+            None
+        }
+    }
+}
 
 /// Reads one file and gathers its faults.
 pub(crate) struct Reader<'a> {

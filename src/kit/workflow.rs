@@ -162,9 +162,8 @@ fn variables(
     fields: &Fields<'_>,
     visibility: Visibility,
 ) -> Vec<Variable> {
-    let mut variables: Vec<Variable> = Vec::new();
     let Some(node) = fields.get("env") else {
-        return variables;
+        return Vec::new();
     };
     if visibility == Visibility::SubWorkflow {
         let place = fields.key("env").unwrap_or(node.place);
@@ -175,15 +174,22 @@ fn variables(
         );
         reader.fault(fault.hint("hand the value down as a param"));
     }
+    let declared = declared(reader, node).into_iter();
+    declared.map(|(variable, _)| variable).collect()
+}
+
+/// The variables of an `env:` list, each with its place.
+pub(crate) fn declared(reader: &mut Reader<'_>, node: &Node) -> Vec<(Variable, Place)> {
+    let mut variables: Vec<(Variable, Place)> = Vec::new();
     for node in reader.list(node, "env").unwrap_or_default() {
         let Some(variable) = variable(reader, node) else {
             continue;
         };
-        if variables.iter().any(|other| other.name == variable.name) {
+        if variables.iter().any(|(other, _)| other.name == variable.name) {
             let words = format!("the variable {:?} is declared twice", variable.name);
             reader.fault(Fault::new(FaultCode::DuplicateVariable, node.place, words));
         }
-        variables.push(variable);
+        variables.push((variable, node.place));
     }
     variables
 }

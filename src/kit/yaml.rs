@@ -29,7 +29,7 @@ pub struct Place {
 }
 
 /// A value and its place.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Node {
     /// Where it stands.
     pub place: Place,
@@ -38,7 +38,7 @@ pub struct Node {
 }
 
 /// A key and its place.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Key {
     /// Where it stands.
     pub place: Place,
@@ -47,7 +47,7 @@ pub struct Key {
 }
 
 /// What stands at a node.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Data {
     /// Nothing, `null` or `~`.
     Null,
