@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// Levels a draft may have. Whatever is deeper no frame can carry, so it is no draft.
-const MAX_DEPTH: usize = 64;
+const MAX_DEPTH: usize = 56;
 
 /// The object in a reply: alone, or within one Markdown fence. Nothing if it is none.
 pub(super) fn object(text: &str) -> Option<Value> {

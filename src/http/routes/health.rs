@@ -1,44 +1,73 @@
 //! `GET /health`.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use axum::Json;
+use axum::body::Body;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{Request, StatusCode};
 
 use super::query::{Nothing, Query};
 use super::wire;
 use crate::orchestrator::Orchestrator;
+use crate::peer::Peer;
 use crate::workflow::admit::ENGINE;
 
-/// Whether the engine works.
+/// How long a service may take to say how it is.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Whether the engine works, and the services it needs.
 #[utoipa::path(get, path = "/health", responses(
     (status = 200, body = wire::Health),
     (status = 400, body = wire::Problem, content_type = "application/problem+json"),
     (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-    (status = 503, body = wire::Health, description = "The ledger has stopped"),
+    (status = 503, body = wire::Health, description = "The ledger has stopped, or a service is not well"),
 ))]
 pub(super) async fn health(
     State(orchestrator): State<Orchestrator>,
     _: Query<Nothing>,
 ) -> (StatusCode, Json<wire::Health>) {
-    let failed = orchestrator.failed().is_some();
-    let own = if failed { "error" } else { "ok" };
+    let own = match orchestrator.failed() {
+        Some(_) => "error",
+        None => "ok",
+    };
+    let (runtime, gateway) = tokio::join!(
+        state_of(orchestrator.runtime()),
+        state_of(orchestrator.gateway())
+    );
     let services = [
         ("orchestrator", own),
-        ("runtime", "unconfigured"),
-        ("gateway", "unconfigured"),
+        ("runtime", runtime),
+        ("gateway", gateway),
     ];
+    let well = services
+        .iter()
+        .all(|(_, state)| matches!(*state, "ok" | "unconfigured"));
+    let (status, word) = match well {
+        true => (StatusCode::OK, "ok"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "error"),
+    };
     let health = wire::Health {
-        status: own.to_owned(),
+        status: word.to_owned(),
         services: BTreeMap::from(services.map(|(name, state)| (name.to_owned(), state.to_owned()))),
         active_runs: orchestrator.active() as u64,
         engine: ENGINE.to_owned(),
     };
-    let status = if failed {
-        StatusCode::SERVICE_UNAVAILABLE
-    } else {
-        StatusCode::OK
-    };
     (status, Json(health))
+}
+
+/// How a service is, as far as it says so within [`PATIENCE`].
+async fn state_of(peer: Option<&Peer>) -> &'static str {
+    let Some(peer) = peer else {
+        return "unconfigured";
+    };
+    let Ok(request) = Request::get("/health").body(Body::empty()) else {
+        return "error";
+    };
+    match tokio::time::timeout(PATIENCE, peer.whole(request)).await {
+        Ok(Ok((200, _))) => "ok",
+        Ok(Ok(_)) => "unhealthy",
+        Ok(Err(_)) | Err(_) => "down",
+    }
 }
