@@ -1,13 +1,18 @@
 //! Connections to other processes, kept alive between calls.
 
 use std::error::Error;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::{Request, Response};
+use axum::http::{Request, Response, Uri};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio::sync::Semaphore;
+use tower::{Service, ServiceExt as _};
 
 /// How long a connection may be idle. Less than the time after which a service closes one
 /// (`http::server::Limits`), so that a request hardly ever meets a connection on its way down.
@@ -20,9 +25,14 @@ const IDLE_PER_HOST: usize = 256;
 /// The time to connect. The system's own is over two minutes, which says nothing to whoever waits.
 const CONNECT: Duration = Duration::from_secs(10);
 
+/// How many connections are opened at once. A thousand requests at the same moment would overflow
+/// the other side's queue, and the system tries again after whole seconds; so those that wait take
+/// a connection that has become free instead.
+const OPENING: usize = 64;
+
 /// A pool of connections. Cloning is cheap, and clones share it.
 #[derive(Clone)]
-pub struct Connections(Client<HttpConnector, Body>);
+pub struct Connections(Client<Connector, Body>);
 
 impl Default for Connections {
     fn default() -> Self {
@@ -34,7 +44,10 @@ impl Default for Connections {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
             .pool_max_idle_per_host(IDLE_PER_HOST)
-            .build(connector);
+            .build(Connector {
+                tcp: connector,
+                places: Arc::new(Semaphore::new(OPENING)),
+            });
         Self(client)
     }
 }
@@ -46,6 +59,31 @@ impl Connections {
         let answer = self.0.request(request).await;
         let answer = answer.map_err(|error| root(&error).to_string())?;
         Ok(answer.map(Body::new))
+    }
+}
+
+/// Opens connections, [`OPENING`] at once.
+#[derive(Clone)]
+struct Connector {
+    tcp: HttpConnector,
+    places: Arc<Semaphore>,
+}
+
+impl Service<Uri> for Connector {
+    type Response = <HttpConnector as Service<Uri>>::Response;
+    type Error = <HttpConnector as Service<Uri>>::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let Self { tcp, places } = self.clone();
+        Box::pin(async move {
+            let _place = places.acquire().await;
+            tcp.oneshot(uri).await
+        })
     }
 }
 

@@ -127,10 +127,8 @@ fn task(body: &[u8]) -> Result<Invoke, String> {
         }
     }
     let task: Invoke = serde_json::from_value(value).map_err(|error| error.to_string())?;
-    for url in [Some(&task.callback_url), task.report_url.as_ref()] {
-        if let Some(url) = url {
-            peer::split(url).map_err(|error| error.to_string())?;
-        }
+    for url in std::iter::once(&task.callback_url).chain(&task.report_url) {
+        peer::split(url).map_err(|error| error.to_string())?;
     }
     Ok(task)
 }

@@ -159,3 +159,60 @@ impl Drop for Listed {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    fn key() -> Key {
+        ("run_1".to_owned(), "s".to_owned())
+    }
+
+    /// Work that never ends, and what tells that it was dropped.
+    fn endless() -> (
+        impl Future<Output = ()> + Send + 'static,
+        oneshot::Receiver<()>,
+    ) {
+        let (held, dropped) = oneshot::channel();
+        let work = async move {
+            let _held = held;
+            pending::<()>().await;
+        };
+        (work, dropped)
+    }
+
+    #[tokio::test]
+    async fn the_same_attempt_again_starts_nothing_and_aborts_nothing() {
+        let tasks = Arc::<Tasks>::default();
+        let (first, mut first_dropped) = endless();
+        let (second, second_dropped) = endless();
+        assert_eq!(tasks.start(key(), 2, first), Started::Yes);
+        assert_eq!(tasks.start(key(), 2, second), Started::Yes);
+        assert_eq!(tasks.lock().started, 1);
+        assert!(second_dropped.await.is_err(), "the second never runs");
+        assert!(first_dropped.try_recv() == Err(oneshot::error::TryRecvError::Empty));
+        assert_eq!(tasks.start(key(), 1, async {}), Started::Later(2));
+        assert_eq!(tasks.start(key(), 3, async {}), Started::Yes);
+        assert!(first_dropped.await.is_err(), "a later attempt replaces it");
+    }
+
+    #[tokio::test]
+    async fn a_task_is_off_the_list_when_it_ends_and_not_when_its_predecessor_does() {
+        let tasks = Arc::<Tasks>::default();
+        let (first, first_dropped) = endless();
+        let (go, gone) = oneshot::channel::<()>();
+        tasks.start(key(), 1, first);
+        tasks.start(key(), 2, async { drop(gone.await) });
+        assert!(first_dropped.await.is_err());
+        tokio::task::yield_now().await;
+        assert_eq!(tasks.active()[0].attempt, Some(2));
+        drop(go);
+        while !tasks.active().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    }
+}

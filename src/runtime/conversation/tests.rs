@@ -345,3 +345,21 @@ fn turns_are_bounded_and_zero_means_ten() {
     assert_eq!(end.reason, "max_turns");
     assert_eq!(Conversation::new(prompt(false), 3).max_turns, 3);
 }
+
+#[test]
+fn a_recorded_draft_counts_though_redaction_left_a_text_that_is_no_json() {
+    let world = World::all()[0];
+    let history = [
+        recorded(1, "llm.request", json!({"purpose": "turn", "messages": []})),
+        recorded(
+            2,
+            "llm.response",
+            json!({"request": 1, "content": "[REDACTED]"}),
+        ),
+        recorded(3, "agent.decided", json!({"draft": {"a": 1}})),
+    ];
+    let Action::Finish(end) = begin(&world, &history).next() else {
+        panic!("there is a draft");
+    };
+    assert_eq!(end.outcome.output, Some(json!({"a": 1})));
+}

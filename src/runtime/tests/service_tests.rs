@@ -1,0 +1,171 @@
+//! Dispatches, heartbeats, and the list of tasks between them.
+
+use super::*;
+
+#[tokio::test]
+async fn tool_servers_are_taken_and_the_task_fails_by_them() {
+    let mut world = local([Say::Text("{}")]);
+    let mut task = world.task();
+    task["tool_servers"] = json!([{"name": "files", "url": "http://localhost/"}]);
+    assert_eq!(world.dispatch(&task).await.0, 202);
+    world.heard("agent.finished").await;
+    assert_eq!(
+        world.finished()["outcome"]["error"]["code"],
+        "tools_not_supported"
+    );
+    assert_eq!(world.gateway.asked(), []);
+}
+
+#[tokio::test]
+async fn an_attempt_is_worked_on_once_and_only_a_later_one_replaces_it() {
+    let mut world = world([Say::Hang]).await;
+    let task = world.task();
+    assert_eq!(world.dispatch(&task).await.0, 202);
+    assert_eq!(world.news().await, News::Asked);
+    assert_eq!(world.dispatch(&task).await.0, 202);
+    let mut later = task.clone();
+    later["attempt"] = json!(2);
+    assert_eq!(world.dispatch(&later).await.0, 202);
+    let mut news = [world.news().await, world.news().await];
+    news.sort_by_key(|one| *one == News::Asked);
+    assert_eq!(news, [News::Dropped, News::Asked]);
+    let (status, refused) = world.dispatch(&task).await;
+    assert_eq!((status, &refused["error"]), (409, &json!("stale_attempt")));
+    let attempts: Vec<u64> = world.orchestrator.with(|recorded| {
+        let attempt =
+            |body: &[u8]| serde_json::from_slice::<Value>(body).unwrap()["attempt"].as_u64();
+        recorded
+            .came
+            .iter()
+            .filter_map(|(_, body)| attempt(body))
+            .collect()
+    });
+    assert_eq!(attempts, [1, 2]);
+    let active = world.runtime.0.tasks.active();
+    assert_eq!((active.len(), active[0].attempt), (1, Some(2)));
+}
+
+#[tokio::test]
+async fn a_heartbeat_names_the_tasks_and_its_answer_stops_some() {
+    let mut world = world([Say::Hang]).await;
+    world.dispatch(&world.task()).await;
+    assert_eq!(world.news().await, News::Asked);
+    let named = json!({"run_id": "run_1", "step_id": "s", "attempt": 1});
+    let mut other = named.clone();
+    other["attempt"] = json!(7);
+    for (stop, left) in [(vec![other], 1), (vec![named.clone()], 0)] {
+        world.orchestrator.with(|recorded| recorded.stop = stop);
+        heartbeat::once(&world.runtime.0).await;
+        let (path, beat) = loop {
+            let heard = soon(world.heard.recv()).await.unwrap();
+            if heard.0 == "/heartbeat" {
+                break heard;
+            }
+        };
+        assert_eq!(path, "/heartbeat");
+        assert_eq!(
+            beat,
+            json!({"runtime_id": world.runtime.id(), "active": [named]})
+        );
+        assert_eq!(world.runtime.0.tasks.active().len(), left);
+    }
+    assert_eq!(world.news().await, News::Dropped);
+    assert_eq!(
+        world.orchestrator.types(),
+        ["llm.request"],
+        "it stops without a word"
+    );
+}
+
+#[tokio::test]
+async fn it_beats_at_once_and_until_it_is_told_to_stop() {
+    let mut world = world([Say::Hang]).await;
+    let (told, stop) = tokio::sync::oneshot::channel::<()>();
+    let runtime = world.runtime.clone();
+    let beating = tokio::spawn(async move {
+        runtime.beat(async { drop(stop.await) }).await;
+    });
+    let (path, beat) = soon(world.heard.recv()).await.unwrap();
+    assert_eq!((path.as_str(), &beat["active"]), ("/heartbeat", &json!([])));
+    drop(told);
+    soon(beating).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_stopped_runtime_drops_its_tasks_and_takes_no_more() {
+    let mut world = world([Say::Hang]).await;
+    world.dispatch(&world.task()).await;
+    assert_eq!(world.news().await, News::Asked);
+    world.runtime.stop();
+    assert_eq!(world.news().await, News::Dropped);
+    assert_eq!(world.dispatch(&world.task()).await.0, 503);
+    assert_eq!(world.runtime.0.tasks.active(), []);
+}
+
+#[tokio::test]
+async fn what_is_no_task_is_refused() {
+    let world = local([Say::Hang]);
+    let peer = &world.service;
+    let whole = world.task();
+    let mut bodies = vec!["{".to_owned(), "[]".to_owned(), "{}".to_owned()];
+    for name in ["run_id", "step_id", "callback_url", "model"] {
+        let mut task = whole.clone();
+        task.as_object_mut().unwrap().remove(name);
+        bodies.push(task.to_string());
+        task[name] = json!("a\nb");
+        bodies.push(task.to_string());
+    }
+    let mut task = whole.clone();
+    task["report_url"] = json!("https://h/p?token=t0ken");
+    bodies.push(task.to_string());
+    for body in bodies {
+        let (status, answer) = peer
+            .post("/invoke", &[], Bytes::from(body.clone()))
+            .await
+            .unwrap();
+        let answer: Value = serde_json::from_slice(&answer).unwrap();
+        assert_eq!(
+            (status, &answer["error"]),
+            (400, &json!("invalid_request")),
+            "{body}"
+        );
+        assert_eq!(answer["retryable"], false);
+        assert!(!answer.to_string().contains("t0ken"), "{answer}");
+    }
+    let huge = Bytes::from(vec![b' '; 64 * 1024 * 1024 + 1]);
+    assert_eq!(peer.post("/invoke", &[], huge).await.unwrap().0, 413);
+    assert_eq!(world.runtime.0.tasks.active(), []);
+}
+
+#[tokio::test]
+async fn it_says_that_it_is_alive_and_what_it_offers() {
+    let world = local([Say::Hang]);
+    let peer = &world.service;
+    let read = async |path: &str| {
+        let request = axum::http::Request::get(path).body(axum::body::Body::empty());
+        let (status, body) = peer.whole(request.unwrap()).await.unwrap();
+        (status, serde_json::from_slice::<Value>(&body).unwrap())
+    };
+    assert_eq!(read("/health").await, (200, json!({"status": "ok"})));
+    let (status, api) = read("/openapi.json").await;
+    assert_eq!(status, 200);
+    assert_eq!(api, serde_json::to_value(openapi()).unwrap());
+    assert!(api["paths"]["/invoke"]["post"]["responses"]["202"].is_object());
+}
+
+#[tokio::test]
+async fn a_thousand_tasks_at_once_all_end() {
+    for mut world in [local([Say::Text("{}")]), world([Say::Text("{}")]).await] {
+        for index in 0..1000 {
+            let mut task = world.task();
+            task["step_id"] = json!(format!("s.{index}"));
+            // One orchestrator of a test tells reports apart by attempt and number alone.
+            task["attempt"] = json!(index + 1);
+            assert_eq!(world.dispatch(&task).await.0, 202);
+        }
+        for _ in 0..1000 {
+            world.heard("agent.finished").await;
+        }
+        assert_eq!(world.gateway.asked().len(), 1000);
+    }
+}
