@@ -56,6 +56,8 @@ fault_codes! {
     ChildrenTooDeep = "children-too-deep",
     /// Two steps with one id.
     DuplicateId = "duplicate-id",
+    /// Two providers, groups or values with one name.
+    DuplicateName = "duplicate-name",
     /// A key twice in one map.
     DuplicateKey = "duplicate-key",
     /// A variable declared twice.
@@ -80,6 +82,8 @@ fault_codes! {
     NameMismatch = "name-mismatch",
     /// A step does nothing.
     NoPrimitive = "no-primitive",
+    /// A variable that is needed has no value.
+    NoValue = "no-value",
     /// A folder without workflows.
     NoWorkflows = "no-workflows",
     /// An optional param without default (a warning).
@@ -92,6 +96,8 @@ fault_codes! {
     ReservedId = "reserved-id",
     /// A secret where it could leak.
     SecretNotAllowed = "secret-not-allowed",
+    /// A key or secret with fewer than 6 characters.
+    ShortSecret = "short-secret",
     /// Steps wait for one another.
     StepCycle = "step-cycle",
     /// Arrays and maps nested deeper than 64 levels.
@@ -112,6 +118,8 @@ fault_codes! {
     UnknownOp = "unknown-op",
     /// A param that the child workflow does not take.
     UnknownParam = "unknown-param",
+    /// A model of a provider that does not exist.
+    UnknownProvider = "unknown-provider",
     /// A step that does not exist.
     UnknownStep = "unknown-step",
     /// Parent and child do not agree on webhooks (a warning).
