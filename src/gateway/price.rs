@@ -99,7 +99,7 @@ pub fn parse(text: &str) -> Option<u64> {
     let power = 10u64.checked_pow(u32::try_from(shift.unsigned_abs()).ok()?)?;
     let micro = if shift >= 0 {
         digits.checked_mul(power)?
-    } else if digits % power == 0 {
+    } else if digits.is_multiple_of(power) {
         digits / power
     } else {
         return None;

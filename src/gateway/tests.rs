@@ -368,3 +368,44 @@ async fn health_and_the_description_are_served() {
         );
     }
 }
+
+/// The YAML examples of a page, in order.
+fn examples(page: &str) -> Vec<String> {
+    let blocks = page.split("```yaml\n").skip(1);
+    let text = |block: &str| block.split("```").next().unwrap_or_default().to_owned();
+    blocks.map(text).collect()
+}
+
+#[tokio::test]
+async fn the_examples_of_the_page_work() {
+    let examples = examples(include_str!("../../docs/gateway.md"));
+    let [config, environment, rules] = examples.as_slice() else {
+        panic!("{} examples", examples.len());
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let config = write("gateway.yaml", config);
+    write("scripted/triage.yaml", rules);
+    let environment = write("environments/local.env.yaml", environment);
+    let environment = Environment::load(&environment).unwrap();
+    let none = BTreeMap::new();
+    let gateway = Gateway::load(&config, Some(&environment), &none, &client());
+    let gateway = gateway.unwrap_or_else(|faults| panic!("{faults}"));
+    let peer = Peer::Local(router(gateway));
+    let body = ask("Ticket: refund order #12, please").replace("\"g\"", "\"triage\"");
+    let (status, reply) = post(&peer, None, body).await;
+    assert_eq!(
+        (status, &reply["model_resolved"]),
+        (200, &json!("real/gpt-4o-mini"))
+    );
+    let content: Value = serde_json::from_str(reply["content"].as_str().unwrap()).unwrap();
+    assert_eq!(
+        (&content["category"], &content["order"]),
+        (&json!("billing"), &json!("12"))
+    );
+}
