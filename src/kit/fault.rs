@@ -58,6 +58,8 @@ fault_codes! {
     ChildrenTooDeep = "children-too-deep",
     /// Two steps with one id.
     DuplicateId = "duplicate-id",
+    /// Two providers, groups or values with one name.
+    DuplicateName = "duplicate-name",
     /// A key twice in one map.
     DuplicateKey = "duplicate-key",
     /// A variable declared twice.
@@ -86,6 +88,8 @@ fault_codes! {
     NameMismatch = "name-mismatch",
     /// A step does nothing.
     NoPrimitive = "no-primitive",
+    /// A variable that is needed has no value.
+    NoValue = "no-value",
     /// A folder without workflows.
     NoWorkflows = "no-workflows",
     /// An optional param without default (a warning).
@@ -104,6 +108,8 @@ fault_codes! {
     ReservedId = "reserved-id",
     /// A secret where it could leak.
     SecretNotAllowed = "secret-not-allowed",
+    /// A key or secret with fewer than 6 characters.
+    ShortSecret = "short-secret",
     /// Steps wait for one another.
     StepCycle = "step-cycle",
     /// A threshold for an output that says nothing of confidence (a warning).
@@ -134,6 +140,8 @@ fault_codes! {
     UnknownParam = "unknown-param",
     /// An output field that begins with `ktsu_` and means nothing (a warning).
     UnknownReserved = "unknown-reserved",
+    /// A model of a provider that does not exist.
+    UnknownProvider = "unknown-provider",
     /// A step that does not exist.
     UnknownStep = "unknown-step",
     /// The step wants another version of its agent.

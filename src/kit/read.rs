@@ -5,15 +5,14 @@ use std::path::Path;
 use super::fault::{Fault, FaultCode, Faults};
 use super::yaml::{self, Data, Key, Node, Place};
 use crate::workflow::expression::Root;
-use crate::workflow::nearest;
+pub(crate) use crate::workflow::nearest;
 
 /// The text of a file that holds YAML, kept for reports under the name it is `shown` by.
 pub(crate) fn source(path: &Path, shown: &Path, faults: &mut Faults) -> Option<String> {
     let text = match std::fs::metadata(path) {
-        Ok(about) if about.len() > yaml::MAX_FILE => Err((
-            FaultCode::FileTooLarge,
-            "the file is larger than 1 MiB",
-        )),
+        Ok(about) if about.len() > yaml::MAX_FILE => {
+            Err((FaultCode::FileTooLarge, "the file is larger than 1 MiB"))
+        }
         Ok(_) => std::fs::read_to_string(path)
             .map_err(|_| (FaultCode::FileUnreadable, "the file cannot be read")),
         Err(_) => Err((FaultCode::FileUnreadable, "the file cannot be read")),

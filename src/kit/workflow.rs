@@ -185,7 +185,10 @@ pub(crate) fn declared(reader: &mut Reader<'_>, node: &Node) -> Vec<(Variable, P
         let Some(variable) = variable(reader, node) else {
             continue;
         };
-        if variables.iter().any(|(other, _)| other.name == variable.name) {
+        if variables
+            .iter()
+            .any(|(other, _)| other.name == variable.name)
+        {
             let words = format!("the variable {:?} is declared twice", variable.name);
             reader.fault(Fault::new(FaultCode::DuplicateVariable, node.place, words));
         }

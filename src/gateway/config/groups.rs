@@ -1,0 +1,190 @@
+//! `model_groups:` of `gateway.yaml`.
+
+use std::fmt;
+
+use crate::gateway::price::{self, Price, Prices};
+use crate::kit::fault::{Fault, FaultCode};
+use crate::kit::read::{Fields, Reader, nearest};
+use crate::kit::yaml::{Data, Node, Place};
+
+/// What an agent names as its model (seed 000, invariant 17).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Group {
+    /// Its name.
+    pub name: String,
+    /// At least one; they take turns.
+    pub models: Vec<Model>,
+    /// For requests that give none.
+    pub temperature: Option<f64>,
+    /// What its models cost.
+    pub prices: Prices,
+}
+
+/// A model of a provider.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Model {
+    /// The provider's name.
+    pub provider: String,
+    /// The provider's name of the model; it may hold slashes.
+    pub id: String,
+}
+
+impl Model {
+    /// Splits `provider/model-id` at the first slash.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (provider, id) = text.split_once('/')?;
+        (!provider.is_empty() && !id.is_empty()).then(|| Self {
+            provider: provider.to_owned(),
+            id: id.to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.provider, self.id)
+    }
+}
+
+/// A group, with the places of its models.
+pub(super) struct Read {
+    pub(super) group: Group,
+    pub(super) places: Vec<Place>,
+}
+
+const KEYS: [&str; 5] = [
+    "default_temperature",
+    "models",
+    "name",
+    "pricing",
+    "strategy",
+];
+/// Names of prices, the plain and the one with its unit.
+const INPUT: [&str; 2] = ["input_per_million_usd", "input_per_million"];
+const OUTPUT: [&str; 2] = ["output_per_million_usd", "output_per_million"];
+
+/// The groups, each name once.
+pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Vec<Read> {
+    let mut groups: Vec<Read> = Vec::new();
+    for node in reader.list(node, "model_groups").unwrap_or_default() {
+        let Some(read) = group(reader, node) else {
+            continue;
+        };
+        if groups
+            .iter()
+            .any(|other| other.group.name == read.group.name)
+        {
+            let words = format!("two groups are called {:?}", read.group.name);
+            reader.fault(Fault::new(FaultCode::DuplicateName, node.place, words));
+        }
+        groups.push(read);
+    }
+    groups
+}
+
+fn group(reader: &mut Reader<'_>, node: &Node) -> Option<Read> {
+    let fields = reader.map(node, "the model group", &KEYS)?;
+    if let Some(node) = fields.get("strategy") {
+        strategy(reader, node);
+    }
+    let temperature = fields
+        .get("default_temperature")
+        .and_then(|node| reader.number(node, "default_temperature", 0.0, 2.0));
+    let (models, places): (Vec<Model>, Vec<Place>) = models(reader, &fields).into_iter().unzip();
+    let prices = fields
+        .get("pricing")
+        .map(|node| prices(reader, node, &models));
+    let node = reader.required(&fields, "name", "a model group")?;
+    let name = reader.string(node, "name")?;
+    if name.is_empty() {
+        return reader.bad_value(node, "the name of a model group is empty");
+    }
+    let group = Group {
+        name: name.to_owned(),
+        models,
+        temperature,
+        prices: prices.unwrap_or_default(),
+    };
+    Some(Read { group, places })
+}
+
+/// There is one so far; the words of later ones are told apart from slips.
+fn strategy(reader: &mut Reader<'_>, node: &Node) -> Option<()> {
+    let word = reader.string(node, "strategy")?;
+    match word {
+        "round_robin" => Some(()),
+        "fallback" | "cost_optimized" => reader.bad_value(
+            node,
+            format!("the strategy {word} is not built yet; known is round_robin"),
+        ),
+        _ => reader.bad_value(node, format!("strategy must be round_robin, got {word:?}")),
+    }
+}
+
+fn models(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<(Model, Place)> {
+    let mut models = Vec::new();
+    let Some(node) = reader.required(fields, "models", "a model group") else {
+        return models;
+    };
+    let list = reader.list(node, "models");
+    if list.is_some_and(<[Node]>::is_empty) {
+        reader.bad_value::<()>(node, "a model group needs at least one model");
+    }
+    for node in list.unwrap_or_default() {
+        let Some(text) = reader.string(node, "a model") else {
+            continue;
+        };
+        match Model::parse(text) {
+            Some(model) => models.push((model, node.place)),
+            None => {
+                let words = format!("{text:?} is not a model: write provider/model-id");
+                reader.bad_value::<()>(node, words);
+            }
+        }
+    }
+    models
+}
+
+fn prices(reader: &mut Reader<'_>, node: &Node, models: &[Model]) -> Prices {
+    let mut prices = Prices::default();
+    for node in reader.list(node, "pricing").unwrap_or_default() {
+        if let Some((model, price)) = priced(reader, node, models) {
+            prices.set(&model, price);
+        }
+    }
+    prices
+}
+
+fn priced(reader: &mut Reader<'_>, node: &Node, models: &[Model]) -> Option<(String, Price)> {
+    let known = ["model", INPUT[0], INPUT[1], OUTPUT[0], OUTPUT[1]];
+    let fields = reader.map(node, "the price", &known)?;
+    let input = amount(reader, &fields, INPUT);
+    let output = amount(reader, &fields, OUTPUT);
+    let node = reader.required(&fields, "model", "a price")?;
+    let name = reader.string(node, "model")?;
+    if !models.iter().any(|model| model.id == name) {
+        let words = format!("no model of the group has the id {name:?}");
+        let fault = Fault::new(FaultCode::BadValue, node.place, words);
+        let near = nearest(name, models.iter().map(|model| model.id.as_str()));
+        reader.fault(match near {
+            Some(near) => fault.hint(format!("did you mean {near}?")),
+            None => fault.hint("prices go by the id after the provider's name"),
+        });
+    }
+    let (input, output) = (input?, output?);
+    Some((name.to_owned(), Price { input, output }))
+}
+
+fn amount(reader: &mut Reader<'_>, fields: &Fields<'_>, names: [&str; 2]) -> Option<u64> {
+    let given = names.iter().find(|name| fields.key(name).is_some());
+    let name = given.copied().unwrap_or(names[0]);
+    let node = reader.required(fields, name, "a price")?;
+    let amount = match &node.data {
+        Data::Number(number) => price::parse(&number.to_string()),
+        Data::Null | Data::Bool(_) | Data::Text(_) | Data::List(_) | Data::Map(_) => None,
+    };
+    amount.or_else(|| {
+        let words = format!("{name} must be US dollars from 0 to 1000000, at most 6 decimals");
+        reader.bad_value(node, words)
+    })
+}

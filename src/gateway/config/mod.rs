@@ -1,0 +1,303 @@
+//! `gateway.yaml`: which providers there are, which models make up a group, what they cost.
+//!
+//! ```text
+//! files --load--> Config (checked, no values) --resolve--> providers with keys, or all faults
+//! ```
+//!
+//! Loading starts nothing and needs no keys, so that `validate` can do it. The providers of an
+//! environment file replace those of `gateway.yaml` by name: that is how the same kit talks to a
+//! script on one machine and to a real provider on the next. A provider of the environment that no
+//! group names belongs to another kit and is left alone; of one that is replaced, only the
+//! variables are looked at, which then need no value.
+
+mod groups;
+mod providers;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use crate::environment::{self, Environment, Resolved, Variable};
+use crate::kit::fault::{Fault, FaultCode, Faults};
+use crate::kit::read::{self, Reader, nearest};
+use crate::kit::workflow::declared;
+use crate::kit::yaml::{Node, Place};
+
+pub use groups::{Group, Model};
+use providers::Origin;
+pub(super) use providers::{Kind, Plan};
+
+/// What a gateway is built from.
+#[derive(Debug, Clone, Default)]
+pub struct Config {
+    groups: Vec<Group>,
+    providers: Vec<Plan>,
+    /// The variables that need a value, each with its place.
+    variables: Vec<(Variable, Place)>,
+    file: PathBuf,
+    sources: BTreeMap<PathBuf, String>,
+}
+
+/// What `gateway.yaml` says by itself, and whatever the environment adds, while it is read.
+#[derive(Default)]
+struct Draft {
+    variables: Vec<(Variable, Place)>,
+    groups: Vec<groups::Read>,
+    providers: Vec<Plan>,
+    /// Names of providers that are there, broken or not.
+    names: BTreeSet<String>,
+    /// Variables that only what is replaced mentions.
+    idle: Vec<String>,
+}
+
+impl Config {
+    /// Reads `gateway.yaml` and what it names, or says everything that is wrong.
+    pub fn load(file: &Path, environment: Option<&Environment>) -> Result<Self, Faults> {
+        Self::load_in(Path::new(""), file, environment)
+    }
+
+    /// As [`Config::load`], for a file below `root`; faults show paths relative to it.
+    pub fn load_in(
+        root: &Path,
+        file: &Path,
+        environment: Option<&Environment>,
+    ) -> Result<Self, Faults> {
+        let mut faults = Faults::default();
+        let real = root.join(file);
+        let origin = Origin {
+            real: &real,
+            shown: file,
+        };
+        let draft = Draft::read(&origin, environment, &mut faults);
+        faults.sort();
+        match draft {
+            Some(draft) if !faults.has_errors() => Ok(draft.finish(file, faults.sources)),
+            Some(_) | None => Err(faults),
+        }
+    }
+
+    /// The groups, in file order.
+    pub fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// The names of the groups, for whoever checks that an agent's group exists.
+    pub fn group_names(&self) -> impl Iterator<Item = &str> {
+        self.groups.iter().map(|group| group.name.as_str())
+    }
+
+    pub(super) fn providers(&self) -> &[Plan] {
+        &self.providers
+    }
+
+    /// Values for the variables: the process environment, then the environment file, then the
+    /// defaults.
+    pub(super) fn resolve(
+        &self,
+        environment: Option<&Environment>,
+        process: &BTreeMap<String, String>,
+    ) -> Result<Resolved, Faults> {
+        let mut all = Resolved::default();
+        let mut faults = self.no_faults();
+        for (variable, place) in &self.variables {
+            match environment::resolve(environment, std::slice::from_ref(variable), process) {
+                Ok(resolved) => {
+                    all.values.extend(resolved.values);
+                    all.secrets.extend(resolved.secrets);
+                }
+                Err(error) => faults.add(no_value(variable, *place, &error).in_file(&self.file)),
+            }
+        }
+        if faults.has_errors() {
+            return Err(faults);
+        }
+        Ok(all)
+    }
+
+    /// Room for faults, with the texts they stand in.
+    pub(super) fn no_faults(&self) -> Faults {
+        Faults {
+            faults: Vec::new(),
+            sources: self.sources.clone(),
+        }
+    }
+}
+
+fn no_value(variable: &Variable, place: Place, error: &environment::ResolveError) -> Fault {
+    if error.missing.is_empty() {
+        return Fault::new(FaultCode::ShortSecret, place, error.to_string());
+    }
+    let words = format!("the variable {:?} has no value", variable.name);
+    let hint = format!(
+        "export {}=…, or put it under variables: of the environment file",
+        variable.name
+    );
+    Fault::new(FaultCode::NoValue, place, words).hint(hint)
+}
+
+impl Draft {
+    fn read(
+        origin: &Origin<'_>,
+        environment: Option<&Environment>,
+        faults: &mut Faults,
+    ) -> Option<Self> {
+        let text = read::source(origin.real, origin.shown, faults)?;
+        let node = read::tree(&text, origin.shown, faults)?;
+        let mut reader = Reader::new(origin.shown, &text);
+        let mut draft = Self::default();
+        let known = ["env", "model_groups", "providers"];
+        if let Some(fields) = reader.map(&node, "gateway.yaml", &known) {
+            if let Some(node) = fields.get("env") {
+                draft.variables = declared(&mut reader, node);
+            }
+            if let Some(node) = fields.get("model_groups") {
+                draft.groups = groups::read(&mut reader, node);
+            }
+            let replaced = draft.environment(environment, faults);
+            let list = fields
+                .get("providers")
+                .and_then(|node| reader.list(node, "providers"));
+            let list = list.unwrap_or_default();
+            draft.own(&mut reader, list, &replaced, origin, faults);
+            draft.check_models(&mut reader);
+        }
+        faults.faults.append(&mut reader.faults);
+        Some(draft)
+    }
+
+    /// Takes in the environment's providers that a group names; all their names.
+    fn environment(
+        &mut self,
+        environment: Option<&Environment>,
+        faults: &mut Faults,
+    ) -> BTreeSet<String> {
+        let mut names = BTreeSet::new();
+        let Some(environment) = environment else {
+            return names;
+        };
+        let path = &environment.path;
+        let origin = Origin {
+            real: path,
+            shown: path,
+        };
+        let mut reader = Reader::new(path, &environment.text);
+        for node in &environment.providers {
+            let Some(name) = providers::name(&mut reader, node) else {
+                continue;
+            };
+            if !names.insert(name.to_owned()) {
+                twice(&mut reader, name, node);
+            } else if self.is_named(name) {
+                let plan = providers::read(&mut reader, node, name, &origin, faults);
+                self.take(&mut reader, plan);
+            }
+        }
+        faults.faults.append(&mut reader.faults);
+        faults
+            .sources
+            .insert(path.clone(), environment.text.clone());
+        self.names.extend(names.iter().cloned());
+        names
+    }
+
+    /// Takes in the providers of `gateway.yaml` that are not replaced.
+    fn own(
+        &mut self,
+        reader: &mut Reader<'_>,
+        list: &[Node],
+        replaced: &BTreeSet<String>,
+        origin: &Origin<'_>,
+        faults: &mut Faults,
+    ) {
+        let mut names = BTreeSet::new();
+        for node in list {
+            let Some(name) = providers::name(reader, node) else {
+                continue;
+            };
+            if !names.insert(name.to_owned()) {
+                twice(reader, name, node);
+            } else if replaced.contains(name) {
+                text::mentioned(&node.to_value(), &mut self.idle);
+            } else {
+                let plan = providers::read(reader, node, name, origin, faults);
+                self.take(reader, plan);
+            }
+        }
+        self.names.extend(names);
+    }
+
+    fn is_named(&self, provider: &str) -> bool {
+        let mut models = self.groups.iter().flat_map(|read| &read.group.models);
+        models.any(|model| model.provider == provider)
+    }
+
+    /// Keeps a provider; its variables must be declared.
+    fn take(&mut self, reader: &mut Reader<'_>, plan: Option<Plan>) {
+        let Some(plan) = plan else {
+            return;
+        };
+        for text in plan.texts() {
+            for name in text.variables() {
+                let declared = self
+                    .variables
+                    .iter()
+                    .map(|(variable, _)| variable.name.as_str());
+                if declared.clone().any(|other| other == name) {
+                    continue;
+                }
+                let words = format!("env.{name} is not declared");
+                let fault = Fault::new(FaultCode::UndeclaredVariable, text.place, words);
+                reader.fault(match nearest(name, declared) {
+                    Some(near) => fault.hint(format!("did you mean {near}?")),
+                    None => fault.hint(format!("add {{name: {name}}} to env: of gateway.yaml")),
+                });
+            }
+        }
+        self.providers.push(plan);
+    }
+
+    fn check_models(&self, reader: &mut Reader<'_>) {
+        for read in &self.groups {
+            for (model, place) in read.group.models.iter().zip(&read.places) {
+                let name = model.provider.as_str();
+                if self.names.contains(name) {
+                    continue;
+                }
+                let words = format!("there is no provider {name:?}");
+                let fault = Fault::new(FaultCode::UnknownProvider, *place, words);
+                let names = self.names.iter().map(String::as_str);
+                reader.fault(match nearest(name, names) {
+                    Some(near) => fault.hint(format!("did you mean {near}/{}?", model.id)),
+                    None => fault.hint("declare it under providers:"),
+                });
+            }
+        }
+    }
+
+    fn finish(self, file: &Path, sources: BTreeMap<PathBuf, String>) -> Config {
+        let texts = self.providers.iter().flat_map(Plan::texts);
+        let used: BTreeSet<&str> = texts.flat_map(text::Text::variables).collect();
+        let needed = |variable: &Variable| {
+            used.contains(variable.name.as_str()) || !self.idle.contains(&variable.name)
+        };
+        Config {
+            variables: self
+                .variables
+                .iter()
+                .filter(|(one, _)| needed(one))
+                .cloned()
+                .collect(),
+            groups: self.groups.into_iter().map(|read| read.group).collect(),
+            providers: self.providers,
+            file: file.to_owned(),
+            sources,
+        }
+    }
+}
+
+fn twice(reader: &mut Reader<'_>, name: &str, node: &Node) {
+    let words = format!("two providers are called {name:?}");
+    reader.fault(Fault::new(FaultCode::DuplicateName, node.place, words));
+}

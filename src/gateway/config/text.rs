@@ -1,0 +1,100 @@
+//! Strings of a provider's config: text with `{{ env.NAME }}` in it.
+
+use crate::environment::Resolved;
+use crate::kit::fault::{Fault, FaultCode};
+use crate::kit::read::Reader;
+use crate::kit::yaml::{Node, Place};
+
+/// A string whose variables have no values yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::gateway) struct Text {
+    pieces: Vec<Piece>,
+    /// Where it stands.
+    pub(in crate::gateway) place: Place,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Piece {
+    Literal(String),
+    Variable(String),
+}
+
+impl Text {
+    /// Reads a string, with a fault if what stands in braces is no variable.
+    pub(in crate::gateway) fn read(
+        reader: &mut Reader<'_>,
+        node: &Node,
+        what: &str,
+    ) -> Option<Self> {
+        let text = reader.string(node, what)?;
+        let Some(pieces) = pieces(text) else {
+            let words = format!("{what} may hold {{{{ env.NAME }}}} and no other expression");
+            reader.fault(Fault::new(FaultCode::BadTemplate, node.place, words));
+            return None;
+        };
+        let place = node.place;
+        Some(Self { pieces, place })
+    }
+
+    /// The variables it mentions.
+    pub(in crate::gateway) fn variables(&self) -> impl Iterator<Item = &str> {
+        self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Variable(name) => Some(name.as_str()),
+            Piece::Literal(_) => None,
+        })
+    }
+
+    /// The text with values in it; a variable without one leaves nothing.
+    pub(in crate::gateway) fn fill(&self, values: &Resolved) -> String {
+        let value = |name: &String| {
+            let secret = values.secrets.get(name).map(|secret| secret.expose());
+            let plain = values.values.get(name).map(String::as_str);
+            secret.or(plain).unwrap_or_default().to_owned()
+        };
+        let pieces = self.pieces.iter().map(|piece| match piece {
+            Piece::Literal(text) => text.clone(),
+            Piece::Variable(name) => value(name),
+        });
+        pieces.collect()
+    }
+}
+
+/// The variables that any strings of a tree mention, whatever else is wrong with it.
+pub(in crate::gateway) fn mentioned(tree: &serde_json::Value, into: &mut Vec<String>) {
+    match tree {
+        serde_json::Value::String(text) => {
+            into.extend(
+                pieces(text)
+                    .into_iter()
+                    .flatten()
+                    .filter_map(|piece| match piece {
+                        Piece::Variable(name) => Some(name),
+                        Piece::Literal(_) => None,
+                    }),
+            );
+        }
+        serde_json::Value::Array(items) => items.iter().for_each(|item| mentioned(item, into)),
+        serde_json::Value::Object(members) => {
+            members.values().for_each(|member| mentioned(member, into));
+        }
+        serde_json::Value::Null | serde_json::Value::Bool(_) | serde_json::Value::Number(_) => {}
+    }
+}
+
+fn pieces(text: &str) -> Option<Vec<Piece>> {
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("{{") {
+        let (inside, after) = after.split_once("}}")?;
+        let name = inside.trim().strip_prefix("env.")?;
+        let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if name.is_empty() || !name.chars().all(fits) {
+            return None;
+        }
+        pieces.push(Piece::Literal(before.to_owned()));
+        pieces.push(Piece::Variable(name.to_owned()));
+        rest = after;
+    }
+    pieces.push(Piece::Literal(rest.to_owned()));
+    Some(pieces)
+}

@@ -1,0 +1,147 @@
+//! The gateway's routes: `POST /invoke`, `GET /health`, `GET /openapi.json`.
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::{OpenApi, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::error::{Code, Failure};
+use super::{Gateway, price};
+use crate::contract::gateway::{Invoke, Reply};
+use crate::contract::runtime::Refused;
+use crate::error::ErrorCode;
+use crate::http::{body, server};
+
+/// The most bytes of a request: a conversation with long documents in it.
+pub const MAX_BODY: usize = 8 << 20;
+
+/// The most characters of an idempotency key.
+const MAX_KEY: usize = 255;
+const KEY: &str = "idempotency-key";
+
+#[derive(OpenApi)]
+#[openapi(info(
+    title = "ktsu gateway",
+    description = "Asks models for replies. Errors are `{error, message, retryable}`."
+))]
+struct Api;
+
+/// The routes, and their description.
+pub fn router(gateway: Gateway) -> Router {
+    let (router, document) = described().split_for_parts();
+    let router = router.route("/openapi.json", get(async move || Json(document)));
+    server::guarded(router.with_state(gateway))
+}
+
+/// The description alone.
+pub fn openapi() -> utoipa::openapi::OpenApi {
+    described().split_for_parts().1
+}
+
+fn described() -> OpenApiRouter<Gateway> {
+    OpenApiRouter::with_openapi(Api::openapi())
+        .routes(routes!(health))
+        .routes(routes!(invoke))
+}
+
+/// What works.
+#[derive(Debug, Serialize, ToSchema)]
+struct Health {
+    /// `ok`.
+    status: String,
+    /// The model groups.
+    groups: Vec<String>,
+    /// The version of the built-in price table.
+    prices: String,
+}
+
+/// Whether the gateway works.
+#[utoipa::path(get, path = "/health", responses((status = 200, body = Health)))]
+async fn health(State(gateway): State<Gateway>) -> Json<Health> {
+    Json(Health {
+        status: "ok".to_owned(),
+        groups: gateway.group_names().map(str::to_owned).collect(),
+        prices: price::VERSION.to_owned(),
+    })
+}
+
+/// Asks a model.
+#[utoipa::path(post, path = "/invoke",
+    params(("Idempotency-Key" = Option<String>, Header,
+        description = "The same request with the same key is put to a provider once within ten \
+                       minutes")),
+    request_body(content = Invoke, description = "At most 8 MiB"),
+    responses(
+        (status = 200, body = Reply),
+        (status = 400, body = Refused, description = "`invalid_request`, `unknown_group`"),
+        (status = 402, body = Refused, description = "`budget_exceeded`"),
+        (status = 413, body = Refused, description = "`invalid_request`: more than 8 MiB"),
+        (status = 500, body = Refused, description = "`internal_error`"),
+        (status = 502, body = Refused, description = "`provider_error`"),
+    )
+)]
+async fn invoke(State(gateway): State<Gateway>, headers: HeaderMap, body: Body) -> Response {
+    let asked = async {
+        let key = key(&headers)?;
+        let invoke = read(body).await?;
+        gateway.invoke(invoke, key).await.map_err(Refusal::from)
+    };
+    match asked.await {
+        Ok(reply) => Json(reply).into_response(),
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+/// A failure with the status it is answered with.
+struct Refusal(StatusCode, Failure);
+
+impl Refusal {
+    fn into_response(self) -> Response {
+        (self.0, Json(self.1.body())).into_response()
+    }
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Self {
+        let status = StatusCode::from_u16(failure.code.status());
+        Self(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), failure)
+    }
+}
+
+fn invalid(words: impl Into<String>) -> Refusal {
+    Failure::new(Code::InvalidRequest, words).into()
+}
+
+fn key(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
+    let mut given = headers.get_all(KEY).iter();
+    let Some(key) = given.next() else {
+        return Ok(None);
+    };
+    let fits = |key: &&str| !key.is_empty() && key.len() <= MAX_KEY;
+    match key.to_str().ok().filter(fits) {
+        Some(key) if given.next().is_none() => Ok(Some(key)),
+        Some(_) | None => Err(invalid(format!(
+            "{KEY} must stand once and have 1 to {MAX_KEY} ASCII characters"
+        ))),
+    }
+}
+
+async fn read(body: Body) -> Result<Invoke, Refusal> {
+    let bytes = body::read_at_most(body, MAX_BODY).await;
+    let members = bytes.and_then(|bytes| body::object(&bytes));
+    let members = members.map_err(|problem| match problem.code {
+        ErrorCode::BodyTooLarge => Refusal(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            Failure::new(Code::InvalidRequest, problem.detail),
+        ),
+        _ => invalid(problem.detail),
+    })?;
+    serde_json::from_value(Value::Object(members)).map_err(|error| invalid(error.to_string()))
+}

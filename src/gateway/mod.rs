@@ -1,0 +1,292 @@
+//! The gateway: the only way to a model, and the only part that knows a provider's key (seed 000,
+//! invariants 16 and 17).
+//!
+//! ```text
+//! POST /invoke -> http: a strict body -> replay: answered lately? -> route: whose turn is it?
+//!              -> provider: ask once -> price -> redact -> reply
+//! ```
+//!
+//! It knows nothing of runs, steps or agents: their ids in a request are for the log. Nothing is
+//! tried twice here; whoever asks is told whether another try might do. Its own keys are taken out
+//! of everything it says (decision W6).
+
+pub mod config;
+pub mod error;
+mod http;
+pub mod price;
+mod provider;
+mod replay;
+mod route;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::contract::gateway::{Invoke, Reply};
+use crate::egress::Client;
+use crate::environment::{Environment, Resolved};
+use crate::kit::fault::{Fault, FaultCode, Faults};
+use crate::secret::{MIN_LENGTH, Redactor, Secret};
+
+pub use config::Config;
+use config::{Kind, Plan};
+use error::{Code, Failure};
+pub use http::{MAX_BODY, openapi, router};
+use provider::openai::OpenAi;
+use provider::{Answer, Call, Provider};
+use replay::{Name, Replies};
+use route::Route;
+
+/// A gateway, ready to be asked. Cloning is cheap.
+#[derive(Clone)]
+pub struct Gateway(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    routes: BTreeMap<String, Route>,
+    providers: BTreeMap<String, Provider>,
+    redactor: Redactor,
+    replies: Arc<Replies>,
+}
+
+impl Gateway {
+    /// Builds a gateway from `gateway.yaml`, or says everything that hinders it.
+    pub fn load(
+        gateway_yaml: &Path,
+        environment: Option<&Environment>,
+        process: &BTreeMap<String, String>,
+        client: &Client,
+    ) -> Result<Self, Faults> {
+        let config = Config::load(gateway_yaml, environment)?;
+        Self::new(&config, environment, process, client)
+    }
+
+    /// Builds a gateway from what was loaded: the variables get their values.
+    pub fn new(
+        config: &Config,
+        environment: Option<&Environment>,
+        process: &BTreeMap<String, String>,
+        client: &Client,
+    ) -> Result<Self, Faults> {
+        let values = config.resolve(environment, process)?;
+        let mut faults = config.no_faults();
+        let mut secrets: Vec<Secret> = values.secrets.values().cloned().collect();
+        let mut providers = BTreeMap::new();
+        for plan in config.providers() {
+            match build(plan, &values, client) {
+                Ok(provider) => {
+                    if let Provider::OpenAi(provider) = &provider {
+                        secrets.push(provider.api_key.clone());
+                    }
+                    providers.insert(plan.name.clone(), provider);
+                }
+                Err(found) => found
+                    .into_iter()
+                    .for_each(|fault| faults.add(fault.in_file(&plan.file))),
+            }
+        }
+        if faults.has_errors() {
+            faults.sort();
+            return Err(faults);
+        }
+        let routes = config.groups().iter().map(|group| {
+            tell_unpriced(group);
+            (group.name.clone(), Route::new(group.clone()))
+        });
+        Ok(Self(Arc::new(Inner {
+            routes: routes.collect(),
+            providers,
+            redactor: Redactor::new(&secrets),
+            replies: Arc::default(),
+        })))
+    }
+
+    /// The gateway of a kit without `gateway.yaml`: it has no groups, and says so when asked.
+    pub fn empty() -> Self {
+        Self(Arc::default())
+    }
+
+    /// The names of the groups, sorted.
+    pub fn group_names(&self) -> impl Iterator<Item = &str> {
+        self.0.routes.keys().map(String::as_str)
+    }
+
+    /// Asks a model. A call with a `key` is made once for all who ask the same under that key, now
+    /// or within ten minutes of the reply, and is carried on even if nobody waits for it any more.
+    ///
+    /// # Errors
+    /// [`Failure`], without any key of a provider in it.
+    pub async fn invoke(&self, invoke: Invoke, key: Option<&str>) -> Result<Reply, Failure> {
+        check(&invoke)?;
+        if !self.0.routes.contains_key(&invoke.group) {
+            return Err(self.unknown_group(&invoke.group));
+        }
+        let Some(key) = key else {
+            return self.call(invoke).await;
+        };
+        let name = name(key, &invoke);
+        let gateway = self.clone();
+        let call = async move { gateway.call(invoke).await };
+        let (reply, cached) = self.0.replies.ask(name, call).await?;
+        Ok(Reply {
+            cached,
+            ..Reply::clone(&reply)
+        })
+    }
+
+    async fn call(&self, invoke: Invoke) -> Result<Reply, Failure> {
+        let Some(route) = self.0.routes.get(&invoke.group) else {
+            return Err(self.unknown_group(&invoke.group));
+        };
+        let model = route.next();
+        let provider = model.and_then(|model| self.0.providers.get(&model.provider));
+        // Both hold for whatever was loaded.
+        let (Some(model), Some(provider)) = (model, provider) else {
+            return Err(Failure::new(Code::InternalError, "the group has no model"));
+        };
+        let call = Call {
+            group: invoke.group,
+            model: model.id.clone(),
+            messages: invoke.messages,
+            max_tokens: invoke.max_tokens,
+            temperature: invoke.temperature.or(route.group.temperature),
+            tools: invoke.tools,
+        };
+        let asked = provider.answer(&call).await;
+        let run = invoke.run_id.as_deref().unwrap_or_default();
+        let step = invoke.step_id.as_deref().unwrap_or_default();
+        match asked {
+            Ok(answer) => Ok(self.reply(route, model, answer)),
+            Err(mut failure) => {
+                failure.message = self.0.redactor.redact_text(&failure.message);
+                tracing::warn!(run, step, %model, error = failure.code.text(), message = %failure,
+                    "a model call failed");
+                Err(failure)
+            }
+        }
+    }
+
+    fn reply(&self, route: &Route, model: &config::Model, answer: Answer) -> Reply {
+        let redactor = &self.0.redactor;
+        let prices = &route.group.prices;
+        let price = prices.of(&model.id);
+        let cost = price.map_or(0, |price| price.cost(answer.tokens_in, answer.tokens_out));
+        let mut tool_calls = answer.tool_calls;
+        for call in &mut tool_calls {
+            redactor.redact_value(call);
+        }
+        Reply {
+            content: redactor.redact_text(&answer.content),
+            model_resolved: model.to_string(),
+            tokens_in: answer.tokens_in,
+            tokens_out: answer.tokens_out,
+            cost_usd: dollars(cost),
+            cost_micro_usd: Some(cost),
+            prices: Some(prices.version(&model.id)),
+            cached: false,
+            tool_calls,
+        }
+    }
+
+    fn unknown_group(&self, name: &str) -> Failure {
+        let known: Vec<&str> = self.group_names().collect();
+        let known = if known.is_empty() {
+            "no groups are configured: gateway.yaml declares them under model_groups".to_owned()
+        } else {
+            format!("known groups: {}", known.join(", "))
+        };
+        let name: String = name.chars().take(64).collect();
+        let message = format!("there is no model group {name:?}; {known}");
+        Failure::new(Code::UnknownGroup, self.0.redactor.redact_text(&message))
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "for reading; cost_micro_usd is exact"
+)]
+fn dollars(micro: u64) -> f64 {
+    micro as f64 / 1e6
+}
+
+/// The digest of a key and of all that a provider sees; ids for the log do not count.
+fn name(key: &str, invoke: &Invoke) -> Name {
+    let asked = Invoke {
+        run_id: None,
+        step_id: None,
+        ..invoke.clone()
+    };
+    let text = serde_json::to_vec(&(key, asked)).unwrap_or_default();
+    *blake3::hash(&text).as_bytes()
+}
+
+/// What the types of a request cannot say.
+fn check(invoke: &Invoke) -> Result<(), Failure> {
+    let refuse = |words: String| Err(Failure::new(Code::InvalidRequest, words));
+    if invoke.messages.is_empty() {
+        return refuse("messages is empty".to_owned());
+    }
+    for (at, message) in invoke.messages.iter().enumerate() {
+        if !["system", "user", "assistant"].contains(&message.role.as_str()) {
+            return refuse(format!(
+                "messages[{at}].role must be system, user or assistant"
+            ));
+        }
+    }
+    for (at, tool) in invoke.tools.iter().enumerate() {
+        if !tool["name"].is_string() {
+            return refuse(format!("tools[{at}].name must be text"));
+        }
+    }
+    Ok(())
+}
+
+fn build(plan: &Plan, values: &Resolved, client: &Client) -> Result<Provider, Vec<Fault>> {
+    let (base_url, api_key, timeout) = match &plan.kind {
+        Kind::Scripted(script) => return Ok(Provider::Scripted(Arc::clone(script))),
+        Kind::OpenAi {
+            base_url,
+            api_key,
+            timeout,
+        } => (base_url, api_key, *timeout),
+    };
+    let (url, key) = (base_url.fill(values), api_key.fill(values));
+    let mut faults = Vec::new();
+    let name = &plan.name;
+    if key.is_empty() {
+        let words = format!("the api_key of {name} is empty");
+        faults.push(Fault::new(FaultCode::BadValue, api_key.place, words));
+    } else if key.chars().count() < MIN_LENGTH {
+        let words = format!("the api_key of {name} has fewer than {MIN_LENGTH} characters");
+        faults.push(Fault::new(FaultCode::ShortSecret, api_key.place, words));
+    }
+    if !is_http(&url) {
+        let words = format!("the base_url of {name} is not an http or https URL");
+        let fault = Fault::new(FaultCode::BadUrl, base_url.place, words);
+        faults.push(fault.hint("base_url: https://api.openai.com/v1"));
+    }
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    Ok(Provider::OpenAi(Arc::new(OpenAi {
+        base_url: url,
+        api_key: Secret::new(key),
+        timeout,
+        client: client.clone(),
+    })))
+}
+
+/// Whether requests could go there at all; whether they may is judged with each of them.
+fn is_http(url: &str) -> bool {
+    url::Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+}
+
+/// Said once, when the gateway is built, and not with every call.
+fn tell_unpriced(group: &config::Group) {
+    let unpriced = group.models.iter();
+    for model in unpriced.filter(|model| group.prices.of(&model.id).is_none()) {
+        tracing::info!(group = group.name, %model, "no price is known: its calls count as free");
+    }
+}

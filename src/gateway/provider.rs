@@ -1,0 +1,60 @@
+//! Providers: who answers a model call.
+
+pub(super) mod openai;
+pub(super) mod scripted;
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::error::Failure;
+use crate::contract::gateway::Message;
+
+/// A call whose model is decided.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Call {
+    /// The group it was asked of.
+    pub(super) group: String,
+    /// The provider's name of the model.
+    pub(super) model: String,
+    /// The conversation.
+    pub(super) messages: Vec<Message>,
+    /// The most tokens of the reply.
+    pub(super) max_tokens: u32,
+    /// Only if the request or the group gives one.
+    pub(super) temperature: Option<f64>,
+    /// `{name, description, input_schema}` each.
+    pub(super) tools: Vec<Value>,
+}
+
+/// What a provider answered.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Answer {
+    /// The text.
+    pub(super) content: String,
+    /// Tokens sent.
+    pub(super) tokens_in: u64,
+    /// Tokens received.
+    pub(super) tokens_out: u64,
+    /// `{id, name, arguments}` each.
+    pub(super) tool_calls: Vec<Value>,
+}
+
+/// A provider, ready to be asked.
+#[derive(Debug, Clone)]
+pub(super) enum Provider {
+    /// What speaks the dialect of OpenAI's chat completions.
+    OpenAi(Arc<openai::OpenAi>),
+    /// A script.
+    Scripted(Arc<scripted::Scripted>),
+}
+
+impl Provider {
+    /// Asks once.
+    pub(super) async fn answer(&self, call: &Call) -> Result<Answer, Failure> {
+        match self {
+            Self::OpenAi(provider) => provider.answer(call).await,
+            Self::Scripted(provider) => provider.answer(call).await,
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! A provider that follows a script: rules, the replies of a recorded run, or both.
+//!
+//! It sees what a real model would see, the messages, the model and the group, and nothing else: a
+//! script cannot know which step asks or why. So a kit that works on a script says in its prompts
+//! all that a real model would need.
+//!
+//! With both sources a recorded reply goes before the rules.
+
+mod read;
+mod recorded;
+mod rules;
+mod template;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::{Answer, Call};
+use crate::gateway::error::{Code, Failure};
+use crate::kit::fault::Faults;
+use recorded::Recorded;
+use rules::{Outcome, Rules};
+
+/// A script, with the counts of what it has answered.
+#[derive(Debug)]
+pub(in crate::gateway) struct Scripted {
+    rules: Option<Rules>,
+    recorded: Option<Recorded>,
+}
+
+impl Scripted {
+    /// Reads its files, each given by where it lies and how it is shown.
+    pub(in crate::gateway) fn load(
+        rules: Option<(PathBuf, PathBuf)>,
+        recorded: Option<(PathBuf, PathBuf)>,
+        faults: &mut Faults,
+    ) -> Option<Self> {
+        let rules = rules.map(|(real, shown)| read::load(&real, &shown, faults));
+        let recorded = recorded.map(|(real, shown)| Recorded::load(&real, &shown, faults));
+        // What was named and cannot be read is a fault, and no script.
+        Some(Self {
+            rules: transposed(rules)?,
+            recorded: transposed(recorded)?,
+        })
+    }
+
+    /// Answers by the script, after the delay it asks for.
+    pub(super) async fn answer(&self, call: &Call) -> Result<Answer, Failure> {
+        let outcome = self.outcome(call);
+        if !outcome.delay.is_zero() {
+            tokio::time::sleep(outcome.delay).await;
+        }
+        outcome.result
+    }
+
+    fn outcome(&self, call: &Call) -> Outcome {
+        if let Some(recorded) = &self.recorded {
+            if let Some(result) = recorded.answer(call) {
+                return at_once(result);
+            }
+            if self.rules.is_none() {
+                return at_once(Err(unknown("the recorded run holds no reply", call)));
+            }
+        }
+        let found = self.rules.as_ref().and_then(|rules| rules.answer(call));
+        found.unwrap_or_else(|| at_once(Err(unknown("no rule of the script answers", call))))
+    }
+}
+
+fn transposed<T>(read: Option<Option<T>>) -> Option<Option<T>> {
+    match read {
+        Some(None) => None,
+        Some(Some(read)) => Some(Some(read)),
+        None => Some(None),
+    }
+}
+
+fn at_once(result: Result<Answer, Failure>) -> Outcome {
+    Outcome {
+        delay: Duration::ZERO,
+        result,
+    }
+}
+
+/// The refusal of a request that the script does not know, with enough of it to find it again.
+fn unknown(what: &str, call: &Call) -> Failure {
+    let last = call.messages.last();
+    let role = last.map_or("", |message| message.role.as_str());
+    let content = last.map_or("", |message| message.content.as_str());
+    let shown: String = content.chars().take(120).collect();
+    let words = format!(
+        "{what} to this request to group {:?} with {} messages, the last from {role}: {shown:?}",
+        call.group,
+        call.messages.len(),
+    );
+    Failure::new(Code::ProviderError, words)
+}
+
+/// The tokens of a text for who does not count them: four characters each.
+fn estimated(characters: usize) -> u64 {
+    u64::try_from(characters.div_ceil(4)).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

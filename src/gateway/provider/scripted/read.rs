@@ -1,0 +1,389 @@
+//! The rules file, read with every fault at its place.
+
+use std::path::Path;
+use std::time::Duration;
+
+use regex::{Regex, RegexBuilder};
+use serde_json::Value;
+
+use super::rules::{Body, COUNTS, Delay, Fails, Make, Matcher, Named, PARTS, Rule, Rules, Source};
+use super::template::{Template, Tree, is_of_a_name};
+use crate::gateway::error::{Code, Failure};
+use crate::kit::fault::{Fault, FaultCode, Faults};
+use crate::kit::read::{self, Fields, Reader, nearest};
+use crate::kit::yaml::{Data, Node};
+
+/// The longest delay, in milliseconds.
+const LONGEST_MS: f64 = 600_000.0;
+/// What a number of times or tokens may be.
+const MOST: i64 = 1_000_000_000_000;
+
+const RULE: [&str; 10] = [
+    "delay_ms",
+    "description",
+    "error",
+    "name",
+    "reply",
+    "text",
+    "times",
+    "unless",
+    "usage",
+    "when",
+];
+const DEFAULT: [&str; 5] = ["delay_ms", "error", "reply", "text", "usage"];
+
+/// Reads a rules file.
+pub(super) fn load(real: &Path, shown: &Path, faults: &mut Faults) -> Option<Rules> {
+    let text = read::source(real, shown, faults)?;
+    let node = read::tree(&text, shown, faults)?;
+    let mut reader = Reader::new(shown, &text);
+    let rules = rules(&mut reader, &node);
+    let sound = reader.faults.is_empty();
+    faults.faults.append(&mut reader.faults);
+    rules.filter(|_| sound)
+}
+
+fn rules(reader: &mut Reader<'_>, node: &Node) -> Option<Rules> {
+    let fields = reader.map(node, "the rules file", &["default", "rules", "values"])?;
+    let mut rules = Rules::default();
+    if let Some(node) = fields.get("values") {
+        values(reader, node, &mut rules.values);
+    }
+    let names = Names::of(&rules.values);
+    if let Some(node) = reader.required(&fields, "rules", "a rules file") {
+        let list = reader.list(node, "rules").unwrap_or_default();
+        let read = list
+            .iter()
+            .filter_map(|node| rule(reader, node, &names, &RULE));
+        rules.rules = read.collect();
+    }
+    if let Some(node) = fields.get("default") {
+        rules.default = rule(reader, node, &names, &DEFAULT);
+    }
+    Some(rules)
+}
+
+/// The names that patterns may look at, and those that templates may mention.
+struct Names {
+    sources: Vec<String>,
+}
+
+impl Names {
+    fn of(values: &[Named]) -> Self {
+        let values = values.iter().map(|value| value.name.clone());
+        let parts = PARTS.iter().map(|&part| part.to_owned());
+        Self {
+            sources: parts.chain(values).collect(),
+        }
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        let any = std::iter::once("any");
+        any.chain(self.sources.iter().map(String::as_str)).collect()
+    }
+}
+
+fn values(reader: &mut Reader<'_>, node: &Node, values: &mut Vec<Named>) {
+    if reader.open_map(node, "values").is_none() {
+        return;
+    }
+    let Data::Map(members) = &node.data else {
+        return;
+    };
+    for (key, node) in members {
+        let taken = ["any"]
+            .iter()
+            .chain(&PARTS)
+            .chain(&COUNTS)
+            .any(|part| *part == key.text);
+        if taken || key.text.is_empty() || !key.text.chars().all(is_of_a_name) {
+            let words = format!("{:?} cannot be the name of a value", key.text);
+            reader.fault(Fault::new(FaultCode::BadValue, key.place, words));
+        }
+        let names = Names::of(values);
+        if let Some((from, make)) = value(reader, node, &names) {
+            let name = key.text.clone();
+            values.push(Named { name, from, make });
+        }
+    }
+}
+
+fn value(reader: &mut Reader<'_>, node: &Node, names: &Names) -> Option<(Source, Make)> {
+    let known = ["cases", "from", "json", "otherwise", "pattern"];
+    let fields = reader.map(node, "the value", &known)?;
+    let from = reader.required(&fields, "from", "a value");
+    let from = from.and_then(|node| source(reader, node, names));
+    let make = match (fields.get("pattern"), fields.get("cases")) {
+        (Some(node), None) => {
+            let json = fields
+                .get("json")
+                .and_then(|node| reader.flag(node, "json"));
+            let json = json.unwrap_or(false);
+            pattern(reader, node, "pattern").map(|pattern| Make::Pattern { pattern, json })
+        }
+        (None, Some(node)) => {
+            let list = reader.list(node, "cases").unwrap_or_default();
+            let cases = list.iter().filter_map(|node| case(reader, node)).collect();
+            let otherwise = fields
+                .get("otherwise")
+                .map(Node::to_value)
+                .unwrap_or_default();
+            Some(Make::Cases { cases, otherwise })
+        }
+        (Some(_), Some(_)) | (None, None) => {
+            reader.bad_value(node, "a value has either \"pattern\" or \"cases\"")
+        }
+    };
+    Some((from?, make?))
+}
+
+fn source(reader: &mut Reader<'_>, node: &Node, names: &Names) -> Option<Source> {
+    let text = reader.string(node, "from")?;
+    let known = names.keys();
+    if !known.contains(&text) {
+        let words = format!("there is nothing called {text:?} here");
+        let fault = Fault::new(FaultCode::BadValue, node.place, words);
+        reader.fault(fault.hint(format!("known: {}", known.join(", "))));
+        return None;
+    }
+    Some(named(text))
+}
+
+fn named(text: &str) -> Source {
+    match text {
+        "any" => Source::Any,
+        name => Source::Name(name.to_owned()),
+    }
+}
+
+fn case(reader: &mut Reader<'_>, node: &Node) -> Option<(Regex, Value)> {
+    let fields = reader.map(node, "the case", &["match", "value"])?;
+    let value = fields.get("value").map(Node::to_value).unwrap_or_default();
+    let node = reader.required(&fields, "match", "a case")?;
+    Some((pattern(reader, node, "match")?, value))
+}
+
+fn pattern(reader: &mut Reader<'_>, node: &Node, what: &str) -> Option<Regex> {
+    let text = reader.string(node, what)?;
+    compiled(reader, node, text)
+}
+
+fn compiled(reader: &mut Reader<'_>, node: &Node, text: &str) -> Option<Regex> {
+    match RegexBuilder::new(text).size_limit(1 << 20).build() {
+        Ok(pattern) => Some(pattern),
+        Err(error) => {
+            let said = error.to_string();
+            let said = said.lines().last().unwrap_or_default();
+            let said = said.trim_start_matches("error: ");
+            reader.bad_value(node, format!("this is no regular expression: {said}"))
+        }
+    }
+}
+
+fn rule(reader: &mut Reader<'_>, node: &Node, names: &Names, known: &[&str]) -> Option<Rule> {
+    let fields = reader.map(node, "the rule", known)?;
+    for key in ["name", "description"] {
+        fields.get(key).and_then(|node| reader.string(node, key));
+    }
+    let when = fields.get("when").map(|node| matchers(reader, node, names));
+    let unless = fields
+        .get("unless")
+        .map(|node| matchers(reader, node, names));
+    let when = when.unwrap_or_default();
+    let count = |reader: &mut Reader<'_>, fields: &Fields<'_>, key: &str, least: i64| {
+        let whole = reader.whole(fields.get(key)?, key, least, MOST)?;
+        u64::try_from(whole).ok()
+    };
+    let usage = fields.get("usage");
+    let usage = usage.and_then(|node| reader.map(node, "usage", &["tokens_in", "tokens_out"]));
+    let tokens = |reader: &mut Reader<'_>, key: &str| count(reader, usage.as_ref()?, key, 0);
+    let (tokens_in, tokens_out) = (tokens(reader, "tokens_in"), tokens(reader, "tokens_out"));
+    let error = fields.get("error").and_then(|node| fails(reader, node));
+    let reply = body(reader, &fields, &mentionable(names, &when));
+    if reply.is_none() && fields.get("reply").or(fields.get("text")).is_none() {
+        let always = error.as_ref().is_some_and(|error| error.times.is_none());
+        if !always && fields.get("error").is_none_or(|_| error.is_some()) {
+            let words = "a rule needs \"reply\", \"text\" or an \"error\" without \"times\"";
+            reader.fault(Fault::new(FaultCode::MissingKey, fields.place, words));
+        }
+    }
+    Some(Rule {
+        unless: unless.unwrap_or_default(),
+        times: count(reader, &fields, "times", 1),
+        delay: delay(reader, &fields),
+        when,
+        error,
+        reply,
+        tokens_in,
+        tokens_out,
+        ..Rule::default()
+    })
+}
+
+fn matchers(reader: &mut Reader<'_>, node: &Node, names: &Names) -> Vec<Matcher> {
+    let mut matchers = Vec::new();
+    let known = names.keys();
+    let Some(fields) = reader.map(node, "the conditions", &known) else {
+        return matchers;
+    };
+    for name in known {
+        let Some(node) = fields.get(name) else {
+            continue;
+        };
+        let several = match &node.data {
+            Data::List(items) => items.as_slice(),
+            _ => std::slice::from_ref(node),
+        };
+        for node in several {
+            let Some(text) = reader.string(node, name) else {
+                continue;
+            };
+            // Names of groups and models are compared as a whole, texts are searched.
+            let whole = ["group", "model"].contains(&name);
+            let text = if whole {
+                format!("^(?:{text})$")
+            } else {
+                text.to_owned()
+            };
+            let pattern = compiled(reader, node, &text);
+            let source = named(name);
+            matchers.extend(pattern.map(|pattern| Matcher { source, pattern }));
+        }
+    }
+    matchers
+}
+
+/// What the templates of a rule may mention: captures too.
+fn mentionable(names: &Names, when: &[Matcher]) -> Vec<String> {
+    let captures = when
+        .iter()
+        .flat_map(|matcher| matcher.pattern.capture_names().flatten());
+    let counts = COUNTS.iter().copied();
+    let sources = names.sources.iter().map(String::as_str);
+    sources
+        .chain(counts)
+        .chain(captures)
+        .map(str::to_owned)
+        .collect()
+}
+
+fn body(reader: &mut Reader<'_>, fields: &Fields<'_>, names: &[String]) -> Option<Body> {
+    match (fields.get("reply"), fields.get("text")) {
+        (Some(node), None) => tree(reader, node, names).map(Body::Json),
+        (None, Some(node)) => {
+            let text = reader.string(node, "text")?;
+            template(reader, node, text, names).map(Body::Text)
+        }
+        (Some(_), Some(node)) => reader.bad_value(node, "a rule has either \"reply\" or \"text\""),
+        (None, None) => None,
+    }
+}
+
+fn tree(reader: &mut Reader<'_>, node: &Node, names: &[String]) -> Option<Tree> {
+    match &node.data {
+        Data::Text(text) => template(reader, node, text, names).map(Tree::Text),
+        Data::List(items) => {
+            let items = items.iter().map(|item| tree(reader, item, names));
+            items.collect::<Option<_>>().map(Tree::List)
+        }
+        Data::Map(members) => {
+            reader.open_map(node, "the reply")?;
+            let members = members
+                .iter()
+                .map(|(key, member)| Some((key.text.clone(), tree(reader, member, names)?)));
+            members.collect::<Option<_>>().map(Tree::Map)
+        }
+        Data::Null | Data::Bool(_) | Data::Number(_) => Some(Tree::Plain(node.to_value())),
+    }
+}
+
+fn template(
+    reader: &mut Reader<'_>,
+    node: &Node,
+    text: &str,
+    names: &[String],
+) -> Option<Template> {
+    let wrong = |words: String| Fault::new(FaultCode::BadTemplate, node.place, words);
+    let template = match Template::parse(text) {
+        Ok(template) => template,
+        Err(words) => {
+            reader.fault(wrong(words));
+            return None;
+        }
+    };
+    let known = |name: &&str| names.iter().any(|known| known == name);
+    if let Some(unknown) = template.names().find(|name| !known(name)) {
+        let fault = wrong(format!("there is nothing called {unknown:?} here"));
+        reader.fault(match nearest(unknown, names.iter().map(String::as_str)) {
+            Some(near) => fault.hint(format!("did you mean {near}?")),
+            None => fault.hint(format!("known: {}", names.join(", "))),
+        });
+        return None;
+    }
+    Some(template)
+}
+
+fn delay(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Delay {
+    let Some(node) = fields.get("delay_ms") else {
+        return Delay::default();
+    };
+    let milliseconds = |number: Option<f64>| Duration::from_secs_f64(number.unwrap_or(0.0) / 1e3);
+    if matches!(node.data, Data::Number(_)) {
+        let fixed = reader.number(node, "delay_ms", 0.0, LONGEST_MS);
+        return Delay {
+            fixed: milliseconds(fixed),
+            per_character: Duration::ZERO,
+        };
+    }
+    let Some(fields) = reader.map(node, "delay_ms", &["fixed", "per_character"]) else {
+        return Delay::default();
+    };
+    let mut part = |key: &str, most: f64| {
+        let node = fields.get(key);
+        milliseconds(node.and_then(|node| reader.number(node, key, 0.0, most)))
+    };
+    Delay {
+        fixed: part("fixed", LONGEST_MS),
+        per_character: part("per_character", 1_000.0),
+    }
+}
+
+fn fails(reader: &mut Reader<'_>, node: &Node) -> Option<Fails> {
+    let known = ["code", "message", "retryable", "status", "times"];
+    let fields = reader.map(node, "the error", &known)?;
+    let message = fields
+        .get("message")
+        .and_then(|node| reader.string(node, "message"));
+    let message = message.unwrap_or_default();
+    let retryable = fields
+        .get("retryable")
+        .and_then(|node| reader.flag(node, "retryable"));
+    let times = fields
+        .get("times")
+        .and_then(|node| reader.whole(node, "times", 1, MOST));
+    let failure = match (fields.get("status"), fields.get("code")) {
+        (Some(node), None) => {
+            let status = reader.whole(node, "status", 300, 599)?;
+            Failure::upstream(u16::try_from(status).unwrap_or(500), message)
+        }
+        (None, Some(node)) => {
+            let code: Code = reader.word(node, "code", Code::WORDS)?;
+            let said = if message.is_empty() {
+                code.text()
+            } else {
+                message
+            };
+            Failure::new(code, said)
+        }
+        (Some(_), Some(_)) | (None, None) => {
+            return reader.bad_value(node, "an error has either \"status\" or \"code\"");
+        }
+    };
+    Some(Fails {
+        failure: Failure {
+            retryable: retryable.unwrap_or(failure.retryable),
+            ..failure
+        },
+        times: times.and_then(|times| u64::try_from(times).ok()),
+    })
+}

@@ -1,0 +1,217 @@
+//! The replies of a recorded run, as `ktsu frames RUN --json --expand` prints it.
+//!
+//! A request is known by its group and its messages. The same request may stand in a run more than
+//! once: its replies are given in the order they were recorded, the last one from then on.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::super::{Answer, Call};
+use crate::contract::gateway::Message;
+use crate::gateway::error::{Code, Failure};
+use crate::kit::fault::{Fault, FaultCode, Faults};
+use crate::kit::yaml::Place;
+
+/// The most bytes of such a file: a very long run.
+const MAX_FILE: u64 = 256 << 20;
+
+type Digest = [u8; 32];
+
+/// Replies by what was asked.
+#[derive(Debug, Default)]
+pub(super) struct Recorded {
+    replies: HashMap<Digest, Replies>,
+}
+
+#[derive(Debug, Default)]
+struct Replies {
+    in_order: Vec<Result<Answer, Failure>>,
+    given: AtomicUsize,
+}
+
+/// What is read of a frame.
+#[derive(Deserialize)]
+struct Frame {
+    seq: u64,
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    data: Value,
+    #[serde(default)]
+    ext: Vec<Value>,
+}
+
+#[derive(Deserialize)]
+struct Request {
+    base: Option<u64>,
+    group: String,
+    messages: Vec<Message>,
+}
+
+#[derive(Deserialize)]
+struct Response {
+    request: u64,
+    content: Option<String>,
+    #[serde(default)]
+    tokens_in: u64,
+    #[serde(default)]
+    tokens_out: u64,
+    error: Option<CallError>,
+}
+
+#[derive(Deserialize)]
+struct CallError {
+    code: String,
+    #[serde(default)]
+    message: String,
+    #[serde(default)]
+    retryable: bool,
+}
+
+impl Recorded {
+    /// Reads a file of frames, one a line.
+    pub(super) fn load(real: &Path, shown: &Path, faults: &mut Faults) -> Option<Self> {
+        let mut refuse = |code, line, words: &str| {
+            let place = Place {
+                line,
+                ..Place::default()
+            };
+            faults.add(Fault::new(code, place, words).in_file(shown));
+            None
+        };
+        let Ok(file) = std::fs::File::open(real) else {
+            return refuse(FaultCode::FileUnreadable, 0, "the file cannot be read");
+        };
+        if file.metadata().is_ok_and(|about| about.len() > MAX_FILE) {
+            return refuse(
+                FaultCode::FileTooLarge,
+                0,
+                "the file is larger than 256 MiB",
+            );
+        }
+        let mut run = Run::default();
+        for (at, line) in BufReader::new(file.take(MAX_FILE)).lines().enumerate() {
+            let Ok(line) = line else {
+                return refuse(
+                    FaultCode::FileUnreadable,
+                    at + 1,
+                    "the file is not readable text",
+                );
+            };
+            if line.trim().is_empty() {
+                continue;
+            }
+            if let Err(words) = run.take(&line) {
+                // The text is too long to be kept for reports: the words say where.
+                let words = format!("line {}: {words}", at + 1);
+                return refuse(FaultCode::BadValue, at + 1, &words);
+            }
+        }
+        Some(run.recorded)
+    }
+
+    /// What was recorded for a request like this one.
+    pub(super) fn answer(&self, call: &Call) -> Option<Result<Answer, Failure>> {
+        let replies = self.replies.get(&digest(&call.group, &call.messages))?;
+        let last = replies.in_order.len().checked_sub(1)?;
+        let given = replies.given.fetch_add(1, Ordering::Relaxed);
+        replies.in_order.get(given.min(last)).cloned()
+    }
+}
+
+/// A file while it is read: the requests of the run at hand, by their numbers.
+#[derive(Default)]
+struct Run {
+    recorded: Recorded,
+    requests: BTreeMap<u64, (String, Vec<Message>)>,
+    after: Option<u64>,
+}
+
+impl Run {
+    fn take(&mut self, line: &str) -> Result<(), String> {
+        let frame: Frame = serde_json::from_str(line).map_err(|_| "this is no frame".to_owned())?;
+        // Numbers rise within a run: one that does not begins the next.
+        if self.after.is_some_and(|after| frame.seq <= after) {
+            self.requests.clear();
+        }
+        self.after = Some(frame.seq);
+        let broken = |kind: &str| {
+            if frame.ext.is_empty() {
+                format!("this {kind} cannot be read")
+            } else {
+                format!("values of this {kind} are kept apart: export the run with --expand")
+            }
+        };
+        match frame.kind.as_str() {
+            "llm.request" => {
+                let request = Request::deserialize(&frame.data);
+                let request = request.map_err(|_| broken("llm.request"))?;
+                self.request(frame.seq, request)
+            }
+            "llm.response" => {
+                let kept_apart = frame.data["content"].is_null() && !frame.ext.is_empty();
+                let response = Response::deserialize(&frame.data);
+                let response = response.ok().filter(|_| !kept_apart);
+                self.response(response.ok_or_else(|| broken("llm.response"))?)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn request(&mut self, seq: u64, request: Request) -> Result<(), String> {
+        let mut messages = match request.base {
+            None => Vec::new(),
+            Some(base) => match self.requests.get(&base) {
+                Some((_, messages)) => messages.clone(),
+                None => return Err(format!("it goes on from frame {base}, which is missing")),
+            },
+        };
+        messages.extend(request.messages);
+        self.requests.insert(seq, (request.group, messages));
+        Ok(())
+    }
+
+    fn response(&mut self, response: Response) -> Result<(), String> {
+        let Some((group, messages)) = self.requests.get(&response.request) else {
+            let seq = response.request;
+            return Err(format!("it answers frame {seq}, which is missing"));
+        };
+        let replies = self
+            .recorded
+            .replies
+            .entry(digest(group, messages))
+            .or_default();
+        replies.in_order.push(outcome(response));
+        Ok(())
+    }
+}
+
+fn outcome(response: Response) -> Result<Answer, Failure> {
+    match (response.error, response.content) {
+        (Some(error), _) => {
+            let mut words = Code::WORDS.iter();
+            let code = words.find(|(text, _)| *text == error.code);
+            let code = code.map_or(Code::ProviderError, |(_, code)| *code);
+            let mut failure = Failure::new(code, error.message);
+            failure.retryable = error.retryable;
+            Err(failure)
+        }
+        (None, content) => Ok(Answer {
+            content: content.unwrap_or_default(),
+            tokens_in: response.tokens_in,
+            tokens_out: response.tokens_out,
+            tool_calls: Vec::new(),
+        }),
+    }
+}
+
+/// Equal for equal groups and messages.
+fn digest(group: &str, messages: &[Message]) -> Digest {
+    let text = serde_json::to_vec(&(group, messages)).unwrap_or_default();
+    *blake3::hash(&text).as_bytes()
+}

@@ -1,0 +1,258 @@
+//! Rules: which reply a request gets.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use regex::Regex;
+use serde_json::Value;
+
+use super::super::{Answer, Call};
+use super::estimated;
+use super::template::{Names, Template, Tree};
+use crate::gateway::error::Failure;
+
+/// A script's rules, in file order.
+#[derive(Debug, Default)]
+pub(super) struct Rules {
+    pub(super) values: Vec<Named>,
+    pub(super) rules: Vec<Rule>,
+    pub(super) default: Option<Rule>,
+}
+
+/// A value that is made of a request before any rule is asked.
+#[derive(Debug)]
+pub(super) struct Named {
+    pub(super) name: String,
+    pub(super) from: Source,
+    pub(super) make: Make,
+}
+
+/// How a value is made.
+#[derive(Debug)]
+pub(super) enum Make {
+    /// What a pattern captures, perhaps read as JSON.
+    Pattern { pattern: Regex, json: bool },
+    /// The value of the first case that matches.
+    Cases {
+        cases: Vec<(Regex, Value)>,
+        otherwise: Value,
+    },
+}
+
+/// A part of the request that patterns look at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Source {
+    /// Any message.
+    Any,
+    /// A name: of a part of the request, or of a value.
+    Name(String),
+}
+
+/// The parts of a request that have names.
+pub(super) const PARTS: [&str; 5] = ["assistant", "group", "model", "system", "user"];
+/// Names that templates know beside values and captures.
+pub(super) const COUNTS: [&str; 2] = ["count", "turn"];
+
+/// One rule.
+#[derive(Debug, Default)]
+pub(super) struct Rule {
+    pub(super) when: Vec<Matcher>,
+    pub(super) unless: Vec<Matcher>,
+    /// How often it may match.
+    pub(super) times: Option<u64>,
+    pub(super) matched: AtomicU64,
+    pub(super) delay: Delay,
+    pub(super) error: Option<Fails>,
+    pub(super) reply: Option<Body>,
+    pub(super) tokens_in: Option<u64>,
+    pub(super) tokens_out: Option<u64>,
+}
+
+/// A pattern and what it looks at.
+#[derive(Debug)]
+pub(super) struct Matcher {
+    pub(super) source: Source,
+    pub(super) pattern: Regex,
+}
+
+/// How long an answer takes.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Delay {
+    pub(super) fixed: Duration,
+    pub(super) per_character: Duration,
+}
+
+/// An answer that is an error.
+#[derive(Debug)]
+pub(super) struct Fails {
+    pub(super) failure: Failure,
+    /// How often, counted by matches of the rule; always if there is no number.
+    pub(super) times: Option<u64>,
+}
+
+/// The text of a reply.
+#[derive(Debug)]
+pub(super) enum Body {
+    Json(Tree),
+    Text(Template),
+}
+
+/// What the script says, and when.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub(super) delay: Duration,
+    pub(super) result: Result<Answer, Failure>,
+}
+
+impl Rules {
+    /// What the first rule that matches says, or the default.
+    pub(super) fn answer(&self, call: &Call) -> Option<Outcome> {
+        let mut names = parts(call);
+        for value in &self.values {
+            let made = value.make(call, &names);
+            names.insert(value.name.clone(), made);
+        }
+        let found = self.rules.iter().find_map(|rule| rule.take(call, &names));
+        let taken = found.or_else(|| self.default.as_ref()?.take(call, &names));
+        taken.map(|taken| taken.outcome(call))
+    }
+}
+
+fn parts(call: &Call) -> Names {
+    let last = |role: &str| {
+        let mut messages = call.messages.iter().rev();
+        let found = messages.find(|message| message.role == role);
+        found.map_or(Value::Null, |message| Value::from(message.content.clone()))
+    };
+    let of = |role: &'static str| {
+        call.messages
+            .iter()
+            .filter(move |message| message.role == role)
+    };
+    let system: Vec<&str> = of("system")
+        .map(|message| message.content.as_str())
+        .collect();
+    let turn = of("assistant").count() + 1;
+    Names::from([
+        ("assistant".to_owned(), last("assistant")),
+        ("group".to_owned(), Value::from(call.group.clone())),
+        ("model".to_owned(), Value::from(call.model.clone())),
+        ("system".to_owned(), Value::from(system.join("\n"))),
+        ("turn".to_owned(), Value::from(turn)),
+        ("user".to_owned(), last("user")),
+    ])
+}
+
+/// The first text of a source that a pattern is found in.
+fn found<'h>(
+    pattern: &Regex,
+    source: &Source,
+    call: &'h Call,
+    names: &'h Names,
+) -> Option<regex::Captures<'h>> {
+    match source {
+        Source::Any => {
+            let mut messages = call.messages.iter();
+            messages.find_map(|message| pattern.captures(&message.content))
+        }
+        Source::Name(name) => pattern.captures(names.get(name)?.as_str()?),
+    }
+}
+
+impl Named {
+    fn make(&self, call: &Call, names: &Names) -> Value {
+        match &self.make {
+            Make::Pattern { pattern, json } => {
+                let captures = found(pattern, &self.from, call, names);
+                let text = captures.and_then(|captures| {
+                    let named = captures.name("value").or_else(|| captures.get(1));
+                    named.or_else(|| captures.get(0)).map(|text| text.as_str())
+                });
+                match text {
+                    Some(text) if *json => serde_json::from_str(text).unwrap_or_default(),
+                    Some(text) => Value::from(text),
+                    None => Value::Null,
+                }
+            }
+            Make::Cases { cases, otherwise } => {
+                let mut cases = cases.iter();
+                let case =
+                    cases.find(|(pattern, _)| found(pattern, &self.from, call, names).is_some());
+                case.map_or(otherwise, |(_, value)| value).clone()
+            }
+        }
+    }
+}
+
+/// A rule that matched, with the names it knows.
+struct Taken<'r> {
+    rule: &'r Rule,
+    count: u64,
+    names: Names,
+}
+
+impl Rule {
+    /// Takes the request if every pattern is found and the rule is not used up.
+    fn take(&self, call: &Call, names: &Names) -> Option<Taken<'_>> {
+        let mut names = names.clone();
+        for matcher in &self.when {
+            let captures = found(&matcher.pattern, &matcher.source, call, &names)?;
+            let captured: Vec<(String, Value)> = matcher
+                .pattern
+                .capture_names()
+                .flatten()
+                .filter_map(|name| Some((name.to_owned(), captures.name(name)?.as_str().into())))
+                .collect();
+            names.extend(captured);
+        }
+        let denies =
+            |matcher: &Matcher| found(&matcher.pattern, &matcher.source, call, &names).is_some();
+        if self.unless.iter().any(denies) {
+            return None;
+        }
+        let left = |matched: u64| self.times.is_none_or(|times| matched < times);
+        let next = |matched: u64| left(matched).then(|| matched.saturating_add(1));
+        let counted = self
+            .matched
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        let count = counted.ok()?.saturating_add(1);
+        names.insert("count".to_owned(), Value::from(count));
+        Some(Taken {
+            rule: self,
+            count,
+            names,
+        })
+    }
+}
+
+impl Taken<'_> {
+    fn outcome(&self, call: &Call) -> Outcome {
+        let rule = self.rule;
+        let fails = rule.error.as_ref();
+        let fails = fails.filter(|fails| fails.times.is_none_or(|times| self.count <= times));
+        if let Some(fails) = fails {
+            return Outcome {
+                delay: rule.delay.fixed,
+                result: Err(fails.failure.clone()),
+            };
+        }
+        let content = match &rule.reply {
+            Some(Body::Json(tree)) => tree.fill(&self.names).to_string(),
+            Some(Body::Text(template)) => template.text(&self.names),
+            None => String::new(),
+        };
+        let written = content.chars().count();
+        let asked = call.messages.iter();
+        let asked: usize = asked.map(|message| message.content.chars().count()).sum();
+        let per_character = u32::try_from(written).unwrap_or(u32::MAX);
+        Outcome {
+            delay: rule.delay.fixed + rule.delay.per_character.saturating_mul(per_character),
+            result: Ok(Answer {
+                tokens_in: rule.tokens_in.unwrap_or_else(|| estimated(asked)),
+                tokens_out: rule.tokens_out.unwrap_or_else(|| estimated(written)),
+                content,
+                tool_calls: Vec::new(),
+            }),
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! Calls that were lately answered: one name, one call to a provider.
+//!
+//! A runtime that is killed after the provider answered asks again under the same name, and gets
+//! the reply that was on its way. Calls of one name at the same time are one call. It is carried
+//! on in a task of its own, so that it ends, and its reply is kept, even if nobody waits any more.
+//! Failures are told to everybody who waits, and not kept.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+use super::error::{Code, Failure};
+use crate::contract::gateway::Reply;
+
+/// How long a reply is kept: longer than it takes to notice that a runtime is gone, to dispatch
+/// its step again and to come back to the call.
+const KEPT_FOR: Duration = Duration::from_secs(600);
+/// How many replies are kept.
+const MOST_REPLIES: usize = 4096;
+/// How many bytes of replies are kept.
+const MOST_BYTES: usize = 64 << 20;
+
+/// The digest of a call's name together with what it asks for.
+pub(super) type Name = [u8; 32];
+
+type Outcome = Result<Arc<Reply>, Failure>;
+
+/// The replies, and the calls under way.
+#[derive(Default)]
+pub(super) struct Replies(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    slots: HashMap<Name, Slot>,
+    /// Kept replies, the oldest first, with their bytes.
+    order: VecDeque<(Name, Instant, usize)>,
+    bytes: usize,
+}
+
+enum Slot {
+    UnderWay(watch::Receiver<Option<Outcome>>),
+    Done(Arc<Reply>),
+}
+
+impl State {
+    fn keep(&mut self, name: Name, reply: &Arc<Reply>, now: Instant) {
+        let bytes = size(reply);
+        self.slots.insert(name, Slot::Done(Arc::clone(reply)));
+        self.order.push_back((name, now, bytes));
+        self.bytes += bytes;
+        self.forget(now);
+    }
+
+    /// Lets go of what is too old or too much.
+    fn forget(&mut self, now: Instant) {
+        while let Some((name, at, bytes)) = self.order.front().copied() {
+            let old = now.saturating_duration_since(at) >= KEPT_FOR;
+            if !old && self.order.len() <= MOST_REPLIES && self.bytes <= MOST_BYTES {
+                break;
+            }
+            self.order.pop_front();
+            self.slots.remove(&name);
+            self.bytes -= bytes;
+        }
+    }
+}
+
+impl Replies {
+    /// The reply to a call of this name, and whether it cost no call.
+    pub(super) async fn ask<F>(
+        self: &Arc<Self>,
+        name: Name,
+        call: F,
+    ) -> Result<(Arc<Reply>, bool), Failure>
+    where
+        F: Future<Output = Result<Reply, Failure>> + Send + 'static,
+    {
+        let (mut outcome, joined) = match self.enter(name, call) {
+            Entered::Kept(reply) => return Ok((reply, true)),
+            Entered::Waits { outcome, joined } => (outcome, joined),
+        };
+        match outcome.wait_for(Option::is_some).await {
+            Ok(told) => match &*told {
+                Some(Ok(reply)) => Ok((Arc::clone(reply), joined)),
+                Some(Err(failure)) => Err(failure.clone()),
+                None => Err(lost()),
+            },
+            Err(_) => Err(lost()),
+        }
+    }
+
+    fn enter<F>(self: &Arc<Self>, name: Name, call: F) -> Entered
+    where
+        F: Future<Output = Result<Reply, Failure>> + Send + 'static,
+    {
+        let mut state = self.state();
+        state.forget(Instant::now());
+        match state.slots.get(&name) {
+            Some(Slot::Done(reply)) => Entered::Kept(Arc::clone(reply)),
+            Some(Slot::UnderWay(outcome)) => Entered::Waits {
+                outcome: outcome.clone(),
+                joined: true,
+            },
+            None => {
+                let (tell, outcome) = watch::channel(None);
+                state.slots.insert(name, Slot::UnderWay(outcome.clone()));
+                let place = UnderWay {
+                    replies: Arc::clone(self),
+                    name,
+                };
+                tokio::spawn(async move {
+                    let outcome = call.await.map(Arc::new);
+                    // Kept before it is told: who asks next finds the one or the other.
+                    place.end(&outcome);
+                    tell.send_replace(Some(outcome));
+                });
+                Entered::Waits {
+                    outcome,
+                    joined: false,
+                }
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Held for a few lines that look up, insert or remove.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+enum Entered {
+    Kept(Arc<Reply>),
+    Waits {
+        outcome: watch::Receiver<Option<Outcome>>,
+        joined: bool,
+    },
+}
+
+/// The place of a call under way; given up even if the call panics.
+struct UnderWay {
+    replies: Arc<Replies>,
+    name: Name,
+}
+
+impl UnderWay {
+    fn end(self, outcome: &Outcome) {
+        if let Ok(reply) = outcome {
+            self.replies.state().keep(self.name, reply, Instant::now());
+        }
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let mut state = self.replies.state();
+        if let Some(Slot::UnderWay(_)) = state.slots.get(&self.name) {
+            state.slots.remove(&self.name);
+        }
+    }
+}
+
+fn lost() -> Failure {
+    let mut failure = Failure::new(Code::InternalError, "the call broke off");
+    failure.retryable = true;
+    failure
+}
+
+/// About how much memory a reply takes.
+fn size(reply: &Reply) -> usize {
+    let calls = reply.tool_calls.iter().map(|call| call.to_string().len());
+    256 + reply.content.len() + reply.model_resolved.len() + calls.sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    fn reply(content: &str) -> Reply {
+        Reply {
+            content: content.to_owned(),
+            model_resolved: "p/m".to_owned(),
+            tokens_in: 1,
+            tokens_out: 1,
+            cost_usd: 0.0,
+            cost_micro_usd: None,
+            prices: None,
+            cached: false,
+            tool_calls: Vec::new(),
+        }
+    }
+
+    fn name(n: u16) -> Name {
+        let mut name = [0; 32];
+        name[..2].copy_from_slice(&n.to_be_bytes());
+        name
+    }
+
+    #[tokio::test]
+    async fn calls_of_one_name_at_the_same_time_are_one_call() {
+        let replies = Arc::new(Replies::default());
+        let calls = Arc::new(AtomicUsize::new(0));
+        let (open, door) = watch::channel(false);
+        let ask = || {
+            let (calls, mut door) = (Arc::clone(&calls), door.clone());
+            let replies = Arc::clone(&replies);
+            async move {
+                let call = async move {
+                    calls.fetch_add(1, Ordering::SeqCst);
+                    door.wait_for(|open| *open).await.unwrap();
+                    Ok(reply("once"))
+                };
+                replies.ask(name(1), call).await.unwrap()
+            }
+        };
+        let (first, second, ()) = tokio::join!(ask(), ask(), async {
+            open.send_replace(true);
+        });
+        assert_eq!((first.1, second.1), (false, true));
+        assert_eq!(first.0, second.0);
+        assert!(ask().await.1, "kept afterwards");
+        assert_eq!(calls.load(Ordering::SeqCst), 1);
+    }
+
+    #[tokio::test]
+    async fn a_call_goes_on_when_nobody_waits_any_more() {
+        let replies = Arc::new(Replies::default());
+        let (open, mut door) = watch::channel(false);
+        let call = async move {
+            door.wait_for(|open| *open).await.unwrap();
+            Ok(reply("kept"))
+        };
+        let mut asking = Box::pin(replies.ask(name(1), call));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(asking.as_mut().poll(&mut context).is_pending());
+        drop(asking);
+        open.send_replace(true);
+        let never = async { panic!("a second call") };
+        let (kept, cached) = replies.ask(name(1), never).await.unwrap();
+        assert_eq!((kept.content.as_str(), cached), ("kept", true));
+    }
+
+    #[tokio::test]
+    async fn failures_and_panics_are_told_and_not_kept() {
+        let replies = Arc::new(Replies::default());
+        let fails = async { Err(Failure::upstream(500, "no")) };
+        let failure = replies.ask(name(1), fails).await.unwrap_err();
+        assert_eq!(failure.message, "upstream returned 500: no");
+        let panics = async { panic!("broken") };
+        let failure = replies.ask(name(1), panics).await.unwrap_err();
+        assert_eq!(
+            (failure.code, failure.retryable),
+            (Code::InternalError, true)
+        );
+        let (fine, cached) = replies
+            .ask(name(1), async { Ok(reply("at last")) })
+            .await
+            .unwrap();
+        assert_eq!((fine.content.as_str(), cached), ("at last", false));
+    }
+
+    #[test]
+    fn replies_are_forgotten_by_age_by_number_and_by_size() {
+        let now = Instant::now();
+        let mut state = State::default();
+        state.keep(name(1), &Arc::new(reply("a")), now);
+        state.forget(now + KEPT_FOR - Duration::from_secs(1));
+        assert_eq!(state.slots.len(), 1);
+        state.forget(now + KEPT_FOR);
+        assert_eq!((state.slots.len(), state.bytes), (0, 0));
+        for n in 0..5000 {
+            state.keep(name(n), &Arc::new(reply("a")), now);
+        }
+        assert_eq!(
+            (state.slots.len(), state.order.len()),
+            (MOST_REPLIES, MOST_REPLIES)
+        );
+        assert!(!state.slots.contains_key(&name(0)) && state.slots.contains_key(&name(4999)));
+        let large = Arc::new(reply(&"x".repeat(MOST_BYTES / 4)));
+        for n in 6000..6006 {
+            state.keep(name(n), &large, now);
+        }
+        assert!(state.bytes <= MOST_BYTES, "{}", state.bytes);
+        assert_eq!(state.slots.len(), state.order.len());
+    }
+}
