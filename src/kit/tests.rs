@@ -238,6 +238,8 @@ fn a_plan_that_was_tampered_with_does_not_compile() {
 #[test]
 fn the_tree_shows_agents_and_children() {
     let dir = sound();
+    let parent = PARENT.replace("agents/a", "../agents/./a");
+    fs::write(dir.path().join("workflows/parent.workflow.yaml"), parent).unwrap();
     let kit = load(dir.path()).unwrap();
     let branch = tree::branch(&kit.workflows["parent"].definition.plan);
     assert_eq!(
