@@ -104,6 +104,7 @@ pub(crate) fn kit(definitions: &[(&str, &Arc<Definition>)]) -> Arc<Kit> {
             path: format!("{name}.workflow.yaml"),
             definition: Arc::clone(definition),
             visibility: Visibility::Root,
+            needs_tools: Vec::new(),
         };
         ((*name).to_owned(), workflow)
     };

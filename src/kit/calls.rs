@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use ktsu_ledger::event::plan::Variable;
+use serde_json::Value;
 
 use super::agent::{self, AgentDraft, Params};
 use super::fault::{Fault, FaultCode};
@@ -10,6 +11,7 @@ use super::links::inside;
 use super::step::{AgentCall, GivenParam};
 use super::workflow::Draft;
 use crate::workflow::nearest;
+use crate::workflow::template::text_of;
 
 /// The path of an agent file, relative to the kit: from the kit's folder, else from that of the
 /// workflow.
@@ -87,6 +89,7 @@ pub(super) fn check(draft: &Draft, call: &AgentCall, agent: &AgentDraft, faults:
             for given in &call.params {
                 declared(given, agent, params, faults);
                 secrecy(given, params, &draft.plan.env, faults);
+                literal(given, params, faults);
             }
         }
         None => {
@@ -157,6 +160,28 @@ fn declared(given: &GivenParam, agent: &AgentDraft, params: &Params, faults: &mu
         Some(near) => fault.hint(format!("did you mean {near}?")),
         None => fault,
     });
+}
+
+/// What is written out is judged before any run. A param declared as text takes numbers and
+/// booleans as text (decision T6).
+fn literal(given: &GivenParam, params: &Params, faults: &mut Vec<Fault>) {
+    let Some((value, place)) = &given.literal else {
+        return;
+    };
+    let is_text = params.schema.type_of(&given.name) == Some("string");
+    let value = match value {
+        Value::Number(_) | Value::Bool(_) if is_text => Value::String(text_of(value)),
+        Value::Null
+        | Value::Number(_)
+        | Value::Bool(_)
+        | Value::String(_)
+        | Value::Array(_)
+        | Value::Object(_) => value.clone(),
+    };
+    for violation in params.schema.check_one(&given.name, value) {
+        let words = format!("{} does not fit: {}", given.name, violation.message);
+        faults.push(Fault::new(FaultCode::BadValue, *place, words));
+    }
 }
 
 /// A secret goes into a param that is marked as one, and nothing else does.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use ktsu_ledger::Json;
 use ktsu_ledger::event::plan::{AgentPlan, ChildPlan, FanOut, StepPlan, Webhooks, Work};
+use serde_json::Value;
 
 use super::fault::{Fault, FaultCode};
 use super::read::{Fields, Mention, Reader, Usage, rounded};
@@ -41,6 +42,8 @@ pub(super) struct GivenParam {
     pub(super) place: Place,
     /// The environment variables its value mentions.
     pub(super) variables: BTreeSet<String>,
+    /// The value, if nothing in it is evaluated, and where it stands.
+    pub(super) literal: Option<(Value, Place)>,
 }
 
 /// What a workflow step says about its child.
@@ -116,7 +119,9 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<StepDraft> {
     let schema = fields.get("output").and_then(|node| {
         let output = reader.map(node, "the step's output", &["schema"])?;
         let schema = reader.required(&output, "schema", "the step's output")?;
-        agent::reserved_fields(reader, schema);
+        if fields.key("agent").is_some() {
+            agent::reserved_fields(reader, schema);
+        }
         reader.schema(schema)
     });
     let primitive = primitive(reader, &fields, &name, place)?;
@@ -287,15 +292,21 @@ fn read_agent(
 fn given_params(node: &Node) -> Vec<GivenParam> {
     let given = agent::members(Some(node)).iter();
     let given = given.map(|(key, node)| {
-        let roots = Template::from_value(&node.to_value()).map(|one| one.roots().clone());
-        let variables = roots.into_iter().flatten().filter_map(|root| match root {
-            Root::Env(name) => Some(name),
+        let value = node.to_value();
+        let template = Template::from_value(&value).ok();
+        let roots = template.iter().flat_map(|one| one.roots());
+        let variables = roots.filter_map(|root| match root {
+            Root::Env(name) => Some(name.clone()),
             Root::Params | Root::Step(_) | Root::Item | Root::ItemIndex => None,
         });
         GivenParam {
             name: key.text.clone(),
             place: key.place,
             variables: variables.collect(),
+            literal: template
+                .as_ref()
+                .filter(|template| template.is_literal())
+                .map(|_| (value, node.place)),
         }
     });
     given.collect()

@@ -238,6 +238,8 @@ fn a_plan_that_was_tampered_with_does_not_compile() {
 #[test]
 fn the_tree_shows_agents_and_children() {
     let dir = sound();
+    let parent = PARENT.replace("agents/a", "../agents/./a");
+    fs::write(dir.path().join("workflows/parent.workflow.yaml"), parent).unwrap();
     let kit = load(dir.path()).unwrap();
     let branch = tree::branch(&kit.workflows["parent"].definition.plan);
     assert_eq!(
@@ -403,6 +405,36 @@ fn every_code_has_a_page_and_every_page_a_code() {
             !text.contains("(kit fault)"),
             "a page without a code: {page}"
         );
+    }
+}
+
+#[test]
+fn the_kits_of_this_repository_are_sound_and_nothing_is_to_be_warned_of() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kits");
+    let kits = fs::read_dir(&folder).unwrap();
+    let mut names = BTreeSet::new();
+    for entry in kits.map(Result::unwrap) {
+        let kit = load(&entry.path()).unwrap_or_else(|faults| panic!("{faults}"));
+        assert_eq!(kit.warnings.faults, [], "{}", kit.name);
+        assert!(kit.default_root().is_some() && kit.examples.contains_key("default"));
+        names.insert(kit.name);
+    }
+    for name in ["hello", "intake", "triage"] {
+        assert!(names.contains(name), "{name}");
+    }
+}
+
+#[test]
+fn the_examples_of_the_kits_fit_their_params() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kits");
+    for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        let kit = load(&entry.path()).unwrap();
+        let root = &kit.workflows[kit.default_root().unwrap()];
+        let root = root.definition.root().unwrap();
+        let text = fs::read_to_string(&kit.examples["default"]).unwrap();
+        let body = serde_json::from_str(&text).unwrap();
+        let resolved = crate::workflow::params::resolve(root.params.as_ref(), body);
+        assert!(resolved.is_ok(), "{}: {resolved:?}", kit.name);
     }
 }
 

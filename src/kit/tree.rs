@@ -1,6 +1,6 @@
 //! What a workflow is made of: `ktsu workflow tree`.
 
-use ktsu_ledger::event::plan::{Plan, Work};
+use ktsu_ledger::event::plan::{AgentPlan, Plan, Work};
 use serde::Serialize;
 use termtree::Tree;
 
@@ -31,7 +31,7 @@ fn workflow(plan: &Plan, path: &str) -> Branch {
     {
         let child = match &step.work {
             Work::Agent(agent) => Branch {
-                path: agent.agent.clone(),
+                path: called(agent),
                 kind: "agent",
                 children: Vec::new(),
             },
@@ -46,6 +46,14 @@ fn workflow(plan: &Plan, path: &str) -> Branch {
         path: path.to_owned(),
         kind: "workflow",
         children,
+    }
+}
+
+/// The file of an agent with the version the step asks for, if it asks for one.
+fn called(agent: &AgentPlan) -> String {
+    match agent.agent.rsplit_once('@') {
+        Some((_, version)) => format!("{}@{version}", agent.file),
+        None => agent.file.clone(),
     }
 }
 

@@ -45,12 +45,34 @@ impl ParamsSchema {
             && self.document.get("patternProperties").is_none()
     }
 
+    /// The one type that the schema declares for a param.
+    pub fn type_of(&self, name: &str) -> Option<&str> {
+        self.property(name)?.get("type")?.as_str()
+    }
+
+    /// What is wrong with the value of one param, whatever the others are.
+    pub fn check_one(&self, name: &str, value: Value) -> Vec<Violation> {
+        if self.property(name).is_none() {
+            return Vec::new();
+        }
+        let below = format!("/{}", escaped(name));
+        let alone = Value::Object(Map::from_iter([(name.to_owned(), value)]));
+        let found = self.schema.check(&alone).into_iter();
+        let within = |pointer: &str| {
+            pointer
+                .strip_prefix(&below)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        found.filter(|one| within(&one.pointer)).collect()
+    }
+
+    fn property(&self, name: &str) -> Option<&Value> {
+        self.document.get("properties")?.get(name)
+    }
+
     fn has_default(&self, name: &str) -> bool {
-        let pointer = format!(
-            "/properties/{}/default",
-            name.replace('~', "~0").replace('/', "~1")
-        );
-        self.document.pointer(&pointer).is_some()
+        self.property(name)
+            .is_some_and(|property| property.get("default").is_some())
     }
 
     fn fill(&self, schema: &Value, value: &mut Value, depth: usize) {
@@ -99,6 +121,11 @@ impl ParamsSchema {
             }
         }
     }
+}
+
+/// A name as a segment of a JSON pointer.
+fn escaped(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
 }
 
 /// The params a run starts with: the body with every default of the schema that it left out.
