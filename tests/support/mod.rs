@@ -127,9 +127,9 @@ impl Lab {
             ledger,
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             clock,
-        agents: ktsu::assemble::Agents::here(),
-        own_url: None,
-        gateway: None,
+            agents: ktsu::assemble::Agents::here(),
+            own_url: None,
+            gateway: None,
         });
         let engine = engine.await.unwrap();
         let client = Client::of(&engine.url);
