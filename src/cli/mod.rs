@@ -6,6 +6,7 @@
 
 mod agents;
 mod backup;
+mod content;
 mod embedded;
 mod engine;
 mod envelope;

@@ -128,6 +128,7 @@ impl Driven {
             &again.definition,
             &again.state,
             Timestamp::from_micros(again.now),
+            false,
         ) {
             again.input(draft);
         }
