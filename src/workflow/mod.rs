@@ -26,6 +26,8 @@ mod agent_tests;
 mod cases;
 #[cfg(test)]
 mod driven_tests;
+#[cfg(test)]
+mod plans_tests;
 
 /// The candidate a misspelt word probably means.
 pub(crate) fn nearest<'a>(

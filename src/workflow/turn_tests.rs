@@ -1,11 +1,12 @@
 //! Given frames, when an input, then frames.
 
-use ktsu_ledger::{Frame, Json};
+use ktsu_ledger::Json;
 use ktsu_projections::envelope::EnvelopeFold;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::workflow::driven_tests::{Driven, plan, transform, webhook, workflow};
+use crate::workflow::driven_tests::Driven;
+use crate::workflow::plans_tests::{plan, transform, webhook, workflow};
 
 #[test]
 fn a_chain_of_transforms_ends_in_its_first_turn() {

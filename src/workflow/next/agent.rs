@@ -48,8 +48,20 @@ pub fn told(
     step: u32,
     item: Option<u32>,
 ) -> Option<Told> {
-    let memo = Memo::default();
-    let at = At::new(definition, state, &memo, scope, Some(step))?;
+    told_within(definition, state, &Memo::default(), scope, step, item)
+}
+
+/// As [`told`], with what is converted for one task at hand for the next: telling about all items
+/// of a fan-out reads their list once.
+pub fn told_within(
+    definition: &Definition,
+    state: &RunState,
+    memo: &Memo,
+    scope: u32,
+    step: u32,
+    item: Option<u32>,
+) -> Option<Told> {
+    let at = At::new(definition, state, memo, scope, Some(step))?;
     let compiled = at.workflow.steps.get(step as usize)?;
     let Some(ktsu_ledger::event::plan::Work::Agent(plan)) = at.workflow_work() else {
         return None;
