@@ -30,6 +30,9 @@ pub enum Reported {
 }
 
 /// Judges a report about a task: events of one step, item, attempt and report, not empty.
+///
+/// A request for a model call stands alone, since it may have to wait (decision F4); a draft stands
+/// last, since what follows depends on the answer (decision R2).
 pub fn report(state: &RunState, scope: &str, mut events: Vec<AgentEvent>) -> Reported {
     let Some(first) = events.first() else {
         return Reported::Malformed("a report has at least one event".to_owned());
@@ -37,6 +40,15 @@ pub fn report(state: &RunState, scope: &str, mut events: Vec<AgentEvent>) -> Rep
     let Some((task, running)) = task_of(state, scope, first.step(), first.item()) else {
         return Reported::Stale;
     };
+    let about = |event: &AgentEvent| {
+        let report = event.report().cloned();
+        (event.step().to_owned(), event.item(), event.attempt(), report)
+    };
+    let subject = about(first);
+    if events.iter().any(|event| about(event) != subject) {
+        let words = "a report is about one task, and each of its events says so";
+        return Reported::Malformed(words.to_owned());
+    }
     let Some(said) = first.report().filter(|_| first.attempt() == task.attempt) else {
         return Reported::Stale;
     };
@@ -57,7 +69,13 @@ pub fn report(state: &RunState, scope: &str, mut events: Vec<AgentEvent>) -> Rep
         let words = "a report with an llm.request carries nothing else";
         return Reported::Malformed(words.to_owned());
     }
-    if let Some(AgentEvent::Request(asked)) = events.first() {
+    let drafts = |event: &AgentEvent| matches!(event, AgentEvent::Decided(_));
+    let before = events.split_last().map_or(&[][..], |(_, before)| before);
+    if before.iter().any(drafts) {
+        let words = "an agent.decided is the last of its report: its answer says how to go on";
+        return Reported::Malformed(words.to_owned());
+    }
+    if let Some(AgentEvent::Request(asked)) = events.first().filter(|asked| task.may(asked)) {
         match affordable(state, asked) {
             Afford::Yes => {}
             Afford::Later => return Reported::Held,
@@ -69,7 +87,7 @@ pub fn report(state: &RunState, scope: &str, mut events: Vec<AgentEvent>) -> Rep
 
 /// Puts the events into the form of frames, if each follows from the one before.
 fn taken(state: &RunState, scope: &str, task: &Task, events: Vec<AgentEvent>) -> Reported {
-    let mut after = task.clone();
+    let mut after = task.sketch();
     let mut drafts = Vec::with_capacity(events.len());
     for (seq, mut event) in (state.next_seq()..).zip(events) {
         hash(&mut event, &after);

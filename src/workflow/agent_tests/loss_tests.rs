@@ -1,6 +1,6 @@
 //! Lost workers, reports that come late or twice, and the end of the run's time.
 
-use ktsu_ledger::event::{LostReason, Purpose};
+use ktsu_ledger::event::{AgentEvent, LostReason, Purpose};
 use serde_json::{Value, json};
 
 use crate::workflow::admit::report::Reported;
@@ -232,11 +232,27 @@ fn a_report_that_mixes_tasks_is_refused() {
         json!({}),
     );
     let event = |step: &str| {
-        let data = json!({"attempt": 1, "draft": {}, "step": step,
+        let data = json!({"attempt": 1, "outcome": {}, "reason": "error", "step": step,
             "report": {"digest": "d", "n": 1}});
-        ktsu_ledger::event::AgentEvent::Decided(serde_json::from_value(data).unwrap())
+        let end = serde_json::from_value(data).unwrap();
+        ktsu_ledger::event::AgentEvent::Finished(Box::new(end))
     };
-    let events = vec![event("a"), event("b")];
+    let AgentEvent::Finished(end) = event("b") else {
+        panic!("it is the end of b");
+    };
+    let answer = json!({"attempt": 1, "cost_micro_usd": 0, "duration_ms": 0, "input_hash": "",
+        "model": "", "output_hash": "", "provider": "", "report": {"digest": "d", "n": 2},
+        "request": 5, "step": "a", "tokens_in": 0, "tokens_out": 0});
+    run.asks("a");
+    let mut end = end;
+    end.report = Some(serde_json::from_value(json!({"digest": "d", "n": 2})).unwrap());
+    let answer = AgentEvent::Response(Box::new(serde_json::from_value(answer).unwrap()));
+    assert_eq!(run.task("a").open.as_ref().map(|call| call.seq), Some(6));
+    let AgentEvent::Response(mut answer) = answer else {
+        panic!("it is an answer");
+    };
+    answer.request = 6;
+    let events = vec![AgentEvent::Response(answer), AgentEvent::Finished(end)];
     let judged = crate::workflow::admit::report::report(&run.state, "", events);
     assert!(matches!(judged, Reported::Malformed(_)), "{judged:?}");
     run.finishes("a", json!({}));

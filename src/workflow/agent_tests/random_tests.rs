@@ -47,8 +47,14 @@ fn act(run: &mut Driven, which: usize, what: u8) {
         8 => vec![output(json!({"ktsu_skip_reason": "s"}))],
         9 => vec![error("provider_error", "no")],
         10 => vec![output(json!({"ktsu_injection_attempt": true}))],
-        11 => return drop(run.loses(&name, LostReason::Heartbeat, true)),
-        12 => return drop(run.loses(&name, LostReason::Heartbeat, which % 2 == 0)),
+        11 => {
+            run.loses(&name, LostReason::Heartbeat, true);
+            return;
+        }
+        12 => {
+            run.loses(&name, LostReason::Heartbeat, which % 2 == 0);
+            return;
+        }
         13 => return run.restarts(),
         _ => return run.completes(&name, json!({"v": 3}), Default::default()),
     };

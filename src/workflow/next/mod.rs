@@ -96,6 +96,7 @@ pub(super) struct At<'a> {
     state: &'a RunState,
     scope: &'a Scope,
     workflow: &'a Workflow,
+    memo: &'a Memo,
     names: Scoped<'a>,
     position: u32,
 }
@@ -136,6 +137,7 @@ impl<'a> At<'a> {
             state,
             scope: held,
             workflow: definition.workflow(&held.shape.key)?,
+            memo,
             names: Scoped::new(state, scope, memo),
             position: step.unwrap_or_default(),
         })
