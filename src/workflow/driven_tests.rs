@@ -151,7 +151,7 @@ impl Driven {
     fn events(&self, name: &str, attempt: u32, n: u32, says: &[Say]) -> Vec<AgentEvent> {
         let (_, step, item) = place(name);
         let task = self.task(name);
-        let digest = format!("{says:?}");
+        let digest = ktsu_ledger::Hash::of(format!("{says:?}").as_bytes()).to_string();
         let report = Report { digest, n };
         let event = |say: &Say| match say.clone() {
             Say::Ask(purpose) => AgentEvent::Request(LlmRequest {

@@ -9,6 +9,9 @@ use ktsu_projections::run::{RunState, StepStatus, Task};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
+/// The most bytes of a name: a frame keeps names whole.
+const MAX_NAME: usize = 256;
+
 /// What becomes of a report.
 #[derive(Debug)]
 pub enum Reported {
@@ -48,6 +51,9 @@ pub fn report(state: &RunState, scope: &str, mut events: Vec<AgentEvent>) -> Rep
     if events.iter().any(|event| about(event) != subject) {
         let words = "a report is about one task, and each of its events says so";
         return Reported::Malformed(words.to_owned());
+    }
+    if let Some(name) = events.iter().find_map(overlong) {
+        return Reported::Malformed(format!("{name} is longer than {MAX_NAME} bytes"));
     }
     let Some(said) = first.report().filter(|_| first.attempt() == task.attempt) else {
         return Reported::Stale;
@@ -109,6 +115,21 @@ fn taken(state: &RunState, scope: &str, task: &Task, events: Vec<AgentEvent>) ->
         });
     }
     Reported::Taken(drafts)
+}
+
+/// The name that is too long, if one is.
+fn overlong(event: &AgentEvent) -> Option<&'static str> {
+    let names = match event {
+        AgentEvent::Request(request) => vec![("group", &request.group)],
+        AgentEvent::Response(answer) => vec![
+            ("model", &answer.model),
+            ("prices", &answer.prices),
+            ("provider", &answer.provider),
+        ],
+        _ => Vec::new(),
+    };
+    let mut names = names.into_iter();
+    names.find_map(|(name, text)| (text.len() > MAX_NAME).then_some(name))
 }
 
 fn task_of<'a>(

@@ -226,6 +226,24 @@ fn what_does_not_follow_is_refused_in_words_and_changes_nothing() {
 }
 
 #[test]
+fn a_name_that_no_frame_would_hold_is_refused() {
+    let mut run = one();
+    let request = |length: usize| {
+        let data = json!({"attempt": 1, "digest": "", "group": "g".repeat(length),
+            "max_tokens": 1, "messages": [], "purpose": "turn", "step": "a",
+            "report": {"digest": "d", "n": 1}});
+        AgentEvent::Request(serde_json::from_value(data).unwrap())
+    };
+    for (length, taken) in [(256, true), (257, false), (100_000, false)] {
+        let judged = crate::workflow::admit::report::report(&run.state, "", vec![request(length)]);
+        assert_eq!(matches!(judged, Reported::Taken(_)), taken, "{length}");
+        assert_eq!(matches!(judged, Reported::Malformed(_)), !taken, "{length}");
+    }
+    run.finishes("a", json!({}));
+    run.is_whole();
+}
+
+#[test]
 fn a_report_that_mixes_tasks_is_refused() {
     let mut run = run_of(
         json!([agent("a", json!([]), "plain", json!({})), agent("b", json!([]), "plain", json!({}))]),

@@ -4,7 +4,7 @@ use ktsu_ledger::event::{FinishReason, Purpose};
 use serde_json::{Value, json};
 
 use crate::workflow::driven_tests::{Say, output};
-use crate::workflow::plans_tests::{agent, child, plan, run_of, transform, webhook, workflow};
+use crate::workflow::plans_tests::{agent, child, fan_out, plan, run_of, transform, webhook, workflow};
 use crate::workflow::driven_tests::Driven;
 
 fn one(more: Value) -> Driven {
@@ -382,5 +382,23 @@ fn a_large_output_moves_out_of_its_frame_and_is_read_back() {
     let message = "y".repeat(300 * 1024);
     run.errs("b", "provider_error", &message);
     assert_eq!(run.step("a")["output"]["text"], text);
+    let told = run.step("b")["error"]["message"].as_str().unwrap().len();
+    assert!((8_000..9_000).contains(&told), "the whole stands in agent.finished: {told}");
     run.holds_together();
+    // Texts and names of any length, wherever an agent may put them.
+    let names: serde_json::Map<String, Value> =
+        (0..9_000).map(|n| (format!("ktsu_name_{n}"), json!(1))).collect();
+    let long = "é".repeat(100 * 1024);
+    for said in [json!({"ktsu_skip_reason": long}), json!({"ktsu_flags": [long]}), json!(names)] {
+        for item in [false, true] {
+            let step = match item {
+                true => fan_out("f", json!([]), json!({"from": "params.items"})),
+                false => agent("f", json!([]), "plain", json!({})),
+            };
+            let mut run = run_of(json!([step]), json!({"items": [1]}));
+            run.finishes(if item { "f.0" } else { "f" }, said.clone());
+            assert_eq!(run.envelope()["status"], "complete");
+            run.holds_together();
+        }
+    }
 }
