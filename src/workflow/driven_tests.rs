@@ -144,7 +144,11 @@ impl Driven {
 
     /// The number of the task's next report.
     fn next_report(&self, name: &str) -> u32 {
-        1 + self.task(name).reports.last().map_or(0, |seen| seen.report.n)
+        1 + self
+            .task(name)
+            .reports
+            .last()
+            .map_or(0, |seen| seen.report.n)
     }
 
     /// The events of a report, as the orchestrator makes them of what a runtime sent.
@@ -195,17 +199,15 @@ impl Driven {
                 report: report.clone(),
                 step: step.clone(),
             }),
-            Say::End(reason, outcome, metrics) => {
-                AgentEvent::Finished(Box::new(AgentFinished {
-                    attempt,
-                    item,
-                    metrics,
-                    outcome: Json::from_value(&outcome).unwrap(),
-                    reason,
-                    report: Some(report.clone()),
-                    step: step.clone(),
-                }))
-            }
+            Say::End(reason, outcome, metrics) => AgentEvent::Finished(Box::new(AgentFinished {
+                attempt,
+                item,
+                metrics,
+                outcome: Json::from_value(&outcome).unwrap(),
+                reason,
+                report: Some(report.clone()),
+                step: step.clone(),
+            })),
         };
         says.iter().map(event).collect()
     }
@@ -259,7 +261,11 @@ impl Driven {
     /// The whole task in one `complete`, as a runtime does that reports nothing else.
     #[track_caller]
     pub(super) fn completes(&mut self, name: &str, value: Value, metrics: ClaimedMetrics) {
-        let outcome = json!({"output": value});
+        self.completes_with(name, json!({"output": value}), metrics);
+    }
+
+    #[track_caller]
+    pub(super) fn completes_with(&mut self, name: &str, outcome: Value, metrics: ClaimedMetrics) {
         let say = Say::End(FinishReason::Completed, outcome, Some(metrics));
         let judged = self.reports(name, self.task(name).attempt, 0, &[say]);
         assert!(matches!(judged, Reported::Taken(_)), "{name}: {judged:?}");

@@ -134,6 +134,17 @@ pub struct Seen {
     pub last: u64,
 }
 
+/// How the items of a fan-out that has ended did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// With an output.
+    pub succeeded: u32,
+    /// Without one, those that were stopped included.
+    pub failed: u32,
+    /// Skipped by their agent, or never started.
+    pub skipped: u32,
+}
+
 /// How an item ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ItemEnd {
@@ -389,6 +400,16 @@ impl Tasks {
     /// Whether more items failed than the file bears.
     pub fn too_many_failed(&self, plan: &FanOut) -> bool {
         plan.max_failures >= 0 && i64::from(self.failures()) > plan.max_failures
+    }
+
+    /// How the items of a fan-out ended; those that never started count as skipped (decision R4).
+    pub fn counts(&self) -> Counts {
+        let ended = self.succeeded + self.failed;
+        Counts {
+            succeeded: self.succeeded,
+            failed: self.failed,
+            skipped: self.items.unwrap_or_default().saturating_sub(ended),
+        }
     }
 
     /// How many items failed by themselves.

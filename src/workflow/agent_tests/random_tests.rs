@@ -7,18 +7,51 @@ use serde_json::{Value, json};
 use crate::workflow::driven_tests::{Driven, Say, error, output};
 use crate::workflow::expression::converted;
 use crate::workflow::next::{Memo, told_within};
-use crate::workflow::plans_tests::{agent, fan_out, merge, plan, run_of, workflow};
+use crate::workflow::plans_tests::{agent, child, fan_out, merge, plan, run_of, workflow};
 
 fn a_run(concurrency: u32, max_failures: i64) -> Driven {
     let each = json!({"from": "params.items", "concurrency": concurrency,
         "max_failures": max_failures});
-    let mut main = workflow("main", json!([
-        agent("a", json!([]), "reflects", json!({})),
-        fan_out("f", json!([]), each),
-        agent("b", json!([0, 1]), "plain", json!({"params": {"x": "{{ step.f.results[0] }}"}})),
-    ]));
+    let mut main = workflow(
+        "main",
+        json!([
+            agent("a", json!([]), "reflects", json!({})),
+            fan_out("f", json!([]), each),
+            agent(
+                "b",
+                json!([0, 1]),
+                "plain",
+                json!({"params": {"x": "{{ step.f.results[0] }}"}})
+            ),
+            child(
+                "c",
+                json!([0]),
+                "inner",
+                json!({"list": "{{ params.items }}"})
+            ),
+        ]),
+    );
+    let inner = workflow(
+        "inner",
+        json!([
+            agent(
+                "d",
+                json!([]),
+                "doubts",
+                json!({"confidence_threshold_millionths": 500_000})
+            ),
+            fan_out(
+                "g",
+                json!([]),
+                json!({"from": "params.list", "concurrency": 2, "max_items": 3})
+            ),
+        ]),
+    );
     main["policy"] = json!({"timeout_ms": 60_000, "cost_budget_micro_usd": 90});
-    Driven::invoke(plan(json!({"main": main})), json!({"items": [1, 2, 3, 4]}))
+    Driven::invoke(
+        plan(json!({"main": main, "inner": inner})),
+        json!({"items": [1, 2, 3, 4]}),
+    )
 }
 
 /// What the world does to one of the tasks that are under way.
@@ -28,11 +61,14 @@ fn act(run: &mut Driven, which: usize, what: u8) {
         return;
     }
     let (scope, step, item) = live[which % live.len()];
-    let id = run.state.scope(scope).unwrap().shape.step(step).unwrap().id.clone();
-    let name = ktsu_projections::lineage::item_name(&id, item);
+    let path = run.state.scope(scope).unwrap().path_of(step);
+    let name = ktsu_projections::lineage::item_name(&path, item);
     let (attempt, n) = {
         let task = run.task(&name);
-        (task.attempt, 1 + task.reports.last().map_or(0, |seen| seen.report.n))
+        (
+            task.attempt,
+            1 + task.reports.last().map_or(0, |seen| seen.report.n),
+        )
     };
     let reply = Say::Reply { cost: 7 };
     // What does not follow is refused and changes nothing.
@@ -56,6 +92,12 @@ fn act(run: &mut Driven, which: usize, what: u8) {
             return;
         }
         13 => return run.restarts(),
+        14 => vec![output(
+            json!({"ktsu_needs_human": "?", "ktsu_low_quality": 1}),
+        )],
+        16 => vec![Say::Ask(Purpose::Repair)],
+        17 => vec![error("stopped", "says the runtime")],
+        18 => vec![output(json!({"v": 1, "ktsu_confidence": 0.9}))],
         _ => return run.completes(&name, json!({"v": 3}), Default::default()),
     };
     run.reports(&name, attempt, n, &says);
@@ -68,7 +110,7 @@ proptest! {
     fn every_run_ends_with_every_step_ended(
         concurrency in 0u32..4,
         max_failures in -1i64..3,
-        acts in prop::collection::vec((0usize..8, 0u8..16), 0..40),
+        acts in prop::collection::vec((0usize..8, 0u8..20), 0..60),
         cut in 0usize..1000,
     ) {
         let mut run = a_run(concurrency, max_failures);
@@ -90,7 +132,12 @@ fn many(items: u32, concurrency: u32) -> Driven {
     let mut each = json!({"from": "params.items", "concurrency": 0, "max_failures": -1});
     merge(&mut each, json!({"concurrency": concurrency}));
     let params = json!({"x": "{{ item.n }}", "tone": "{{ params.tone }}"});
-    let step = agent("f", json!([]), "plain", json!({"for_each": each, "params": params}));
+    let step = agent(
+        "f",
+        json!([]),
+        "plain",
+        json!({"for_each": each, "params": params}),
+    );
     let mut run = run_of(json!([step]), json!({"items": tone, "tone": "dry"}));
     for item in 0..items {
         // As the task of a run does whenever it waits.
@@ -105,19 +152,36 @@ fn five_thousand_items_cost_ten_times_what_five_hundred_do() {
     let cost = |items: u32, concurrency: u32| {
         let before = converted();
         let run = many(items, concurrency);
-        let ended = run.state.scopes()[0].steps[0].tasks.as_ref().unwrap().succeeded;
-        assert_eq!((ended, run.envelope()["status"].as_str()), (items, Some("complete")));
+        let ended = run.state.scopes()[0].steps[0]
+            .tasks
+            .as_ref()
+            .unwrap()
+            .succeeded;
+        assert_eq!(
+            (ended, run.envelope()["status"].as_str()),
+            (items, Some("complete"))
+        );
         ktsu_projections::run::RunState::fold(&run.frames).unwrap();
-        assert_eq!(run.step("f")["output"]["results"][items as usize - 1]["n"], items - 1);
+        assert_eq!(
+            run.step("f")["output"]["results"][items as usize - 1]["n"],
+            items - 1
+        );
         let memo = Memo::default();
         for item in 0..items {
             let told = told_within(&run.definition, &run.state, &memo, 0, 0, Some(item)).unwrap();
-            assert!(told.user.contains(&format!(r#""x":{item}"#)), "{}", told.user);
+            assert!(
+                told.user.contains(&format!(r#""x":{item}"#)),
+                "{}",
+                told.user
+            );
         }
         converted() - before
     };
     for concurrency in [0, 10] {
         let (few, many) = (cost(500, concurrency), cost(5_000, concurrency));
-        assert!(many < 11 * few, "{few} values for 500 items, {many} for 5,000");
+        assert!(
+            many < 11 * few,
+            "{few} values for 500 items, {many} for 5,000"
+        );
     }
 }
