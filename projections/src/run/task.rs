@@ -345,7 +345,9 @@ impl Task {
                 // A draft that was to be answered still is.
                 self.phase = match self.reflection {
                     Reflection::Due => TaskPhase::Drafted,
-                    _ => TaskPhase::Dispatched,
+                    Reflection::No | Reflection::Started | Reflection::Asked => {
+                        TaskPhase::Dispatched
+                    }
                 };
                 self.asked = None;
                 self.reports.clear();
@@ -455,7 +457,11 @@ impl Tasks {
             return match self.list.get(*index as usize).map(|task| &task.phase)? {
                 TaskPhase::Drafted => Some(Due::Reflect(*index)),
                 TaskPhase::Abandoned => Some(Due::GiveUp(*index)),
-                _ => Some(Due::Settle(*index)),
+                TaskPhase::Finished { .. } => Some(Due::Settle(*index)),
+                TaskPhase::Waiting
+                | TaskPhase::Dispatched
+                | TaskPhase::Lost
+                | TaskPhase::Settled => None,
             };
         }
         let (each, items) = fan_out?;
