@@ -113,6 +113,8 @@ pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
+        // Blocking work is reading the ledger: for the processor and the page cache, not for the disk.
+        .max_blocking_threads(BLOCKING)
         .build();
     let runtime = match runtime {
         Ok(runtime) => runtime,

@@ -24,6 +24,8 @@ use interpret::Interpreter;
 use judge::Scope;
 pub use judge::Segment;
 pub(crate) use lexical::skip_quoted;
+#[cfg(test)]
+pub(crate) use value::count::converted;
 pub(crate) use value::{compare_numbers, measure_within};
 pub use value::{from_json, from_value, kind, null, to_value, truthy};
 
