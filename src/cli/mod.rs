@@ -107,6 +107,9 @@ enum Command {
     Version,
 }
 
+/// Threads for blocking work at the most. Beyond that it waits its turn.
+const BLOCKING: usize = 16;
+
 /// Runs the command line, and tells how it went (decision C1: 0 fine, 1 a verdict against, 2 could
 /// not run).
 pub fn main() -> ExitCode {
