@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use ktsu_ledger::event::{
-    AgentEvent, ItemEvent, LlmResponse, LostReason, Purpose, RunEvent, SkipReason, StepEvent,
-    StoreEvent, WebhookEvent, WorkerEvent,
+    AgentEvent, AgentFinished, ItemEvent, LlmResponse, LostReason, Purpose, RunEvent, SkipReason,
+    StepEvent, StoreEvent, Verdict, WebhookEvent, WorkerEvent,
 };
 use ktsu_ledger::{Cause, Event, Frame, Timestamp};
 use serde::Serialize;
@@ -133,7 +133,10 @@ impl Lineage {
 fn describe(event: &Event) -> (Option<String>, String) {
     match event {
         Event::Run(event) => (None, describe_run(event)),
-        Event::Step(event) => (Some(event.step().to_owned()), describe_step(event)),
+        Event::Step(event) => (
+            Some(item_name(event.step(), item_of(event))),
+            describe_step(event),
+        ),
         Event::Item(event) => (
             Some(item_name(event.step(), Some(event.item()))),
             describe_item(event),
@@ -178,11 +181,22 @@ fn describe_run(event: &RunEvent) -> String {
 
 fn describe_step(event: &StepEvent) -> String {
     match event {
-        StepEvent::Started(started) if started.attempt > 1 => {
-            format!("attempt {}", started.attempt)
+        StepEvent::Started(started) => match (started.items, started.attempt) {
+            (Some(1), _) => "1 item".to_owned(),
+            (Some(items), _) => format!("{items} items"),
+            (None, 0 | 1) => String::new(),
+            (None, attempt) => format!("attempt {attempt}"),
+        },
+        StepEvent::Completed(_) => String::new(),
+        StepEvent::ReservedEvaluated(one) => {
+            let verdict = match one.verdict {
+                Verdict::Pass | Verdict::Noted => "",
+                Verdict::Skip => ": to be skipped",
+                Verdict::Fail => ": fails",
+                Verdict::FailRun => ": fails the run",
+            };
+            format!("{} {}{verdict}", one.field, one.value.as_str())
         }
-        StepEvent::Started(_) | StepEvent::Completed(_) => String::new(),
-        StepEvent::ReservedEvaluated(one) => format!("{} {}", one.field, one.value.as_str()),
         StepEvent::OutputChecked(checked) if checked.valid => "valid".to_owned(),
         StepEvent::OutputChecked(checked) => format!("{} violations", checked.errors.len()),
         StepEvent::Failed(failed) => format!("{}: {}", failed.code, failed.message),
@@ -193,6 +207,18 @@ fn describe_step(event: &StepEvent) -> String {
                 format!("{reason}: {detail}")
             })
         }
+    }
+}
+
+/// The item of a fan-out whose output is judged.
+fn item_of(event: &StepEvent) -> Option<u32> {
+    match event {
+        StepEvent::ReservedEvaluated(one) => one.item,
+        StepEvent::OutputChecked(checked) => checked.item,
+        StepEvent::Started(_)
+        | StepEvent::Completed(_)
+        | StepEvent::Failed(_)
+        | StepEvent::Skipped(_) => None,
     }
 }
 
@@ -230,22 +256,42 @@ fn describe_agent(event: &AgentEvent) -> String {
             dollars(spent.cost_micro_usd),
             dollars(spent.limit_micro_usd)
         ),
-        AgentEvent::Finished(finished) => finished.reason.as_str().to_owned(),
+        AgentEvent::Finished(finished) => describe_end(finished),
+    }
+}
+
+/// The reason, and the error if there is one.
+fn describe_end(finished: &AgentFinished) -> String {
+    let reason = finished.reason.as_str();
+    let error = finished.outcome.pointer("/error").unwrap_or_default();
+    let text = |name: &str| error[name].as_str().unwrap_or_default();
+    match (text("code"), text("message")) {
+        ("", _) => reason.to_owned(),
+        (code, "") => format!("{reason}: {code}"),
+        (code, message) => format!("{reason}: {code}: {message}"),
     }
 }
 
 fn describe_response(response: &LlmResponse) -> String {
     if let Some(error) = &response.error {
-        return format!("{} after {} ms", error.code, response.duration_ms);
+        return format!(
+            "{}: {} after {} ms",
+            error.code, error.message, response.duration_ms
+        );
     }
     format!(
-        "{}/{} {}+{} tokens, {}, {} ms",
+        "{}/{} {}+{} tokens, {}, {} ms{}",
         response.provider,
         response.model,
         response.tokens_in,
         response.tokens_out,
         dollars(response.cost_micro_usd),
-        response.duration_ms
+        response.duration_ms,
+        if response.cached {
+            ", from the cache"
+        } else {
+            ""
+        }
     )
 }
 

@@ -6,10 +6,12 @@ use serde_json::Value;
 
 use super::output::{BAD, BOLD, DIM, GOOD, ODD, line, painted};
 use super::table::Rows;
-use super::{Failure, json, text};
+use super::{Failure, agents, json, text};
 
 /// More lines of an output are not shown at once.
 const LINES: usize = 60;
+/// More items that failed, were skipped or flagged are not shown at once.
+const ODD_ITEMS: usize = 10;
 /// Nor more characters of one line.
 const WIDTH: usize = 400;
 
@@ -78,13 +80,18 @@ fn headline(value: &Value) -> String {
         0 => String::new(),
         cost => format!(", {}", text::cost(cost)),
     };
+    let totals = &value["totals"];
+    let asked = match calls(totals).as_str() {
+        "" => String::new(),
+        words => format!(", {words}"),
+    };
     let status = text("status");
     format!(
         "{} {} {} {}",
         mark(&status),
         painted(BOLD, &format!("{} {}", text("workflow"), text("version"))),
         status,
-        painted(DIM, &format!("in {took}{cost}  {}", text("run_id")))
+        painted(DIM, &format!("in {took}{cost}{asked}  {}", text("run_id")))
     )
 }
 
@@ -99,37 +106,135 @@ pub(super) fn mark(status: &str) -> String {
     }
 }
 
+/// What models were asked; nothing if none was.
+fn calls(metrics: &Value) -> String {
+    let number = |name: &str| metrics[name].as_u64().unwrap_or_default();
+    match number("llm_calls") {
+        0 => String::new(),
+        calls => agents::calls(
+            calls,
+            (number("tokens_in"), number("tokens_out")),
+            number("reflect_calls"),
+            number("repair_calls"),
+        ),
+    }
+}
+
 fn steps(value: &Value) {
-    let mut rows = Rows::new(&["STEP", "TYPE", "STATUS", "TIME", "NOTE"], &[3]);
     let steps = value["steps"].as_array().map(Vec::as_slice);
-    for step in steps.unwrap_or_default() {
-        let text = |name: &str| step[name].as_str().unwrap_or_default();
-        let note = match step["error"].as_object() {
-            Some(_) => {
-                let error = &step["error"];
-                let part = |name: &str| error[name].as_str().unwrap_or_default();
-                format!("{}: {}", part("code"), part("message"))
-            }
-            None => text("skip_reason").to_owned(),
-        };
-        let attempt = step["attempt"].as_u64().unwrap_or_default();
-        let note = match attempt {
-            0 | 1 => note,
-            _ => format!("attempt {attempt} {note}"),
-        };
-        let took = match (text("started_at"), text("ended_at")) {
-            ("", _) | (_, "") => "-".to_owned(),
-            _ => text::duration(step["metrics"]["duration_ms"].as_u64().unwrap_or_default()),
-        };
-        rows.push(vec![
-            text::line(text("id")).into_owned(),
-            text("type").to_owned(),
-            text("status").to_owned(),
-            took,
-            text::short(&note, 80),
-        ]);
+    let steps = steps.unwrap_or_default();
+    let cost_of = |step: &Value| step["metrics"]["cost_micro_usd"].as_u64();
+    let has_cost = steps.iter().any(|step| cost_of(step).unwrap_or(0) > 0);
+    let mut rows = match has_cost {
+        true => Rows::new(&["STEP", "TYPE", "STATUS", "TIME", "COST", "NOTE"], &[3, 4]),
+        false => Rows::new(&["STEP", "TYPE", "STATUS", "TIME", "NOTE"], &[3]),
+    };
+    for step in steps {
+        let mut row = row(step);
+        if has_cost {
+            let cost = match cost_of(step).unwrap_or(0) {
+                0 => "-".to_owned(),
+                cost => text::cost(cost),
+            };
+            row.insert(4, cost);
+        }
+        rows.push(row);
     }
     rows.print();
+    for step in steps {
+        odd_items(step);
+    }
+}
+
+fn row(step: &Value) -> Vec<String> {
+    let text = |name: &str| step[name].as_str().unwrap_or_default();
+    let attempt = match step["attempt"].as_u64().unwrap_or_default() {
+        0 | 1 => String::new(),
+        attempt => format!("attempt {attempt}"),
+    };
+    let took = match (text("started_at"), text("ended_at")) {
+        ("", _) | (_, "") => "-".to_owned(),
+        _ => text::duration(step["metrics"]["duration_ms"].as_u64().unwrap_or_default()),
+    };
+    let counts = step["counts"].as_object().map(|counts| {
+        let number = |name: &str| counts.get(name).and_then(Value::as_u64);
+        let number = |name: &str| number(name).unwrap_or_default();
+        agents::items(number("succeeded"), number("failed"), number("skipped"))
+    });
+    let calls = match text("type") {
+        "agent" => calls(&step["metrics"]),
+        _ => String::new(),
+    };
+    let note = agents::joined([
+        attempt,
+        ended(step),
+        counts.unwrap_or_default(),
+        said(step),
+        calls,
+    ]);
+    vec![
+        text::line(text("id")).into_owned(),
+        text("type").to_owned(),
+        text("status").to_owned(),
+        took,
+        text::short(&note, 120),
+    ]
+}
+
+/// Why a step or an item is not complete.
+fn ended(one: &Value) -> String {
+    let text = |name: &str| one[name].as_str().unwrap_or_default();
+    let error = &one["error"];
+    if error.is_null() {
+        return text::short(text("skip_reason"), 80);
+    }
+    let part = |name: &str| error[name].as_str().unwrap_or_default();
+    let words = format!("{}: {}", part("code"), part("message"));
+    let raw = match one["raw_output"].is_null() {
+        true => "",
+        false => " (its output: raw_output in the JSON)",
+    };
+    format!("{}{raw}", text::short(&words, 80))
+}
+
+/// What an agent said beside its output.
+fn said(one: &Value) -> String {
+    let flags = one["flags"].as_array().map(Vec::as_slice);
+    let reflected = one["counts"].is_null() && one["reflected"] == true;
+    let confidence = match &one["confidence"] {
+        Value::Null => String::new(),
+        confidence => format!("confidence {}", text::short(&confidence.to_string(), 20)),
+    };
+    agents::joined([
+        if reflected { "reflected" } else { "" }.to_owned(),
+        confidence,
+        agents::flags(flags.unwrap_or_default().iter().filter_map(Value::as_str)),
+    ])
+}
+
+/// The items of a fan-out that a person wants to see: failed ones, skipped ones, flagged ones.
+fn odd_items(step: &Value) {
+    let items = step["items"].as_array().map(Vec::as_slice);
+    let items = items.unwrap_or_default().iter();
+    let odd: Vec<&Value> = items
+        .filter(|item| {
+            let is_odd = matches!(item["status"].as_str(), Some("failed" | "skipped"));
+            is_odd || item["flags"].is_array()
+        })
+        .collect();
+    for item in odd.iter().take(ODD_ITEMS) {
+        let text = |name: &str| item[name].as_str().unwrap_or_default();
+        line(&format!(
+            "  {} {} {}",
+            mark(text("status")),
+            text::line(text("id")),
+            painted(DIM, &agents::joined([ended(item), said(item)]))
+        ));
+    }
+    if odd.len() > ODD_ITEMS {
+        let more = odd.len() - ODD_ITEMS;
+        line(&painted(DIM, &format!("  … {more} more such items")));
+    }
 }
 
 fn output(output: &str, all: &str) {

@@ -2,15 +2,19 @@
 //!
 //! A terminal gets a line per step as it ends, children indented below the step that calls them,
 //! and one last line, drawn again and again, with what is going on. Everything else gets one plain
-//! line per step, which stays the same from one version to the next.
+//! line per event that matters, which stays the same from one version to the next: the end of a step
+//! or an item, a model's reply, a reflection, a repair, a lost worker.
+
+mod tally;
 
 use std::time::Instant;
 
 use ktsu_ledger::Timestamp;
 use serde_json::Value;
 
+use self::tally::{Items, Tally};
 use super::output::{BAD, DIM, GOOD, ODD, is_live, note, painted, transient};
-use super::text;
+use super::{agents, text};
 
 /// Names are padded to this many columns.
 const NAMES: usize = 22;
@@ -21,6 +25,10 @@ const NAMED: usize = 4;
 pub(super) struct Live {
     terminal: bool,
     running: Vec<Running>,
+    /// What all model calls cost, in millionths of a US dollar.
+    cost_micro_usd: u64,
+    /// Where lines go.
+    out: Box<dyn Fn(&str)>,
 }
 
 struct Running {
@@ -30,6 +38,10 @@ struct Running {
     since: Instant,
     /// What its call came to.
     call: String,
+    /// What its agents do and use.
+    tally: Tally,
+    /// For a fan-out.
+    items: Option<Items>,
 }
 
 /// How a step ended.
@@ -45,6 +57,8 @@ impl Live {
         Self {
             terminal: is_live(),
             running: Vec::new(),
+            cost_micro_usd: 0,
+            out: Box::new(note),
         }
     }
 
@@ -62,7 +76,36 @@ impl Live {
                 at,
                 since: Instant::now(),
                 call: String::new(),
+                tally: Tally::default(),
+                items: data["items"].as_u64().map(Items::of),
             }),
+            kind @ ("item.started" | "item.completed" | "item.failed") => {
+                self.item(scope, step, at, kind, data);
+            }
+            kind if kind.starts_with("llm.") || kind.starts_with("agent.") => {
+                self.agent(scope, step, kind, data);
+            }
+            "reserved.evaluated" => self.flagged(scope, step, data),
+            "reflect.started" => {
+                self.each(scope, step, data, |tally| {
+                    tally.doing = "reflects".to_owned()
+                });
+                self.happened(scope, step, data, "reflects");
+            }
+            "budget.exhausted" => {
+                let money = |name: &str| text::cost(data[name].as_u64().unwrap_or_default());
+                let (spent, limit) = (money("cost_micro_usd"), money("limit_micro_usd"));
+                let words = format!("budget exhausted: {spent} of {limit} spent");
+                self.matters(scope, step, data, &words);
+            }
+            "worker.lost" => {
+                let words = format!("lost its worker: {}", text_of(&data["reason"]));
+                self.matters(scope, step, data, &words);
+            }
+            "worker.dispatched" if data["attempt"].as_u64() > Some(1) => {
+                let attempt = data["attempt"].as_u64().unwrap_or_default();
+                self.matters(scope, step, data, &format!("attempt {attempt}"));
+            }
             "webhook.sent" => {
                 let call = format!("{} {}", text_of(&data["method"]), text_of(&data["target"]));
                 self.call(scope, step, |running| running.call = call);
@@ -76,8 +119,11 @@ impl Live {
             "webhook.failed" => self.sending_failed(scope, step, data),
             "step.completed" => self.end(scope, step, at, &End::complete()),
             "step.skipped" => {
-                let reason = text_of(&data["reason"]).to_owned();
-                self.end(scope, step, at, &End::skipped(reason));
+                let words = match data["detail"].as_str() {
+                    Some(detail) => format!("{}: {detail}", text_of(&data["reason"])),
+                    None => text_of(&data["reason"]).to_owned(),
+                };
+                self.end(scope, step, at, &End::skipped(words));
             }
             "step.failed" => {
                 let words = format!("{}: {}", text_of(&data["code"]), text_of(&data["message"]));
@@ -97,13 +143,20 @@ impl Live {
         }
         let named = self.running.iter().rev().take(NAMED).map(|running| {
             let took = text::duration(millis(running.since));
-            format!(
-                "{} {took}",
-                text::short(&path(&running.scope, &running.step), 40)
-            )
+            let named = text::short(&path(&running.scope, &running.step), 40);
+            match running.doing() {
+                doing if doing.is_empty() => format!("{named} {took}"),
+                doing => format!("{named} {doing}, {took}"),
+            }
         });
-        let named = named.collect::<Vec<_>>().join(", ");
-        transient(&painted(DIM, &format!("  … {}", text::short(&named, 76))));
+        let named = named.collect::<Vec<_>>().join("; ");
+        let cost = match self.cost_micro_usd {
+            0 => String::new(),
+            cost => format!("  {}", text::cost(cost)),
+        };
+        let room = 76usize.saturating_sub(cost.chars().count());
+        let words = format!("  … {}{cost}", text::short(&named, room));
+        transient(&painted(DIM, &words));
     }
 
     /// Takes the last line away.
@@ -127,10 +180,132 @@ impl Live {
         ));
     }
 
-    fn call(&mut self, scope: &str, step: &str, change: impl FnOnce(&mut Running)) {
+    fn running(&mut self, scope: &str, step: &str) -> Option<&mut Running> {
         let mut running = self.running.iter_mut().rev();
-        let running = running.find(|one| one.scope == scope && one.step == step);
-        running.map(change).unwrap_or_default();
+        running.find(|one| one.scope == scope && one.step == step)
+    }
+
+    fn call(&mut self, scope: &str, step: &str, change: impl FnOnce(&mut Running)) {
+        self.running(scope, step).map(change).unwrap_or_default();
+    }
+
+    /// Something about a task: it counts for its item and for its step.
+    fn each(&mut self, scope: &str, step: &str, data: &Value, change: impl Fn(&mut Tally)) {
+        let Some(running) = self.running(scope, step) else {
+            return;
+        };
+        match (data["item"].as_u64(), &mut running.items) {
+            (Some(item), Some(items)) => {
+                if let Some(tally) = items.open.get_mut(&item) {
+                    change(tally);
+                }
+                change(&mut running.tally);
+            }
+            _ => change(&mut running.tally),
+        }
+    }
+
+    /// Flags belong to their item alone.
+    fn flagged(&mut self, scope: &str, step: &str, data: &Value) {
+        let Some(running) = self.running(scope, step) else {
+            return;
+        };
+        match (data["item"].as_u64(), &mut running.items) {
+            (Some(item), Some(items)) => {
+                if let Some(tally) = items.open.get_mut(&item) {
+                    tally.flag(data);
+                }
+            }
+            _ => running.tally.flag(data),
+        }
+    }
+
+    fn item(&mut self, scope: &str, step: &str, at: Option<Timestamp>, kind: &str, data: &Value) {
+        let Some(running) = self.running(scope, step) else {
+            return;
+        };
+        let (Some(items), Some(index)) = (&mut running.items, data["item"].as_u64()) else {
+            return;
+        };
+        if kind == "item.started" {
+            items.open.insert(index, Tally::since(at));
+            return;
+        }
+        let skipped = data["skipped"].as_str();
+        let tally = items.end(index, kind == "item.failed", skipped.is_some());
+        let tally = tally.unwrap_or_default();
+        let end = match (kind, skipped) {
+            ("item.failed", _) => {
+                let words = format!("{}: {}", text_of(&data["code"]), text_of(&data["message"]));
+                End::failed(words)
+            }
+            (_, Some(why)) => End::skipped(why.to_owned()),
+            (_, None) => End::complete(),
+        };
+        // A terminal counts what went as it should.
+        if self.terminal && end.word == "complete" && !tally.is_flagged() {
+            return;
+        }
+        let took = tally.until(at);
+        let detail = agents::joined([text::short(&end.detail, 300), tally.words()]);
+        self.told(scope, &format!("{step}.{index}"), took, &end, &detail);
+    }
+
+    fn agent(&mut self, scope: &str, step: &str, kind: &str, data: &Value) {
+        match kind {
+            "llm.request" => {
+                self.each(scope, step, data, |tally| tally.ask(data));
+                if data["purpose"] == "repair" {
+                    self.happened(scope, step, data, "repairs its draft");
+                }
+            }
+            "llm.response" => {
+                self.each(scope, step, data, |tally| tally.answered(data));
+                self.spend(&data["cost_micro_usd"]);
+                let error = &data["error"];
+                if error.is_null() {
+                    let words = format!("replied {}", tally::reply(data));
+                    self.happened(scope, step, data, &words);
+                } else {
+                    let text = |name: &str| text_of(&error[name]);
+                    let words = format!("got no reply: {}: {}", text("code"), text("message"));
+                    self.matters(scope, step, data, &words);
+                }
+            }
+            "agent.finished" => {
+                self.each(scope, step, data, |tally| tally.claimed(data));
+                self.spend(&data["metrics"]["cost_micro_usd"]);
+            }
+            _ => {}
+        }
+    }
+
+    fn spend(&mut self, cost: &Value) {
+        let cost = cost.as_u64().unwrap_or_default();
+        self.cost_micro_usd = self.cost_micro_usd.saturating_add(cost);
+    }
+
+    /// A line that only a pipe gets: a terminal has it in its last line.
+    fn happened(&self, scope: &str, step: &str, data: &Value, words: &str) {
+        if !self.terminal {
+            self.matters(scope, step, data, words);
+        }
+    }
+
+    fn matters(&self, scope: &str, step: &str, data: &Value, words: &str) {
+        let index = data["item"].as_u64().map(|item| format!(".{item}"));
+        let name = format!("{step}{}", index.unwrap_or_default());
+        let words = text::short(words, 300);
+        if self.terminal {
+            let named = format!("{:<1$}", text::line(&name), NAMES);
+            self.say(&format!(
+                "{}{} {named} {words}",
+                indent(scope),
+                painted(ODD, "!")
+            ));
+        } else {
+            self.say(&format!("step {} {words}", text::line(&path(scope, &name))));
+        }
     }
 
     fn sending_failed(&mut self, scope: &str, step: &str, data: &Value) {
@@ -162,26 +337,30 @@ impl Live {
         let running = known.map(|place| self.running.remove(place));
         let took = running
             .as_ref()
-            .and_then(|running| Some(at?.millis_since(running.at?)))
-            .map(text::duration)
-            .unwrap_or_default();
-        let call = running.map(|running| running.call).unwrap_or_default();
-        let detail = if end.detail.is_empty() {
-            text::line(&call).into_owned()
-        } else {
-            text::short(&end.detail, 300)
+            .and_then(|running| Some(at?.millis_since(running.at?)));
+        let came = running.map(|running| running.words()).unwrap_or_default();
+        let detail = match end.detail.is_empty() {
+            true => text::line(&came.call).into_owned(),
+            false => text::short(&end.detail, 300),
         };
+        let detail = agents::joined([detail, came.items, came.agent]);
+        self.told(scope, step, took, end, &detail);
+    }
+
+    /// The line of an end; `detail` is clean.
+    fn told(&self, scope: &str, name: &str, took: Option<u64>, end: &End<'_>, detail: &str) {
+        let took = took.map(text::duration).unwrap_or_default();
         let words = if self.terminal {
             let width = NAMES.saturating_sub(2 * depth(scope));
-            let detail = painted(DIM, &detail);
+            let detail = painted(DIM, detail);
             format!(
                 "{}{} {:<width$} {took:>9}  {detail}",
                 indent(scope),
                 end.mark,
-                text::line(step)
+                text::line(name)
             )
         } else {
-            let named = path(scope, step);
+            let named = path(scope, name);
             format!("step {} {} {took} {detail}", text::line(&named), end.word).replace("  ", " ")
         };
         self.say(words.trim_end());
@@ -191,7 +370,33 @@ impl Live {
         if self.terminal {
             transient("");
         }
-        note(words);
+        (self.out)(words);
+    }
+}
+
+/// What a step came to, in words that are clean.
+#[derive(Default)]
+struct Came {
+    call: String,
+    items: String,
+    agent: String,
+}
+
+impl Running {
+    /// What goes on in it; nothing if there is no more to say than its name.
+    fn doing(&self) -> String {
+        match &self.items {
+            Some(items) => items.progress(),
+            None => self.tally.doing.clone(),
+        }
+    }
+
+    fn words(self) -> Came {
+        Came {
+            items: self.items.map(|items| items.words()).unwrap_or_default(),
+            agent: self.tally.words(),
+            call: self.call,
+        }
     }
 }
 
@@ -248,3 +453,6 @@ fn indent(scope: &str) -> String {
 fn millis(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,9 @@
 //! that read never lock (decision C2). Whatever comes from data passes [`text`] or [`json`] before
 //! it is printed.
 
+mod agents;
 mod backup;
+mod content;
 mod embedded;
 mod engine;
 mod envelope;

@@ -1,12 +1,16 @@
 //! The steps of a run as a tree, with what they called and the children they ran.
 
+use ktsu_projections::envelope::{Metrics, Said};
+
 use super::envelope::mark;
 use super::output::{BAD, BOLD, DIM, line, painted};
-use super::text;
-use crate::history::steps::{Step, Told};
+use super::{agents, text};
+use crate::history::steps::{Call, Item, Step, Told};
 
 /// The most columns the tree takes.
 const NAMES: usize = 48;
+/// From this many items on, those in a row that went as they should share a row.
+const MANY: usize = 24;
 
 /// A row: a branch of the tree, and what stands beside it.
 struct Row {
@@ -75,13 +79,18 @@ pub(super) fn print(told: &Told) {
         }
     }
     let totals = &told.totals;
+    let asked = match totals.llm_calls {
+        0 => String::new(),
+        _ => format!(", {}", calls_of(totals)),
+    };
     line(&painted(
         DIM,
         &format!(
-            "{} steps in {}, {}",
+            "{} steps in {}, {}{}",
             rows.iter().filter(|row| !row.kind.is_empty()).count(),
             text::duration(totals.duration_ms),
-            text::cost(totals.cost_micro_usd)
+            text::cost(totals.cost_micro_usd),
+            asked
         ),
     ));
     if let Some(error) = &told.error {
@@ -99,35 +108,186 @@ pub(super) fn print(told: &Told) {
 /// Children are as deep as workflows are nested, which the kit bounds.
 fn steps(all: &[Step], lines: &str, rows: &mut Vec<Row>) {
     for (position, step) in all.iter().enumerate() {
-        let last = position + 1 == all.len();
-        let (here, below) = if last {
-            ("└─ ", "   ")
-        } else {
-            ("├─ ", "│  ")
-        };
-        rows.push(step_row(step, format!("{lines}{here}")));
-        let below = format!("{lines}{below}");
+        let (here, below) = branch(lines, position + 1 == all.len());
+        rows.push(step_row(step, here));
         let children = step.child.as_ref().map_or(&[][..], |child| &child.steps);
-        for (position, call) in step.calls.iter().enumerate() {
-            let last = position + 1 == step.calls.len() && children.is_empty();
-            rows.push(Row {
-                lines: format!("{below}{}", if last { "└─ " } else { "├─ " }),
-                mark: painted(DIM, "·"),
-                name: text::line(&call.kind).into_owned(),
-                kind: String::new(),
-                start: format!("+{}", text::duration(call.after_ms)),
-                time: String::new(),
-                cost: String::new(),
-                note: call.detail.clone(),
-                wrong: false,
-            });
+        let groups = groups(&step.items);
+        let shown: Vec<&Call> = step.calls.iter().filter(|call| !call.is_plain).collect();
+        for (position, call) in shown.iter().enumerate() {
+            let last = position + 1 == shown.len() && children.is_empty() && groups.is_empty();
+            rows.push(call_row(call, branch(&below, last).0));
+        }
+        for (position, group) in groups.iter().enumerate() {
+            let last = position + 1 == groups.len() && children.is_empty();
+            items(group, &below, last, rows);
         }
         steps(children, &below, rows);
     }
 }
 
+/// The lines of the tree before a name, and those before what stands below it.
+fn branch(lines: &str, last: bool) -> (String, String) {
+    let (here, below) = if last {
+        ("└─ ", "   ")
+    } else {
+        ("├─ ", "│  ")
+    };
+    (format!("{lines}{here}"), format!("{lines}{below}"))
+}
+
+/// Items that share a row, in order.
+fn groups(items: &[Item]) -> Vec<&[Item]> {
+    if items.len() <= MANY {
+        return items.chunks(1).collect();
+    }
+    let alike = |one: &Item, other: &Item| is_ordinary(one) && is_ordinary(other);
+    items.chunk_by(alike).collect()
+}
+
+/// Whether an item went as it should, with nothing more to say.
+fn is_ordinary(item: &Item) -> bool {
+    let shown = item.calls.iter().filter(|call| !call.is_plain).count();
+    item.status == "complete" && item.attempt <= 1 && item.said.flags.is_empty() && shown <= 1
+}
+
+fn items(group: &[Item], lines: &str, last: bool, rows: &mut Vec<Row>) {
+    let (here, below) = branch(lines, last);
+    let [item] = group else {
+        return rows.extend(group_row(group, here));
+    };
+    let shown: Vec<&Call> = item.calls.iter().filter(|call| !call.is_plain).collect();
+    let mut row = item_row(item, here);
+    // One call is told beside the item.
+    if let [call] = shown.as_slice()
+        && call.answer.is_some()
+    {
+        row.note = agents::joined([row.note, call_note(call)]);
+        return rows.push(row);
+    }
+    rows.push(row);
+    for (position, call) in shown.iter().enumerate() {
+        let last = position + 1 == shown.len();
+        rows.push(call_row(call, branch(&below, last).0));
+    }
+}
+
+/// Many items in one row; none if there are none.
+fn group_row(group: &[Item], lines: String) -> Option<Row> {
+    let (first, last) = (group.first()?, group.last()?);
+    let sum = |of: fn(&Metrics) -> u64| group.iter().map(|item| of(&item.metrics)).sum::<u64>();
+    let tokens = (sum(|used| used.tokens_in), sum(|used| used.tokens_out));
+    let calls = agents::calls(
+        sum(|used| used.llm_calls),
+        tokens,
+        sum(|used| used.reflect_calls),
+        sum(|used| used.repair_calls),
+    );
+    let count = u64::try_from(group.len()).unwrap_or(u64::MAX);
+    Some(Row {
+        lines,
+        mark: mark("complete"),
+        name: text::line(&format!("{} … {}", first.id, last.id)).into_owned(),
+        kind: String::new(),
+        start: start(first.after_ms),
+        time: String::new(),
+        cost: cost(sum(|used| used.cost_micro_usd)),
+        note: agents::joined([agents::items(count, 0, 0), calls]),
+        wrong: false,
+    })
+}
+
+fn item_row(item: &Item, lines: String) -> Row {
+    let mut note = match (&item.error, &item.skip_reason) {
+        (Some(error), _) => format!("{}: {}", error.code, error.message),
+        (None, Some(reason)) => format!("skipped: {reason}"),
+        (None, None) if item.status == "complete" => String::new(),
+        (None, None) => item.status.clone(),
+    };
+    if item.attempt > 1 {
+        note = agents::joined([format!("attempt {}", item.attempt), note]);
+    }
+    Row {
+        lines,
+        mark: mark(&item.status),
+        name: text::line(&item.id).into_owned(),
+        kind: String::new(),
+        start: start(item.after_ms),
+        time: match item.status.as_str() {
+            "running" => "-".to_owned(),
+            _ => text::duration(item.metrics.duration_ms),
+        },
+        cost: cost(item.metrics.cost_micro_usd),
+        wrong: item.error.is_some(),
+        note: agents::joined([note, said(&item.said, item.reflected)]),
+    }
+}
+
+fn call_row(call: &Call, lines: String) -> Row {
+    let answer = call.answer.as_ref();
+    Row {
+        lines,
+        mark: painted(DIM, "·"),
+        name: text::line(&call.kind).into_owned(),
+        kind: String::new(),
+        start: format!("+{}", text::duration(call.after_ms)),
+        time: answer.map_or_else(String::new, |answer| text::duration(answer.duration_ms)),
+        cost: answer.map_or_else(String::new, |answer| cost(answer.cost_micro_usd)),
+        note: call_note(call),
+        wrong: answer.is_some_and(|answer| answer.error.is_some()),
+    }
+}
+
+fn call_note(call: &Call) -> String {
+    let Some(answer) = &call.answer else {
+        return call.detail.clone();
+    };
+    let came = match &answer.error {
+        Some(error) => error.clone(),
+        None => format!(
+            "{} {}",
+            answer.model,
+            agents::tokens((answer.tokens_in, answer.tokens_out))
+        ),
+    };
+    match answer.asked.as_str() {
+        "" => came,
+        asked => format!("{asked}: {came}"),
+    }
+}
+
+/// What an agent said beside its output.
+fn said(said: &Said, reflected: bool) -> String {
+    let confidence = said.confidence.as_ref();
+    agents::joined([
+        if reflected { "reflected" } else { "" }.to_owned(),
+        confidence.map_or_else(String::new, |one| {
+            format!("confidence {}", text::short(one.as_str(), 20))
+        }),
+        agents::flags(said.flags.iter().map(String::as_str)),
+    ])
+}
+
+fn calls_of(used: &Metrics) -> String {
+    agents::calls(
+        used.llm_calls,
+        (used.tokens_in, used.tokens_out),
+        used.reflect_calls,
+        used.repair_calls,
+    )
+}
+
+fn start(after_ms: Option<u64>) -> String {
+    after_ms.map_or_else(|| "-".to_owned(), |ms| format!("+{}", text::duration(ms)))
+}
+
+fn cost(micro_usd: u64) -> String {
+    match micro_usd {
+        0 => "-".to_owned(),
+        cost => text::cost(cost),
+    }
+}
+
 fn step_row(step: &Step, lines: String) -> Row {
-    let cost = step.metrics.cost_micro_usd;
     let ended = !matches!(step.status.as_str(), "pending" | "running");
     let mut note = match (&step.error, &step.skip_reason) {
         (Some(error), _) => format!("{}: {}", error.code, error.message),
@@ -135,6 +295,16 @@ fn step_row(step: &Step, lines: String) -> Row {
         (None, None) if step.status == "complete" => String::new(),
         (None, None) => step.status.clone(),
     };
+    if let Some(counts) = step.counts {
+        let of = agents::items(
+            counts.succeeded.into(),
+            counts.failed.into(),
+            counts.skipped.into(),
+        );
+        note = agents::joined([note, of]);
+    }
+    let reflected = step.reflected.unwrap_or(false) && step.counts.is_none();
+    note = agents::joined([note, said(&step.said, reflected)]);
     if !step.after.is_empty() {
         let after = format!("after {}", step.after.join(", "));
         note = if note.is_empty() {
@@ -151,18 +321,13 @@ fn step_row(step: &Step, lines: String) -> Row {
         mark: mark(&step.status),
         name: text::line(&step.id).into_owned(),
         kind: step.kind.clone(),
-        start: step
-            .after_ms
-            .map_or_else(|| "-".to_owned(), |ms| format!("+{}", text::duration(ms))),
-        time: if ended && step.skip_reason.is_none() {
+        start: start(step.after_ms),
+        time: if ended && (step.skip_reason.is_none() || step.metrics.llm_calls > 0) {
             text::duration(step.metrics.duration_ms)
         } else {
             "-".to_owned()
         },
-        cost: match cost {
-            0 => "-".to_owned(),
-            cost => text::cost(cost),
-        },
+        cost: cost(step.metrics.cost_micro_usd),
         wrong: step.error.is_some(),
         note,
     }

@@ -10,8 +10,8 @@ use serde_json::json;
 
 use super::output::{BOLD, DIM, line, painted};
 use super::reading::{find_run, no_such_child, open};
-use super::{Common, Failure, json as shape, text};
-use crate::history::shown::is_within;
+use super::{Common, Failure, content, json as shape, text};
+use crate::history::shown::{self, is_within};
 use crate::history::{self, steps, trace};
 
 /// What `trace` takes.
@@ -28,7 +28,7 @@ pub(super) struct Arguments {
 
 /// Prints a trace.
 pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let (reader, _) = open(common)?;
+    let (reader, place) = open(common)?;
     // `run:…#17` names both.
     let (run, inner) = match arguments.run.split_once('#') {
         Some((run, frame)) => (run, Some(frame)),
@@ -37,7 +37,13 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     let (stream, scope) = find_run(&reader, run)?;
     let frames = history::frames(&reader, &stream)?;
     match arguments.frame.as_deref().or(inner) {
-        Some(frame) => chain(common, &stream, &frames, number(&stream, frame)?),
+        Some(frame) => {
+            let seq = number(&stream, frame)?;
+            let page = shown::page(&reader, &stream, "", seq, 1, true)?;
+            let whole = page.frames.first().filter(|(found, _)| *found == seq);
+            let whole = whole.map(|(_, text)| text.as_str());
+            chain(common, &stream, &frames, seq, whole, &place.flag)
+        }
         None if arguments.frames => tree(common, &stream, &frames, &scope),
         None => told(common, &stream, &frames, &scope),
     }
@@ -80,6 +86,8 @@ fn chain(
     stream: &StreamId,
     frames: &[Frame],
     seq: u64,
+    whole: Option<&str>,
+    flag: &str,
 ) -> Result<ExitCode, Failure> {
     let chain = trace::ancestors(frames, seq).ok_or_else(|| {
         let words = format!("{} has no frame {seq}", stream.name());
@@ -87,8 +95,13 @@ fn chain(
         Failure::could_not_run(words).hint(format!("its frames are 0 to {last}"))
     })?;
     if common.json {
-        let body = json!({"run_id": stream.name(), "chain": chain});
-        line(&shape::pretty(&body.to_string()));
+        let mut body = json!({"run_id": stream.name(), "chain": chain}).to_string();
+        if let Some(whole) = whole {
+            // As it is stored: numbers are not read and written again.
+            body.pop();
+            body.push_str(&format!(r#","frame":{whole}}}"#));
+        }
+        line(&shape::pretty(&body));
         return Ok(ExitCode::SUCCESS);
     }
     for node in &chain {
@@ -109,6 +122,11 @@ fn chain(
         if !line(words.trim_end()) {
             break;
         }
+    }
+    let frame = usize::try_from(seq).ok().and_then(|seq| frames.get(seq));
+    if let Some(frame) = frame {
+        let all = format!("ktsu trace {} {seq} --json{flag}", stream.name());
+        content::print(frames, frame, &all);
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -5,10 +5,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ktsu_ledger::{Frame, Timestamp};
+use ktsu_ledger::event::{AgentEvent, FinishReason, StepEvent, Verdict, WorkerEvent};
+use ktsu_ledger::{Event, Frame, Timestamp};
 use ktsu_projections::Lineage;
-use ktsu_projections::envelope::{Envelope, EnvelopeFold, Fault, Metrics, StepView};
-use ktsu_projections::lineage::Node;
+use ktsu_projections::envelope::{
+    Counts, Envelope, EnvelopeFold, Fault, ItemView, Metrics, Said, StepView,
+};
+use ktsu_projections::lineage::{Node, item_name};
 use ktsu_projections::run::FoldError;
 use serde::Serialize;
 
@@ -60,17 +63,84 @@ pub struct Step {
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Fault>,
+    /// For agent steps: whether an agent looked at its draft once more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reflected: Option<bool>,
+    /// What its agent said beside its output.
+    #[serde(flatten)]
+    pub said: Said,
+    /// How its items ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub counts: Option<Counts>,
     /// What it used.
     pub metrics: Metrics,
-    /// What left the process on its behalf, and the answers.
+    /// What left the process on its behalf, and what came of it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<Call>,
+    /// The items that were started, by index.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub items: Vec<Item>,
     /// The child it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub child: Option<Box<Told>>,
 }
 
-/// A frame about a call.
+/// An item of a fan-out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Item {
+    /// `STEP.INDEX`.
+    pub id: String,
+    /// `running`, `complete`, `failed` or `skipped`.
+    pub status: String,
+    /// Which attempt this is, once there is one.
+    pub attempt: u32,
+    /// The first frame about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frame: Option<u64>,
+    /// Milliseconds since the run was created, once it began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after_ms: Option<u64>,
+    /// Its agent's reason to skip it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skip_reason: Option<String>,
+    /// Why it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<Fault>,
+    /// Whether its agent looked at its draft once more.
+    pub reflected: bool,
+    /// What its agent said beside its output.
+    #[serde(flatten)]
+    pub said: Said,
+    /// What it used.
+    pub metrics: Metrics,
+    /// What left the process on its behalf, and what came of it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<Call>,
+}
+
+/// A model's answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Answer {
+    /// The request.
+    pub request: u64,
+    /// What was asked, at a glance.
+    pub asked: String,
+    /// `provider/model`.
+    pub model: String,
+    /// Tokens sent.
+    pub tokens_in: u64,
+    /// Tokens received.
+    pub tokens_out: u64,
+    /// Millionths of a US dollar.
+    pub cost_micro_usd: u64,
+    /// From sending to answer, in milliseconds.
+    pub duration_ms: u64,
+    /// Why there is no reply: code and message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// A frame about a call, or about whoever makes the calls.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Call {
     /// The frame.
@@ -82,6 +152,12 @@ pub struct Call {
     pub after_ms: u64,
     /// At a glance.
     pub detail: String,
+    /// What a model answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answer: Option<Answer>,
+    /// Whether it goes without saying: what stands beside it tells as much.
+    #[serde(skip)]
+    pub is_plain: bool,
 }
 
 /// Tells a recorded run (`""`) or an inline child; none if there is no such child.
@@ -91,13 +167,15 @@ pub struct Call {
 pub fn told(frames: &[Frame], scope: &str) -> Result<Option<Told>, FoldError> {
     let fold = EnvelopeFold::of(frames)?;
     let lineage = Lineage::of(frames);
-    let mut about: BTreeMap<(&str, &str), Vec<&Node>> = BTreeMap::new();
+    let mut about: BTreeMap<(String, String), Vec<&Node>> = BTreeMap::new();
     for node in lineage.nodes() {
         if let Some(step) = &node.step {
-            about.entry((&node.scope, step)).or_default().push(node);
+            let key = (node.scope.clone(), step.clone());
+            about.entry(key).or_default().push(node);
         }
     }
     let teller = Teller {
+        frames,
         fold: &fold,
         lineage: &lineage,
         about,
@@ -107,10 +185,11 @@ pub fn told(frames: &[Frame], scope: &str) -> Result<Option<Told>, FoldError> {
 }
 
 struct Teller<'a> {
+    frames: &'a [Frame],
     fold: &'a EnvelopeFold,
     lineage: &'a Lineage,
-    /// Frames by scope and step.
-    about: BTreeMap<(&'a str, &'a str), Vec<&'a Node>>,
+    /// Frames by scope and by step or item.
+    about: BTreeMap<(String, String), Vec<&'a Node>>,
     start: Option<Timestamp>,
 }
 
@@ -133,30 +212,69 @@ impl Teller<'_> {
     }
 
     fn step(&self, scope: &str, view: StepView) -> Step {
-        let about = self.about.get(&(scope, view.id.as_str()));
-        let about = about.map_or(&[][..], Vec::as_slice);
+        let about = self.about(scope, &view.id);
         let inner = if scope.is_empty() {
             view.id.clone()
         } else {
             format!("{scope}/{}", view.id)
         };
-        let calls = about.iter().filter(|node| !node.kind.starts_with("step."));
+        let items = view.items.into_iter().flatten();
         Step {
             after: self.followed(scope, &view.id, about),
             frame: about.first().map(|node| node.seq),
             after_ms: about.first().map(|node| self.since(node.at)),
-            calls: calls.map(|node| self.call(node)).collect(),
+            calls: self.calls(about),
             child: (view.kind == "workflow" && !about.is_empty())
                 .then(|| self.run(&inner).map(Box::new))
                 .flatten(),
+            items: items.map(|item| self.item(scope, &view.id, item)).collect(),
             id: view.id,
             kind: view.kind,
             status: view.status,
             attempt: view.attempt,
             skip_reason: view.skip_reason,
             error: view.error,
+            reflected: view.reflected,
+            said: view.said,
+            counts: view.counts,
             metrics: view.metrics,
         }
+    }
+
+    fn item(&self, scope: &str, step: &str, view: ItemView) -> Item {
+        let about = self.about(scope, &item_name(step, Some(view.item)));
+        Item {
+            frame: about.first().map(|node| node.seq),
+            after_ms: about.first().map(|node| self.since(node.at)),
+            calls: self.calls(about),
+            id: view.id,
+            status: view.status,
+            attempt: view.attempt,
+            skip_reason: view.skip_reason,
+            error: view.error,
+            reflected: view.reflected,
+            said: view.said,
+            metrics: view.metrics,
+        }
+    }
+
+    /// The frames about a step, without those about its items, or about an item.
+    fn about(&self, scope: &str, name: &str) -> &[&Node] {
+        let about = self.about.get(&(scope.to_owned(), name.to_owned()));
+        about.map_or(&[], Vec::as_slice)
+    }
+
+    /// Starts and ends are told by the step or the item itself.
+    fn calls(&self, about: &[&Node]) -> Vec<Call> {
+        let tells = |kind: &str| !kind.starts_with("step.") && !kind.starts_with("item.");
+        let calls = about.iter().filter(|node| tells(&node.kind));
+        let mut calls: Vec<Call> = calls.map(|node| self.call(node)).collect();
+        let answers = calls.iter().filter_map(|call| call.answer.as_ref());
+        let answered: BTreeSet<u64> = answers.map(|answer| answer.request).collect();
+        for call in &mut calls {
+            call.is_plain |= answered.contains(&call.frame);
+        }
+        calls
     }
 
     /// The steps whose frames caused the first frame of this one.
@@ -166,22 +284,71 @@ impl Teller<'_> {
             .iter()
             .filter_map(|seq| self.lineage.node(*seq))
             .filter(|node| node.scope == scope)
-            .filter_map(|node| node.step.clone())
+            .filter_map(|node| node.step.as_deref())
+            // The id of a step has no dot, the name of an item has one.
+            .map(|name| name.split('.').next().unwrap_or(name).to_owned())
             .filter(|step| step != id);
         let mut seen = BTreeSet::new();
         steps.filter(|step| seen.insert(step.clone())).collect()
     }
 
     fn call(&self, node: &Node) -> Call {
+        let frame = usize::try_from(node.seq).ok();
+        let frame = frame.and_then(|seq| self.frames.get(seq));
         Call {
             frame: node.seq,
             kind: node.kind.clone(),
             after_ms: self.since(node.at),
             detail: node.detail.clone(),
+            answer: frame.and_then(|frame| self.answer(&frame.event)),
+            is_plain: frame.is_some_and(|frame| is_plain(&frame.event)),
         }
+    }
+
+    fn answer(&self, event: &Event) -> Option<Answer> {
+        let Event::Agent(AgentEvent::Response(answer)) = event else {
+            return None;
+        };
+        let asked = self.lineage.node(answer.request);
+        let error = answer.error.as_ref();
+        Some(Answer {
+            request: answer.request,
+            asked: asked.map(|node| node.detail.clone()).unwrap_or_default(),
+            model: format!("{}/{}", answer.provider, answer.model),
+            tokens_in: answer.tokens_in,
+            tokens_out: answer.tokens_out,
+            cost_micro_usd: answer.cost_micro_usd,
+            duration_ms: answer.duration_ms,
+            error: error.map(|error| format!("{}: {}", error.code, error.message)),
+        })
     }
 
     fn since(&self, at: Timestamp) -> u64 {
         self.start.map_or(0, |start| at.millis_since(start))
+    }
+}
+
+/// Whether a frame goes without saying: the ordinary course of a task.
+fn is_plain(event: &Event) -> bool {
+    match event {
+        Event::Worker(WorkerEvent::Dispatched(sent)) => sent.attempt == 1,
+        Event::Agent(AgentEvent::Decided(_)) => true,
+        Event::Agent(AgentEvent::Finished(finished)) => {
+            matches!(
+                finished.reason,
+                FinishReason::Completed | FinishReason::Stopped
+            )
+        }
+        Event::Step(StepEvent::ReservedEvaluated(one)) => {
+            matches!(one.verdict, Verdict::Pass | Verdict::Noted)
+        }
+        Event::Run(_)
+        | Event::Step(_)
+        | Event::Item(_)
+        | Event::Agent(_)
+        | Event::Worker(_)
+        | Event::Webhook(_)
+        | Event::Store(_)
+        | Event::Foreign { .. } => false,
     }
 }

@@ -157,12 +157,76 @@ pub struct StepView {
     pub ended_at: Option<String>,
     /// Its output; for a skipped step, `{"skipped": true, "reason": …}`.
     pub output: Option<Value>,
-    /// The output the air-lock refused.
+    /// The output that was refused.
     pub raw_output: Option<Value>,
     /// Why it was skipped.
     pub skip_reason: Option<String>,
     /// Why it failed.
     pub error: Option<Fault>,
+    /// For agent steps: whether an agent looked at its draft once more; of a fan-out, in any item.
+    pub reflected: Option<bool>,
+    /// `ktsu_flags` of its agent, as far as they are strings.
+    pub flags: Option<Vec<String>>,
+    /// `ktsu_rationale` of its agent.
+    pub rationale: Option<String>,
+    /// `ktsu_confidence` of its agent, as it gave it.
+    pub confidence: Option<Value>,
+    /// `provider/model` of its last call that was answered.
+    pub model: Option<String>,
+    /// For fan-outs that have begun: how their items ended.
+    pub counts: Option<Counts>,
+    /// For fan-outs that have begun: the items that were started, by index.
+    pub items: Option<Vec<ItemView>>,
+    /// What it used.
+    pub metrics: Metrics,
+}
+
+/// How the items of a fan-out ended.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Counts {
+    /// With an output.
+    pub succeeded: u32,
+    /// Badly, or stopped by the engine.
+    pub failed: u32,
+    /// Skipped by their agent or, once the step has ended, never started.
+    pub skipped: u32,
+}
+
+/// An item of a fan-out.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ItemView {
+    /// Counted from 0.
+    pub item: u32,
+    /// `STEP.INDEX`.
+    pub id: String,
+    /// `running`, `complete`, `failed` or `skipped`.
+    pub status: String,
+    /// Which attempt this is.
+    pub attempt: Option<u32>,
+    /// When it started.
+    pub started_at: Option<String>,
+    /// When it ended.
+    pub ended_at: Option<String>,
+    /// Its output; for a skipped item, its marker in the results.
+    pub output: Option<Value>,
+    /// The output that was refused.
+    pub raw_output: Option<Value>,
+    /// Its agent's reason to skip it.
+    pub skip_reason: Option<String>,
+    /// Why it failed; `stopped` where the engine ended it.
+    pub error: Option<Fault>,
+    /// Whether its agent looked at its draft once more.
+    pub reflected: bool,
+    /// `ktsu_flags` of its agent, as far as they are strings.
+    pub flags: Option<Vec<String>>,
+    /// `ktsu_rationale` of its agent.
+    pub rationale: Option<String>,
+    /// `ktsu_confidence` of its agent, as it gave it.
+    pub confidence: Option<Value>,
+    /// `provider/model` of its last call that was answered.
+    pub model: Option<String>,
     /// What it used.
     pub metrics: Metrics,
 }
@@ -185,6 +249,10 @@ pub struct Metrics {
     pub llm_calls: u64,
     /// Tool calls.
     pub tool_calls: u64,
+    /// Model calls that looked at a draft once more, if any; among `llm_calls` too.
+    pub reflect_calls: Option<u64>,
+    /// Model calls that put a draft right, if any; among `llm_calls` too.
+    pub repair_calls: Option<u64>,
 }
 
 /// A page of frames.

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod agents;
 mod derived;
 mod failing;
 mod owning;

@@ -1,0 +1,436 @@
+//! The fold behind envelopes: the run's state, and what the state has no need of.
+
+use std::collections::BTreeMap;
+
+use ktsu_ledger::event::plan::Work;
+use ktsu_ledger::event::{
+    AgentEvent, EnvValue, ItemEvent, Reference, ReservedEvaluated, RunEvent, StepEvent, StepFailed,
+};
+use ktsu_ledger::{Event, Frame, Json, Timestamp};
+use serde_json::{Value, json};
+
+use super::{
+    Counts, Envelope, Fault, ItemView, Metrics, REDACTED, Said, StepView, kind_of, marker,
+};
+use crate::lineage::item_name;
+use crate::run::{
+    Effective, FoldError, ItemEnd, RunState, Scope, Step, StepStatus, Task, Tasks, reserved,
+};
+use crate::usage::Usage;
+
+/// Folds a run into envelopes: its own, and those of its inline children.
+#[derive(Debug, Clone)]
+pub struct EnvelopeFold {
+    state: RunState,
+    steps: BTreeMap<(u32, u32), Detail>,
+    scopes: BTreeMap<u32, ScopeDetail>,
+}
+
+/// What is shown of a step, or of an item of a fan-out, and decides nothing.
+#[derive(Debug, Clone, Default)]
+struct Detail {
+    started: Option<Timestamp>,
+    ended: Option<Timestamp>,
+    error: Option<Fault>,
+    raw: Option<Json>,
+    said: Said,
+    usage: Usage,
+    /// The `agent.finished` and its outcome, until what follows from it is recorded.
+    outcome: Option<(u64, Json)>,
+    items: BTreeMap<u32, Detail>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct ScopeDetail {
+    began: Option<Timestamp>,
+    ended: Option<Timestamp>,
+    error: Option<Fault>,
+    usage: Usage,
+}
+
+impl EnvelopeFold {
+    /// Folds a whole recorded run.
+    ///
+    /// # Errors
+    /// [`FoldError`] names the first frame that does not follow from those before it.
+    pub fn of(frames: &[Frame]) -> Result<Self, FoldError> {
+        let (first, rest) = frames.split_at(frames.len().min(1));
+        let state = RunState::fold(first)?;
+        let mut fold = Self {
+            state,
+            steps: BTreeMap::new(),
+            scopes: BTreeMap::new(),
+        };
+        for frame in first {
+            fold.note(frame);
+        }
+        for frame in rest {
+            let taken = fold.state.apply(frame);
+            taken.map_err(|refusal| FoldError::Refused(frame.seq, refusal))?;
+            fold.note(frame);
+        }
+        Ok(fold)
+    }
+
+    /// The state underneath.
+    pub fn state(&self) -> &RunState {
+        &self.state
+    }
+
+    /// The envelope of the run (`""`) or of an inline child, if there is one at that path.
+    pub fn envelope(&self, path: &str) -> Option<Envelope> {
+        let at = self.state.scope_at(path)?;
+        let scope = self.state.scope(at)?;
+        let detail = self.scopes.get(&at).cloned().unwrap_or_default();
+        let run = self.state.stream().name();
+        Some(Envelope {
+            run_id: if path.is_empty() {
+                run.to_owned()
+            } else {
+                format!("{run}/{path}")
+            },
+            workflow: scope.shape.plan.name.clone(),
+            version: scope.shape.plan.version.clone(),
+            status: scope.status.as_str().to_owned(),
+            error: detail.error,
+            params: self.state.params(at),
+            env: if scope.parent.is_none() {
+                self.env()
+            } else {
+                BTreeMap::new()
+            },
+            steps: self.step_views(at, scope),
+            output: scope
+                .ended
+                .as_ref()
+                .and_then(|ended| ended.output.as_ref())
+                .map(|held| held.json.clone()),
+            totals: Metrics::of(&detail.usage),
+            created_at: detail.began,
+            ended_at: detail.ended,
+        })
+    }
+
+    fn env(&self) -> BTreeMap<String, String> {
+        let shown = |value: &EnvValue| match value {
+            EnvValue::Value(value) => value.clone(),
+            EnvValue::Secret => REDACTED.to_owned(),
+        };
+        let env = &self.state.created().env;
+        env.iter()
+            .map(|(name, value)| (name.clone(), shown(value)))
+            .collect()
+    }
+
+    fn step_views(&self, at: u32, scope: &Scope) -> Vec<StepView> {
+        let steps = scope.shape.plan.steps.iter().zip(&scope.steps);
+        (0u32..)
+            .zip(steps)
+            .map(|(position, (plan, step))| {
+                let detail = self.steps.get(&(at, position)).cloned().unwrap_or_default();
+                let metrics = detail.metrics();
+                let reflected = detail.reflected();
+                let fan_out = is_fan_out(&plan.work) && step.started.is_some();
+                let tasks = step.tasks.as_deref();
+                StepView {
+                    id: plan.id.clone(),
+                    kind: kind_of(&plan.work).to_owned(),
+                    status: step.status.as_str().to_owned(),
+                    attempt: step.attempt,
+                    started_at: detail.started,
+                    ended_at: detail.ended,
+                    output: shown_output(self.state.effective(at, position)),
+                    raw_output: detail.raw,
+                    skip_reason: skip_reason(step),
+                    error: detail.error,
+                    reflected: matches!(plan.work, Work::Agent(_)).then_some(reflected),
+                    said: detail.said,
+                    counts: fan_out.then(|| counts(step.status, tasks)),
+                    items: fan_out.then(|| item_views(&plan.id, tasks, detail.items)),
+                    metrics,
+                }
+            })
+            .collect()
+    }
+
+    fn note(&mut self, frame: &Frame) {
+        let at = self.state.scope_at(&frame.scope).unwrap_or_default();
+        self.note_usage(frame, at);
+        match &frame.event {
+            Event::Run(event) => self.note_run(frame, at, event),
+            Event::Step(event) => {
+                if let Some(detail) = self.detail(at, event.step()) {
+                    detail.take_step(frame.at, event);
+                }
+            }
+            Event::Item(event) => {
+                if let Some(detail) = self.detail(at, event.step()) {
+                    let item = detail.items.entry(event.item()).or_default();
+                    item.take_item(frame.at, event);
+                }
+            }
+            Event::Agent(event) => {
+                if let Some(detail) = self.detail(at, event.step()) {
+                    if let Some(item) = event.item() {
+                        let item = detail.items.entry(item).or_default();
+                        item.take_agent(frame.seq, event);
+                    }
+                    detail.take_agent(frame.seq, event);
+                }
+            }
+            Event::Worker(_) | Event::Webhook(_) | Event::Store(_) | Event::Foreign { .. } => {}
+        }
+    }
+
+    fn detail(&mut self, at: u32, step: &str) -> Option<&mut Detail> {
+        let position = self.state.scope(at)?.shape.position(step)?;
+        Some(self.steps.entry((at, position)).or_default())
+    }
+
+    fn note_run(&mut self, frame: &Frame, at: u32, event: &RunEvent) {
+        let detail = self.scopes.entry(at).or_default();
+        match event {
+            RunEvent::Created(_) => detail.began = Some(frame.at),
+            RunEvent::Started(_) => {
+                detail.began.get_or_insert(frame.at);
+            }
+            RunEvent::Completed(_) => detail.ended = Some(frame.at),
+            RunEvent::Failed(failed) => {
+                detail.ended = Some(frame.at);
+                detail.error = Some(Fault {
+                    code: failed.code.clone(),
+                    message: failed.message.clone(),
+                    step: failed.step.clone(),
+                });
+            }
+            RunEvent::Continued(_) | RunEvent::TimerFired(_) | RunEvent::ClockJumped(_) => {}
+        }
+    }
+
+    /// A frame counts for its item, its step, its scope, and every scope and step around it (seed
+    /// 000, invariants 27 and 29: an inline child's use is its parent's).
+    fn note_usage(&mut self, frame: &Frame, at: u32) {
+        let about = match &frame.event {
+            Event::Webhook(event) => Some((event.step(), None)),
+            Event::Agent(event) => Some((event.step(), event.item())),
+            Event::Run(_)
+            | Event::Step(_)
+            | Event::Item(_)
+            | Event::Worker(_)
+            | Event::Store(_)
+            | Event::Foreign { .. } => None,
+        };
+        let mut inner = about.and_then(|(step, _)| self.state.scope(at)?.shape.position(step));
+        if let Some((step, (_, Some(item)))) = inner.zip(about) {
+            let detail = self.steps.entry((at, step)).or_default();
+            detail.items.entry(item).or_default().usage.apply(frame);
+        }
+        let mut at = at;
+        loop {
+            self.scopes.entry(at).or_default().usage.apply(frame);
+            if let Some(step) = inner {
+                self.steps.entry((at, step)).or_default().usage.apply(frame);
+            }
+            match self.state.scope(at).and_then(|scope| scope.parent) {
+                Some((parent, step)) => (at, inner) = (parent, Some(step)),
+                None => break,
+            }
+        }
+    }
+}
+
+impl Detail {
+    fn take_step(&mut self, at: Timestamp, event: &StepEvent) {
+        match event {
+            StepEvent::Started(_) => self.started = Some(at),
+            StepEvent::OutputChecked(_) => {}
+            StepEvent::ReservedEvaluated(one) => match one.item {
+                Some(item) => self.items.entry(item).or_default().said.take(one),
+                None => self.said.take(one),
+            },
+            StepEvent::Completed(_) | StepEvent::Skipped(_) => {
+                self.ended = Some(at);
+                self.outcome = None;
+            }
+            StepEvent::Failed(failed) => {
+                let StepFailed { code, message, .. } = failed;
+                self.fail(at, code, message, &failed.raw, failed.raw_from.as_ref());
+            }
+        }
+    }
+
+    fn take_item(&mut self, at: Timestamp, event: &ItemEvent) {
+        match event {
+            ItemEvent::Started(_) => self.started = Some(at),
+            ItemEvent::Completed(_) => {
+                self.ended = Some(at);
+                self.outcome = None;
+            }
+            ItemEvent::Failed(failed) => {
+                let (code, message) = (&failed.code, &failed.message);
+                self.fail(at, code, message, &failed.raw, failed.raw_from.as_ref());
+            }
+        }
+    }
+
+    fn take_agent(&mut self, seq: u64, event: &AgentEvent) {
+        match event {
+            AgentEvent::Response(answer) if answer.error.is_none() => {
+                self.said.model = Some(format!("{}/{}", answer.provider, answer.model));
+            }
+            AgentEvent::Finished(finished) => {
+                let claimed = finished.metrics.as_ref().map(|claimed| &claimed.model);
+                if let Some(model) = claimed.filter(|model| !model.is_empty()) {
+                    self.said.model = Some(model.clone());
+                }
+                self.outcome = Some((seq, finished.outcome.clone()));
+            }
+            AgentEvent::Request(_)
+            | AgentEvent::Response(_)
+            | AgentEvent::Decided(_)
+            | AgentEvent::ReflectStarted(_)
+            | AgentEvent::BudgetExhausted(_) => {}
+        }
+    }
+
+    fn fail(
+        &mut self,
+        at: Timestamp,
+        code: &str,
+        message: &str,
+        raw: &Option<Json>,
+        raw_from: Option<&Reference>,
+    ) {
+        self.ended = Some(at);
+        let outcome = self.outcome.take();
+        let there = || refused(outcome.as_ref()?, raw_from?);
+        self.raw = raw.clone().or_else(there);
+        self.error = Some(Fault {
+            code: code.to_owned(),
+            message: message.to_owned(),
+            step: None,
+        });
+    }
+
+    /// A call is what counts: a reflection that the budget forbade is none.
+    fn reflected(&self) -> bool {
+        self.usage.reflect_calls > 0
+    }
+
+    fn metrics(&self) -> Metrics {
+        let took = self.started.zip(self.ended);
+        Metrics {
+            duration_ms: took.map_or(0, |(from, to)| to.millis_since(from)),
+            ..Metrics::of(&self.usage)
+        }
+    }
+}
+
+impl Said {
+    fn take(&mut self, one: &ReservedEvaluated) {
+        let value = one.value.to_value();
+        match one.field.as_str() {
+            reserved::FLAGS => {
+                let flags = value.as_array().map(Vec::as_slice).unwrap_or_default();
+                let flags = flags.iter().filter_map(Value::as_str);
+                self.flags = flags.map(str::to_owned).collect();
+            }
+            reserved::RATIONALE => self.rationale = value.as_str().map(str::to_owned),
+            reserved::CONFIDENCE if !one.value.is_null() => {
+                self.confidence = Some(one.value.clone());
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The output that a failure refers to, if it is part of the outcome that is at hand.
+fn refused((seq, outcome): &(u64, Json), place: &Reference) -> Option<Json> {
+    let path = place.path.strip_prefix("/outcome")?;
+    let value = outcome
+        .pointer(path)
+        .filter(|_| place.frame == *seq && !path.is_empty())?;
+    Json::from_value(&value).ok()
+}
+
+fn is_fan_out(work: &Work) -> bool {
+    match work {
+        Work::Agent(plan) => plan.for_each.is_some(),
+        Work::Transform(_) | Work::Webhook(_) | Work::Workflow(_) => false,
+    }
+}
+
+fn counts(status: StepStatus, tasks: Option<&Tasks>) -> Counts {
+    let Some(tasks) = tasks else {
+        return Counts::default();
+    };
+    let has_ended = !matches!(status, StepStatus::Pending | StepStatus::Running);
+    let started = u32::try_from(tasks.list.len()).unwrap_or(u32::MAX);
+    let never = tasks.items.unwrap_or_default().saturating_sub(started);
+    Counts {
+        succeeded: tasks.succeeded,
+        failed: tasks.failed,
+        skipped: tasks.skipped + if has_ended { never } else { 0 },
+    }
+}
+
+fn item_views(
+    step: &str,
+    tasks: Option<&Tasks>,
+    mut details: BTreeMap<u32, Detail>,
+) -> Vec<ItemView> {
+    let tasks = tasks.filter(|tasks| tasks.items.is_some());
+    let list = tasks.map_or(&[][..], |tasks| tasks.list.as_slice());
+    (0u32..)
+        .zip(list)
+        .map(|(item, task)| {
+            let detail = details.remove(&item).unwrap_or_default();
+            item_view(step, item, task, detail)
+        })
+        .collect()
+}
+
+fn item_view(step: &str, item: u32, task: &Task, detail: Detail) -> ItemView {
+    let (status, output, skip_reason) = match &task.ended {
+        None => (StepStatus::Running, None, None),
+        Some(ItemEnd::Output(output)) => (StepStatus::Complete, Some(output.clone()), None),
+        Some(ItemEnd::Failed(_)) => (StepStatus::Failed, None, None),
+        Some(ItemEnd::Skipped(reason)) => {
+            let marker = json!({"skipped": true, "reason": reason, "item_index": item});
+            let marker = Json::from_value(&marker).ok();
+            (StepStatus::Skipped, marker, Some(reason.clone()))
+        }
+    };
+    ItemView {
+        item,
+        id: item_name(step, Some(item)),
+        status: status.as_str().to_owned(),
+        attempt: task.attempt,
+        started_at: detail.started,
+        ended_at: detail.ended,
+        output,
+        skip_reason,
+        reflected: detail.reflected(),
+        metrics: detail.metrics(),
+        raw_output: detail.raw,
+        error: detail.error,
+        said: detail.said,
+    }
+}
+
+/// The agent's words, where it was the agent who wanted the step skipped.
+fn skip_reason(step: &Step) -> Option<String> {
+    let reason = step.skipped?;
+    let words = step.skip_words.as_deref();
+    Some(words.unwrap_or(reason.as_str()).to_owned())
+}
+
+fn shown_output(value: Effective<'_>) -> Option<Json> {
+    match value {
+        Effective::Output(held) => Some(held.json.clone()),
+        Effective::Skipped(_) | Effective::Suppressed(_) => {
+            marker(&value).and_then(|marker| Json::from_value(&marker).ok())
+        }
+        Effective::Absent => None,
+    }
+}

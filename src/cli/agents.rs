@@ -1,0 +1,73 @@
+//! What is said of agents, in words: calls, tokens, how items ended.
+
+use super::text;
+
+/// How items ended: `24 items, 2 failed, 1 skipped`.
+pub(super) fn items(succeeded: u64, failed: u64, skipped: u64) -> String {
+    let mut words = count(succeeded + failed + skipped, "item");
+    for (number, how) in [(failed, "failed"), (skipped, "skipped")] {
+        if number > 0 {
+            words.push_str(&format!(", {number} {how}"));
+        }
+    }
+    words
+}
+
+/// What models were asked: `3 calls, 812+200 tokens`, and how many of the calls looked at drafts
+/// again or put them right.
+pub(super) fn calls(calls: u64, tokens: (u64, u64), reflections: u64, repairs: u64) -> String {
+    let mut words = count(calls, "call");
+    for (number, what) in [(reflections, "reflection"), (repairs, "repair")] {
+        if number > 0 {
+            words.push_str(&format!(", {}", count(number, what)));
+        }
+    }
+    format!("{words}, {}", self::tokens(tokens))
+}
+
+/// Sent and received: `812+200 tokens`.
+pub(super) fn tokens((sent, received): (u64, u64)) -> String {
+    format!("{sent}+{received} tokens")
+}
+
+/// `flags: urgent, spam`; nothing if there are none.
+pub(super) fn flags<'a>(flags: impl IntoIterator<Item = &'a str>) -> String {
+    let flags: Vec<&str> = flags.into_iter().collect();
+    match flags.is_empty() {
+        true => String::new(),
+        false => format!("flags: {}", text::short(&flags.join(", "), 80)),
+    }
+}
+
+/// What there is to say, with commas between.
+pub(super) fn joined(words: impl IntoIterator<Item = String>) -> String {
+    let words = words.into_iter().filter(|words| !words.is_empty());
+    words.collect::<Vec<_>>().join(", ")
+}
+
+fn count(number: u64, what: &str) -> String {
+    let ending = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{ending}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_name_only_what_there_is() {
+        assert_eq!(items(1, 0, 0), "1 item");
+        assert_eq!(items(20, 2, 1), "23 items, 2 failed, 1 skipped");
+        assert_eq!(calls(1, (10, 2), 0, 0), "1 call, 10+2 tokens");
+        assert_eq!(
+            calls(4, (10, 2), 1, 2),
+            "4 calls, 1 reflection, 2 repairs, 10+2 tokens"
+        );
+        assert_eq!(flags([]), "");
+        assert_eq!(flags(["a", "\u{1b}[2J"]), "flags: a, \\u{1b}[2J");
+        assert_eq!(
+            joined(["a".to_owned(), String::new(), "b".to_owned()]),
+            "a, b"
+        );
+    }
+}

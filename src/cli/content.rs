@@ -1,0 +1,168 @@
+//! What a frame about an agent says in full: requests, replies, drafts, outcomes.
+
+use ktsu_ledger::event::{AgentEvent, LlmRequest, LlmResponse, Purpose};
+use ktsu_ledger::{Event, Frame};
+use serde_json::Value;
+
+use super::output::{BOLD, DIM, line, painted};
+use super::{agents, json, text};
+
+/// More lines of one text are not shown at once.
+const LINES: usize = 40;
+/// Nor more characters of one line.
+const WIDTH: usize = 400;
+
+/// Prints the content of a frame, if it is one whose content is more than a few words. `all` is
+/// what to type to see everything.
+pub(super) fn print(frames: &[Frame], frame: &Frame, all: &str) {
+    let Event::Agent(event) = &frame.event else {
+        return;
+    };
+    match event {
+        AgentEvent::Request(request) => {
+            fields(&request_fields(request));
+            messages(frames, request, all);
+        }
+        AgentEvent::Response(answer) => {
+            let asked = find(frames, answer.request);
+            fields(&answer_fields(asked, answer));
+            if let Some(request) = asked {
+                messages(frames, request, all);
+            }
+            reply(answer, all);
+        }
+        AgentEvent::Decided(decided) => block("draft", &json::pretty(decided.draft.as_str()), all),
+        AgentEvent::Finished(finished) => {
+            fields(&[("reason", finished.reason.as_str().to_owned())]);
+            block("outcome", &json::pretty(finished.outcome.as_str()), all);
+        }
+        AgentEvent::ReflectStarted(_) | AgentEvent::BudgetExhausted(_) => {}
+    }
+}
+
+fn find(frames: &[Frame], seq: u64) -> Option<&LlmRequest> {
+    match &frames.get(usize::try_from(seq).ok()?)?.event {
+        Event::Agent(AgentEvent::Request(request)) => Some(request),
+        _ => None,
+    }
+}
+
+fn request_fields(request: &LlmRequest) -> Vec<(&'static str, String)> {
+    let purpose = match request.purpose {
+        Purpose::Turn => "",
+        Purpose::Repair => ", to repair the draft",
+        Purpose::Reflect => ", to reflect",
+    };
+    vec![
+        ("group", format!("{}{purpose}", request.group)),
+        ("max_tokens", request.max_tokens.to_string()),
+        ("input_hash", request.digest.clone()),
+    ]
+}
+
+fn answer_fields(asked: Option<&LlmRequest>, answer: &LlmResponse) -> Vec<(&'static str, String)> {
+    let mut fields = vec![("model", format!("{}/{}", answer.provider, answer.model))];
+    fields.extend(asked.map(|request| ("group", request.group.clone())));
+    let prices = match answer.prices.as_str() {
+        "" => String::new(),
+        version => format!(", prices {version}"),
+    };
+    let cached = if answer.cached {
+        ", from the cache"
+    } else {
+        ""
+    };
+    fields.extend([
+        (
+            "used",
+            agents::tokens((answer.tokens_in, answer.tokens_out)),
+        ),
+        (
+            "cost",
+            format!("{}{prices}", text::cost(answer.cost_micro_usd)),
+        ),
+        (
+            "time",
+            format!("{}{cached}", text::duration(answer.duration_ms)),
+        ),
+        ("input_hash", answer.input_hash.clone()),
+        ("output_hash", answer.output_hash.clone()),
+    ]);
+    fields
+}
+
+fn fields(fields: &[(&str, String)]) {
+    line("");
+    for (name, value) in fields {
+        line(&format!(
+            "{} {}",
+            painted(DIM, &format!("{name:<11}")),
+            text::short(value, WIDTH)
+        ));
+    }
+}
+
+/// The messages of a request, those of the requests it goes on from first.
+fn messages(frames: &[Frame], request: &LlmRequest, all: &str) {
+    let mut chain = vec![request];
+    let mut base = request.base;
+    // A base is always an earlier frame; a damaged record may say otherwise.
+    while let Some(seq) = base.filter(|_| chain.len() <= frames.len()) {
+        let Some(before) = find(frames, seq) else {
+            break;
+        };
+        chain.push(before);
+        base = before.base;
+    }
+    for request in chain.into_iter().rev() {
+        let messages = request.messages.to_value();
+        for message in messages.as_array().map(Vec::as_slice).unwrap_or_default() {
+            let role = message["role"].as_str().unwrap_or("message");
+            match &message["content"] {
+                Value::String(content) => block(role, content, all),
+                other => block(role, &json::pretty(&other.to_string()), all),
+            }
+        }
+    }
+}
+
+fn reply(answer: &LlmResponse, all: &str) {
+    if let Some(error) = &answer.error {
+        let again = if error.retryable {
+            ", may be tried again"
+        } else {
+            ""
+        };
+        let words = format!("{}: {}{again}", error.code, error.message);
+        return block("no reply", &words, all);
+    }
+    let Some(content) = &answer.content else {
+        return;
+    };
+    match content.to_value() {
+        Value::String(words) => block("reply", &words, all),
+        other => block("reply", &json::pretty(&other.to_string()), all),
+    }
+}
+
+fn block(title: &str, words: &str, all: &str) {
+    line("");
+    line(&painted(BOLD, &text::short(title, 40)));
+    let total = words.lines().count();
+    let mut cut = total > LINES;
+    for one in words.lines().take(LINES) {
+        let tabs_kept = one.replace('\t', "    ");
+        let short = text::short(&tabs_kept, WIDTH);
+        cut |= tabs_kept.chars().count() > WIDTH;
+        if !line(&format!("  {short}")) {
+            return;
+        }
+    }
+    if cut {
+        let words = match total.saturating_sub(LINES) {
+            0 => "long lines are cut".to_owned(),
+            left => format!("{left} more lines"),
+        };
+        line(&painted(DIM, &format!("  … {words}; all of it: {all}")));
+    }
+}

@@ -1,0 +1,210 @@
+//! Given frames, then lines.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use serde_json::json;
+
+use super::*;
+
+/// A view whose lines are kept.
+struct View {
+    live: Live,
+    said: Rc<RefCell<Vec<String>>>,
+    ms: u64,
+}
+
+impl View {
+    fn new(terminal: bool) -> Self {
+        let said = Rc::new(RefCell::new(Vec::new()));
+        let kept = Rc::clone(&said);
+        let live = Live {
+            terminal,
+            running: Vec::new(),
+            cost_micro_usd: 0,
+            out: Box::new(move |line| {
+                let plain = anstream::adapter::strip_str(line).to_string();
+                kept.borrow_mut().push(plain);
+            }),
+        };
+        Self { live, said, ms: 0 }
+    }
+
+    /// Takes a frame, 100 ms after the one before.
+    fn then(mut self, kind: &str, step: &str, item: Option<u64>, mut data: Value) -> Self {
+        self.ms += 100;
+        let at = Timestamp::from_micros(self.ms * 1000).to_string();
+        data["step"] = json!(step);
+        data["item"] = json!(item);
+        let frame = json!({"type": kind, "scope": "", "at": at, "data": data});
+        self.live.take(&frame);
+        self
+    }
+
+    fn called(self, step: &str, item: Option<u64>, purpose: &str) -> Self {
+        let asked = json!({"group": "careful", "purpose": purpose});
+        let answer = json!({"provider": "p", "model": "m", "tokens_in": 100, "tokens_out": 10,
+            "cost_micro_usd": 1500, "duration_ms": 70});
+        self.then("llm.request", step, item, asked)
+            .then("llm.response", step, item, answer)
+    }
+
+    fn lines(&self) -> Vec<String> {
+        self.said.borrow().clone()
+    }
+
+    fn going_on(&self) -> Vec<String> {
+        self.live.running.iter().map(Running::doing).collect()
+    }
+}
+
+#[test]
+fn a_pipe_gets_a_line_for_every_event_of_an_agent_that_matters() {
+    let view = View::new(false)
+        .then("step.started", "think", None, json!({}))
+        .then("worker.dispatched", "think", None, json!({"attempt": 1}))
+        .called("think", None, "turn")
+        .then("worker.lost", "think", None, json!({"reason": "heartbeat"}))
+        .then("worker.dispatched", "think", None, json!({"attempt": 2}))
+        .called("think", None, "repair")
+        .then("agent.decided", "think", None, json!({"draft": {}}))
+        .then("reflect.started", "think", None, json!({}))
+        .called("think", None, "reflect")
+        .then(
+            "agent.finished",
+            "think",
+            None,
+            json!({"reason": "completed"}),
+        )
+        .then(
+            "reserved.evaluated",
+            "think",
+            None,
+            json!({"field": "ktsu_flags", "value": ["odd", 1]}),
+        )
+        .then("step.completed", "think", None, json!({}));
+    assert_eq!(
+        view.lines(),
+        [
+            "step think replied p/m 100+10 tokens $0.0015 70 ms",
+            "step think lost its worker: heartbeat",
+            "step think attempt 2",
+            "step think repairs its draft",
+            "step think replied p/m 100+10 tokens $0.0015 70 ms",
+            "step think reflects",
+            "step think replied p/m 100+10 tokens $0.0015 70 ms",
+            "step think complete 1.4 s p/m, 3 calls, 1 reflection, 1 repair, 300+30 tokens, \
+             $0.0045, flags: odd",
+        ]
+    );
+    assert_eq!(view.live.cost_micro_usd, 4500);
+}
+
+#[test]
+fn a_fan_out_tells_how_far_it_is_and_how_its_items_ended() {
+    let view = |terminal| {
+        View::new(terminal)
+            .then("step.started", "each", None, json!({"items": 4}))
+            .then("item.started", "each", Some(0), json!({}))
+            .then("item.started", "each", Some(1), json!({}))
+            .called("each", Some(0), "turn")
+            .then("item.completed", "each", Some(0), json!({}))
+            .then("item.started", "each", Some(2), json!({}))
+    };
+    assert_eq!(view(true).going_on(), ["1/4, 2 running"]);
+    let end = |view: View| {
+        let failed = json!({"code": "schema_violation", "message": "at /n"});
+        view.then(
+            "item.completed",
+            "each",
+            Some(1),
+            json!({"skipped": "dull"}),
+        )
+        .then("item.failed", "each", Some(2), failed)
+        .then(
+            "step.failed",
+            "each",
+            None,
+            json!({"code": "max_failures_exceeded", "message": "m"}),
+        )
+        .lines()
+    };
+    assert_eq!(
+        end(view(false)),
+        [
+            "step each.0 replied p/m 100+10 tokens $0.0015 70 ms",
+            "step each.0 complete 400 ms p/m, 1 call, 100+10 tokens, $0.0015",
+            "step each.1 skipped 500 ms dull",
+            "step each.2 failed 200 ms schema_violation: at /n",
+            "step each failed 900 ms max_failures_exceeded: m, 4 items, 1 failed, 2 skipped, \
+             p/m, 1 call, 100+10 tokens, $0.0015",
+        ],
+        "one never started"
+    );
+    let shown = end(view(true));
+    let words: Vec<&str> = shown
+        .iter()
+        .filter_map(|line| line.split_whitespace().nth(1))
+        .collect();
+    assert_eq!(
+        words,
+        ["each.1", "each.2", "each"],
+        "what went well is counted: {shown:#?}"
+    );
+}
+
+#[test]
+fn a_terminal_sees_what_an_agent_does_in_its_last_line() {
+    let asks = json!({"group": "careful", "purpose": "turn"});
+    let view = View::new(true)
+        .then("step.started", "think", None, json!({}))
+        .then("llm.request", "think", None, asks);
+    assert_eq!(view.going_on(), ["asks careful"]);
+    let view = view.then("reflect.started", "think", None, json!({}));
+    assert_eq!(view.going_on(), ["reflects"]);
+    assert!(view.lines().is_empty());
+}
+
+#[test]
+fn nothing_an_agent_says_steers_the_terminal() {
+    let evil = "\u{1b}[2Jgone\nstep other complete";
+    for terminal in [false, true] {
+        let view = View::new(terminal)
+            .then("step.started", "think", None, json!({}))
+            .then(
+                "llm.request",
+                "think",
+                None,
+                json!({"group": evil, "purpose": "turn"}),
+            )
+            .then(
+                "llm.response",
+                "think",
+                None,
+                json!({"provider": evil, "model": evil}),
+            )
+            .then(
+                "llm.response",
+                "think",
+                None,
+                json!({"error": {"code": evil, "message": evil}}),
+            )
+            .then("worker.lost", "think", None, json!({"reason": evil}))
+            .then(
+                "reserved.evaluated",
+                "think",
+                None,
+                json!({"field": "ktsu_flags", "value": [evil]}),
+            )
+            .then(
+                "step.skipped",
+                "think",
+                None,
+                json!({"reason": "agent_skipped", "detail": evil}),
+            );
+        for line in view.said.borrow().iter() {
+            assert!(!line.contains(text::is_steering), "{line:?}");
+        }
+        assert!(!view.lines().is_empty());
+    }
+}
