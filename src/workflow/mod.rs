@@ -21,7 +21,13 @@ pub mod transform;
 pub mod turn;
 
 #[cfg(test)]
+mod agent_tests;
+#[cfg(test)]
 mod cases;
+#[cfg(test)]
+mod driven_tests;
+#[cfg(test)]
+mod plans_tests;
 
 /// The candidate a misspelt word probably means.
 pub(crate) fn nearest<'a>(

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use ktsu_ledger::event::{Continued, Role, RunEvent, Why};
+use ktsu_ledger::event::{Continued, Role, RunEvent, StepEvent, Why};
 use ktsu_ledger::frame::Link;
 use ktsu_ledger::{Actor, Draft, Event, Frame, FrameError, Hash, Sealed, StreamId, Timestamp};
 use ktsu_projections::run::{Refusal, RunState};
@@ -132,7 +132,8 @@ fn decide(
         let unit_bytes: usize = unit.iter().map(|sealed| sealed.record.body.len()).sum();
         let full = (turn.sealed.len() + unit.len()) as u64 > limits.turn_frames
             || (bytes + unit_bytes) as u64 > limits.turn_bytes;
-        if full && turn.sealed.len() > inputs && state.failing().is_none() {
+        let whole = state.failing().is_some() || unit.iter().any(|one| fails_agent(state, one));
+        if full && turn.sealed.len() > inputs && !whole {
             turn.more = true;
             return Ok(());
         }
@@ -143,6 +144,20 @@ fn decide(
         }
     }
     Ok(())
+}
+
+/// Whether a frame fails an agent step that is under way. A fan-out fails in the unit after the one
+/// that ended its last item, and the two are one failure.
+fn fails_agent(state: &RunState, sealed: &Sealed) -> bool {
+    let Event::Step(StepEvent::Failed(failed)) = &sealed.frame.event else {
+        return false;
+    };
+    let scope = state.scope_at(&sealed.frame.scope);
+    let step = scope.and_then(|scope| {
+        let scope = state.scope(scope)?;
+        scope.steps.get(scope.shape.position(&failed.step)? as usize)
+    });
+    step.is_some_and(|step| step.tasks.is_some())
 }
 
 /// Links a unit to the state's head, one frame after another.

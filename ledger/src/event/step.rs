@@ -169,7 +169,11 @@ pub struct StepCompleted {
     /// The step.
     pub step: String,
     /// The reserved fields that are not part of the output.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "super::null_is_empty",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub stripped: Vec<String>,
 }
 

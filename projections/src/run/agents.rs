@@ -115,12 +115,15 @@ impl RunState {
     }
 
     pub(super) fn apply_item(&mut self, frame: &Frame, scope: u32, at: u32, event: &ItemEvent) {
+        let each = self.agent_plan(scope, at).and_then(|plan| plan.for_each.clone());
+        let failing = self.failing.is_some();
         let Some(tasks) = self
             .step_mut(scope, at)
             .and_then(|step| step.tasks.as_mut())
         else {
             return;
         };
+        let over = failing || each.is_some_and(|each| tasks.too_many_failed(&each));
         match event {
             ItemEvent::Started(started) => {
                 let task = Task::waiting(started.input.clone(), frame.seq);
@@ -144,9 +147,17 @@ impl RunState {
             }
             ItemEvent::Failed(failed) => {
                 tasks.failed += 1;
-                if super::reserved::fails_the_run(&failed.code) && tasks.fatal.is_none() {
-                    tasks.fatal = Some(failed.item);
-                    tasks.fatal_code = Some(failed.code.clone());
+                // Once the fan-out or the run fails, items fail only by being stopped.
+                if over || tasks.fatal.is_some() {
+                    tasks.stopped += 1;
+                } else {
+                    let first = tasks.first_failed.unwrap_or(failed.item);
+                    tasks.first_failed = Some(first.min(failed.item));
+                    let task = tasks.get(Some(failed.item));
+                    if task.is_some_and(|task| task.fails_run) {
+                        tasks.fatal = Some(failed.item);
+                        tasks.fatal_code = Some(failed.code.clone());
+                    }
                 }
                 if let Some(task) = tasks.get_mut(Some(failed.item)) {
                     task.settle(frame.seq, ItemEnd::Failed(failed.message.clone()));

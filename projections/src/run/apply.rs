@@ -3,7 +3,7 @@
 use ktsu_ledger::event::plan::{RetryOn, WebhookPlan, Webhooks, Work};
 use ktsu_ledger::event::{
     Reference, RunCompleted, RunEvent, RunFailed, RunStarted, SkipReason, StepEvent, TimerKind,
-    WebhookAnswer, WebhookEvent,
+    Verdict, WebhookAnswer, WebhookEvent,
 };
 use ktsu_ledger::{Event, Frame, Json};
 
@@ -167,6 +167,7 @@ impl RunState {
             StepEvent::ReservedEvaluated(one) => {
                 if let Some(task) = self.task_mut(scope, at, one.item) {
                     task.evaluated += 1;
+                    task.fails_run |= one.verdict == Verdict::FailRun;
                     task.last = frame.seq;
                 }
             }

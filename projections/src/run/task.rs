@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ktsu_ledger::Json;
 use ktsu_ledger::event::plan::{AgentPlan, FanOut};
-use ktsu_ledger::event::{AgentEvent, Given, LostReason, Report, WorkerEvent};
+use ktsu_ledger::event::{AgentEvent, Given, LostReason, Purpose, Report, WorkerEvent};
 
 use super::reserved;
 
@@ -25,8 +25,12 @@ pub struct Tasks {
     pub items: Option<u32>,
     /// Items that ended well.
     pub succeeded: u32,
-    /// Items that failed.
+    /// Items that failed, those that were stopped included.
     pub failed: u32,
+    /// Items that were stopped because the fan-out or the run failed.
+    pub stopped: u32,
+    /// The first of those that failed by themselves.
+    pub first_failed: Option<u32>,
     /// Items their agent skipped.
     pub skipped: u32,
     /// The item that fails the run whatever is tolerated (decision R4).
@@ -56,6 +60,10 @@ pub struct Task {
     pub asked: Option<Call>,
     /// Its draft, if it may reflect.
     pub draft: Option<Json>,
+    /// How far its reflection is.
+    pub reflection: Reflection,
+    /// Whether a reserved field fails the run, whatever a fan-out tolerates (decision R4).
+    pub fails_run: bool,
     /// How many reserved fields are evaluated.
     pub evaluated: usize,
     /// The air-lock's verdict.
@@ -90,6 +98,20 @@ pub enum TaskPhase {
     },
     /// What follows from its end is recorded.
     Settled,
+}
+
+/// How far the one more look at a draft is (decision R2).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Reflection {
+    /// There is none, or none yet.
+    #[default]
+    No,
+    /// A draft calls for one; the runtime waits to be told.
+    Due,
+    /// The runtime may ask.
+    Started,
+    /// The runtime asked: it does so once.
+    Asked,
 }
 
 /// A model call.
@@ -171,13 +193,35 @@ impl Task {
 
     /// The report of this attempt with a number.
     pub fn seen(&self, n: u32) -> Option<&Seen> {
-        self.reports.iter().find(|seen| seen.report.n == n)
+        // They come without gaps from 1; a `complete`, which is the last, has 0.
+        let at = match n {
+            0 => self.reports.len().checked_sub(1)?,
+            _ => n as usize - 1,
+        };
+        self.reports.get(at).filter(|seen| seen.report.n == n)
+    }
+
+    /// The task as judging its next report needs it: of the reports taken before, the last.
+    pub fn sketch(&self) -> Self {
+        Self {
+            phase: self.phase.clone(),
+            attempt: self.attempt,
+            last: self.last,
+            open: self.open.clone(),
+            asked: self.asked.clone(),
+            draft: self.draft.clone(),
+            reflection: self.reflection,
+            reports: self.reports.last().cloned().into_iter().collect(),
+            ..Self::default()
+        }
     }
 
     /// Whether a report is the next one, or goes on with the last.
     fn may_report(&self, report: &Report) -> bool {
         match self.reports.last() {
-            _ if report.n == 0 => self.reports.iter().all(|seen| seen.report.n > 0),
+            // The end is the only frame of a `complete`.
+            Some(last) if last.report.n == 0 => false,
+            _ if report.n == 0 => true,
             Some(last) if last.report.n == report.n => last.report == *report,
             // One that got no answer may be missing: its sender may have had no time left.
             Some(last) => report.n > last.report.n,
@@ -195,7 +239,12 @@ impl Task {
                 let follows = request
                     .base
                     .is_none_or(|base| self.asked.as_ref().is_some_and(|call| call.seq == base));
-                live && reported && self.open.is_none() && follows
+                let purposed = match (&self.draft, request.purpose) {
+                    (None, Purpose::Turn | Purpose::Repair) => true,
+                    (Some(_), Purpose::Reflect) => self.reflection == Reflection::Started,
+                    (None, Purpose::Reflect) | (Some(_), Purpose::Turn | Purpose::Repair) => false,
+                };
+                live && reported && self.open.is_none() && follows && purposed
             }
             AgentEvent::Response(answer) => {
                 let open = self.open.as_ref();
@@ -249,15 +298,22 @@ impl Task {
                 };
                 self.open = Some(call.clone());
                 self.asked = Some(call);
+                if request.purpose == Purpose::Reflect {
+                    self.reflection = Reflection::Asked;
+                }
             }
             AgentEvent::Response(_) => self.open = None,
             AgentEvent::Decided(decided) => {
                 self.draft = Some(decided.draft.clone());
                 if reflects {
                     self.phase = TaskPhase::Drafted;
+                    self.reflection = Reflection::Due;
                 }
             }
-            AgentEvent::ReflectStarted(_) => self.phase = TaskPhase::Dispatched,
+            AgentEvent::ReflectStarted(_) => {
+                self.phase = TaskPhase::Dispatched;
+                self.reflection = Reflection::Started;
+            }
             AgentEvent::BudgetExhausted(_) => {}
             AgentEvent::Finished(finished) => {
                 self.open = None;
@@ -276,7 +332,11 @@ impl Task {
         match event {
             WorkerEvent::Dispatched(sent) => {
                 self.attempt = sent.attempt;
-                self.phase = TaskPhase::Dispatched;
+                // A draft that was to be answered still is.
+                self.phase = match self.reflection {
+                    Reflection::Due => TaskPhase::Drafted,
+                    _ => TaskPhase::Dispatched,
+                };
                 self.asked = None;
                 self.reports.clear();
             }
@@ -329,7 +389,20 @@ impl Tasks {
 
     /// Whether more items failed than the file bears.
     pub fn too_many_failed(&self, plan: &FanOut) -> bool {
-        plan.max_failures >= 0 && i64::from(self.failed) > plan.max_failures
+        plan.max_failures >= 0 && i64::from(self.failures()) > plan.max_failures
+    }
+
+    /// How many items failed by themselves.
+    pub fn failures(&self) -> u32 {
+        self.failed - self.stopped
+    }
+
+    /// Whether nothing of it is under way.
+    pub fn is_at_rest(&self) -> bool {
+        match self.items {
+            Some(_) => self.under_way() == 0,
+            None => !self.list.iter().any(Task::is_unfinished),
+        }
     }
 
     /// Files a task under what is to be done about it.

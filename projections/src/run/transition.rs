@@ -321,7 +321,11 @@ fn step_may(step: &Step, work: &Work, event: &StepEvent, failing: bool) -> bool 
         }
         StepEvent::OutputChecked(checked) if matches!(work, Work::Agent(_)) => {
             let task = task_of(step, checked.item);
-            let whole = checked.item.is_none() && is_fan_out(step);
+            let whole = checked.item.is_none()
+                && is_fan_out(step)
+                && checked.attempt == step.attempt
+                && step.phase == Phase::Begun
+                && may_have_output(step, work);
             running && (whole || has_ended(task, checked.attempt))
         }
         StepEvent::OutputChecked(checked) => {
@@ -334,7 +338,11 @@ fn step_may(step: &Step, work: &Work, event: &StepEvent, failing: bool) -> bool 
                 && may_have_output(step, work)
                 && !matches!(step.phase, Phase::Checked { valid: false, .. })
         }
-        StepEvent::Failed(failed) => running && failed.attempt == step.attempt,
+        // Nothing that a runtime was given is left behind without an end.
+        StepEvent::Failed(failed) => {
+            let tasks = step.tasks.as_deref();
+            running && failed.attempt == step.attempt && tasks.is_none_or(Tasks::is_at_rest)
+        }
         // A failing run skips whatever has not begun; otherwise only what is ready is skipped, and
         // what its agent wants skipped.
         StepEvent::Skipped(skipped) => match step.status {

@@ -9,6 +9,9 @@ use ktsu_projections::run::{RunState, StepStatus, Task};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
+/// The most bytes of a name: a frame keeps names whole.
+const MAX_NAME: usize = 256;
+
 /// What becomes of a report.
 #[derive(Debug)]
 pub enum Reported {
@@ -30,6 +33,9 @@ pub enum Reported {
 }
 
 /// Judges a report about a task: events of one step, item, attempt and report, not empty.
+///
+/// A request for a model call stands alone, since it may have to wait (decision F4); a draft stands
+/// last, since what follows depends on the answer (decision R2).
 pub fn report(state: &RunState, scope: &str, mut events: Vec<AgentEvent>) -> Reported {
     let Some(first) = events.first() else {
         return Reported::Malformed("a report has at least one event".to_owned());
@@ -37,6 +43,18 @@ pub fn report(state: &RunState, scope: &str, mut events: Vec<AgentEvent>) -> Rep
     let Some((task, running)) = task_of(state, scope, first.step(), first.item()) else {
         return Reported::Stale;
     };
+    let about = |event: &AgentEvent| {
+        let report = event.report().cloned();
+        (event.step().to_owned(), event.item(), event.attempt(), report)
+    };
+    let subject = about(first);
+    if events.iter().any(|event| about(event) != subject) {
+        let words = "a report is about one task, and each of its events says so";
+        return Reported::Malformed(words.to_owned());
+    }
+    if let Some(name) = events.iter().find_map(overlong) {
+        return Reported::Malformed(format!("{name} is longer than {MAX_NAME} bytes"));
+    }
     let Some(said) = first.report().filter(|_| first.attempt() == task.attempt) else {
         return Reported::Stale;
     };
@@ -58,7 +76,13 @@ pub fn report(state: &RunState, scope: &str, mut events: Vec<AgentEvent>) -> Rep
         let words = "a report with an llm.request carries nothing else";
         return Reported::Malformed(words.to_owned());
     }
-    if let Some(AgentEvent::Request(asked)) = events.first() {
+    let drafts = |event: &AgentEvent| matches!(event, AgentEvent::Decided(_));
+    let before = events.split_last().map_or(&[][..], |(_, before)| before);
+    if before.iter().any(drafts) {
+        let words = "an agent.decided is the last of its report: its answer says how to go on";
+        return Reported::Malformed(words.to_owned());
+    }
+    if let Some(AgentEvent::Request(asked)) = events.first().filter(|asked| task.may(asked)) {
         match affordable(state, asked) {
             Afford::Yes => {}
             Afford::Later => return Reported::Held(events),
@@ -70,7 +94,7 @@ pub fn report(state: &RunState, scope: &str, mut events: Vec<AgentEvent>) -> Rep
 
 /// Puts the events into the form of frames, if each follows from the one before.
 fn taken(state: &RunState, scope: &str, task: &Task, events: Vec<AgentEvent>) -> Reported {
-    let mut after = task.clone();
+    let mut after = task.sketch();
     let mut drafts = Vec::with_capacity(events.len());
     for (seq, mut event) in (state.next_seq()..).zip(events) {
         hash(&mut event, &after);
@@ -92,6 +116,21 @@ fn taken(state: &RunState, scope: &str, task: &Task, events: Vec<AgentEvent>) ->
         });
     }
     Reported::Taken(drafts)
+}
+
+/// The name that is too long, if one is.
+fn overlong(event: &AgentEvent) -> Option<&'static str> {
+    let names = match event {
+        AgentEvent::Request(request) => vec![("group", &request.group)],
+        AgentEvent::Response(answer) => vec![
+            ("model", &answer.model),
+            ("prices", &answer.prices),
+            ("provider", &answer.provider),
+        ],
+        _ => Vec::new(),
+    };
+    let mut names = names.into_iter();
+    names.find_map(|(name, text)| (text.len() > MAX_NAME).then_some(name))
 }
 
 fn task_of<'a>(

@@ -17,6 +17,24 @@ pub fn from_json(json: &Json) -> Rcvar {
     serde_json::from_str(json.as_str()).map_or_else(|_| null(), |Read(value)| value)
 }
 
+/// How many values this thread has converted: what tests count instead of time.
+#[cfg(test)]
+pub(crate) mod count {
+    use std::cell::Cell;
+
+    thread_local! {
+        static CONVERTED: Cell<u64> = const { Cell::new(0) };
+    }
+
+    pub(super) fn one() {
+        CONVERTED.set(CONVERTED.get() + 1);
+    }
+
+    pub(crate) fn converted() -> u64 {
+        CONVERTED.get()
+    }
+}
+
 /// A value as it is read, without a tree in between.
 struct Read(Rcvar);
 
@@ -30,6 +48,8 @@ struct ReadVisitor;
 
 impl ReadVisitor {
     fn made<E>(value: Variable) -> Result<Read, E> {
+        #[cfg(test)]
+        count::one();
         Ok(Read(Rcvar::new(value)))
     }
 }
@@ -84,6 +104,8 @@ impl<'de> Visitor<'de> for ReadVisitor {
 
 /// As [`from_json`], from a tree. Integers stay exact.
 pub fn from_value(value: &Value) -> Rcvar {
+    #[cfg(test)]
+    count::one();
     Rcvar::new(match value {
         Value::Null => Variable::Null,
         Value::Bool(flag) => Variable::Bool(*flag),

@@ -48,8 +48,20 @@ pub fn told(
     step: u32,
     item: Option<u32>,
 ) -> Option<Told> {
-    let memo = Memo::default();
-    let at = At::new(definition, state, &memo, scope, Some(step))?;
+    told_within(definition, state, &Memo::default(), scope, step, item)
+}
+
+/// As [`told`], with what is converted for one task at hand for the next: telling about all items
+/// of a fan-out reads their list once.
+pub fn told_within(
+    definition: &Definition,
+    state: &RunState,
+    memo: &Memo,
+    scope: u32,
+    step: u32,
+    item: Option<u32>,
+) -> Option<Told> {
+    let at = At::new(definition, state, memo, scope, Some(step))?;
     let compiled = at.workflow.steps.get(step as usize)?;
     let Some(ktsu_ledger::event::plan::Work::Agent(plan)) = at.workflow_work() else {
         return None;
@@ -70,19 +82,12 @@ struct Asked {
 impl At<'_> {
     /// Starts the step, and sends its task out unless there are several.
     pub(super) fn start_agent(&self, unit: &mut Unit, step: &Step, plan: &AgentPlan) {
-        if let (
-            Some(each),
-            CompiledWork::Agent {
-                from: Some(from), ..
-            },
-        ) = (&plan.for_each, &step.work)
-        {
-            return self.start_fan_out(unit, step, each, from);
-        }
-        match self.ask(step, plan, &self.names) {
-            Ok(asked) => {
-                let started = self.started(unit, step, asked.input);
-                self.dispatch(unit, step, None, 1, started);
+        match self.prepared(step, plan) {
+            Ok((input, items)) => {
+                let started = self.started_with(unit, step, input, items);
+                if items.is_none() {
+                    self.dispatch(unit, step, None, 1, started);
+                }
             }
             Err(failed) => {
                 let started = self.started(unit, step, BTreeMap::new());
@@ -91,34 +96,46 @@ impl At<'_> {
         }
     }
 
-    fn start_fan_out(&self, unit: &mut Unit, step: &Step, each: &FanOut, from: &Expression) {
-        let found = from.evaluate(&self.names);
-        let failed = match &found {
-            Ok(value) => match value.as_array() {
-                Some(items) => {
-                    let most = each.max_items.unwrap_or(u32::MAX);
-                    let count = u32::try_from(items.len()).unwrap_or(u32::MAX).min(most);
-                    let place = from.as_path();
-                    let place = place.and_then(|(root, at)| self.names.place(&root, &at));
-                    let given = match place {
-                        Some(reference) => Given::Ref(reference),
-                        None => computed(self.names.frames(from.roots()), &to_value(value)),
-                    };
-                    let input = BTreeMap::from([(FROM.to_owned(), given)]);
-                    self.started_with(unit, step, input, Some(count));
-                    return;
-                }
-                None => format!(
-                    "for_each from {:?}: expected array, got {}",
-                    each.from,
-                    value.get_type()
-                ),
-            },
-            Err(error) => error.message.clone(),
+    /// What the step starts with and, if it fans out, over how many items.
+    fn prepared(
+        &self,
+        step: &Step,
+        plan: &AgentPlan,
+    ) -> Result<(BTreeMap<String, Given>, Option<u32>), Outcome> {
+        match (&plan.for_each, &step.work) {
+            (
+                Some(each),
+                CompiledWork::Agent {
+                    from: Some(from), ..
+                },
+            ) => {
+                let (given, count) = self.items(each, from)?;
+                Ok((BTreeMap::from([(FROM.to_owned(), given)]), Some(count)))
+            }
+            _ => Ok((self.ask(step, plan, &self.names)?.input, None)),
+        }
+    }
+
+    /// What a fan-out goes over, and how many items that are.
+    fn items(&self, each: &FanOut, from: &Expression) -> Result<(Given, u32), Outcome> {
+        let failed = |words: String| Outcome::failed("expression_failed", words);
+        let value = from.evaluate(&self.names);
+        let value = value.map_err(|error| failed(error.message))?;
+        let Some(items) = value.as_array() else {
+            return Err(failed(format!(
+                "for_each from {:?}: expected array, got {}",
+                each.from,
+                value.get_type()
+            )));
         };
-        let started = self.started(unit, step, BTreeMap::new());
-        let failed = Outcome::failed("expression_failed", failed);
-        self.settle(unit, step, 1, failed, vec![started]);
+        let count = u32::try_from(items.len()).unwrap_or(u32::MAX);
+        let place = from.as_path();
+        let place = place.and_then(|(root, at)| self.names.place(&root, &at));
+        let given = match place {
+            Some(reference) => Given::Ref(reference),
+            None => computed(self.names.frames(from.roots()), &to_value(&value)),
+        };
+        Ok((given, count.min(each.max_items.unwrap_or(u32::MAX))))
     }
 
     /// The rest of an agent step that has started.
@@ -135,7 +152,18 @@ impl At<'_> {
             Due::Start(item) => self.start_item(unit, step, plan, item, held.started?),
             Due::Dispatch(index) => {
                 let task = tasks.list.get(index as usize)?;
-                self.dispatch(unit, step, tasks.item(index), task.attempt + 1, task.last);
+                match self.refused(step, plan, tasks.item(index), task) {
+                    None => {
+                        let attempt = task.attempt + 1;
+                        self.dispatch(unit, step, tasks.item(index), attempt, task.last);
+                    }
+                    Some(failed) => match tasks.item(index) {
+                        Some(item) => {
+                            self.fail_item(unit, step, item, 0, failed, None, task.last);
+                        }
+                        None => self.settle(unit, step, held.attempt, failed, vec![task.last]),
+                    },
+                }
             }
             Due::Reflect(index) => {
                 let task = tasks.list.get(index as usize)?;
@@ -166,8 +194,32 @@ impl At<'_> {
         Some(())
     }
 
+    /// Why a task is never sent out: a log cut between its start and its end, neither of which
+    /// went to a runtime, ends it as it would have ended.
+    fn refused(
+        &self,
+        step: &Step,
+        plan: &AgentPlan,
+        item: Option<u32>,
+        task: &Task,
+    ) -> Option<Outcome> {
+        if task.attempt > 0 {
+            return None;
+        }
+        match item {
+            Some(item) => {
+                let names = self.names.with_item(self.position, item);
+                self.ask(step, plan, &names).err()
+            }
+            None => self.prepared(step, plan).err(),
+        }
+    }
+
     fn start_item(&self, unit: &mut Unit, step: &Step, plan: &AgentPlan, item: u32, started: u64) {
         let names = self.names.with_item(self.position, item);
+        let held = self.scope.steps.get(self.position as usize);
+        let items = held.and_then(|step| step.tasks.as_ref()?.items);
+        self.memo.keep(items.is_some_and(|items| item + 1 < items));
         let asked = self.ask(step, plan, &names);
         let begin = |unit: &mut Unit, input| {
             let event = ItemEvent::Started(ItemStarted {

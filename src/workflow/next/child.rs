@@ -9,7 +9,7 @@ use ktsu_projections::run::{Phase, RunStatus, Step as StepState, StepStatus};
 use serde_json::{Value, json};
 
 use super::names::computed;
-use super::{At, Outcome, Unit, violations};
+use super::{At, Outcome, Unit, clipped, violations};
 use crate::workflow::definition::{CompiledWork, Step};
 use crate::workflow::params;
 use crate::workflow::template::{Leaf, Source};
@@ -181,7 +181,7 @@ impl At<'_> {
             Err((code, message)) => {
                 let event = RunEvent::Failed(RunFailed {
                     code: code.to_owned(),
-                    message,
+                    message: clipped(message),
                     step: None,
                 });
                 unit.push(Event::Run(event), cause);

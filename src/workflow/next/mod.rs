@@ -13,7 +13,7 @@ mod settle;
 mod transform;
 mod webhook;
 
-pub use agent::{Told, told};
+pub use agent::{Told, told, told_within};
 pub use names::{Memo, Scoped};
 pub use webhook::delivery_id;
 
@@ -96,6 +96,7 @@ pub(super) struct At<'a> {
     state: &'a RunState,
     scope: &'a Scope,
     workflow: &'a Workflow,
+    memo: &'a Memo,
     names: Scoped<'a>,
     position: u32,
 }
@@ -116,10 +117,24 @@ impl Outcome {
     pub(super) fn failed(code: &str, message: impl Into<String>) -> Self {
         Self::Failed {
             code: code.to_owned(),
-            message: message.into(),
+            message: clipped(message.into()),
             raw: None,
         }
     }
+}
+
+/// The most bytes of a message. The message of a failure stands in every frame the failure goes
+/// up through; what it was made of stands whole in a frame before.
+const MAX_MESSAGE: usize = 8 * 1024;
+
+/// A message that fits into a frame.
+pub(super) fn clipped(mut message: String) -> String {
+    if message.len() > MAX_MESSAGE {
+        let end = (0..=MAX_MESSAGE).rev().find(|at| message.is_char_boundary(*at));
+        message.truncate(end.unwrap_or_default());
+        message.push('…');
+    }
+    message
 }
 
 impl<'a> At<'a> {
@@ -136,6 +151,7 @@ impl<'a> At<'a> {
             state,
             scope: held,
             workflow: definition.workflow(&held.shape.key)?,
+            memo,
             names: Scoped::new(state, scope, memo),
             position: step.unwrap_or_default(),
         })
@@ -343,10 +359,10 @@ impl<'a> At<'a> {
             };
             let failed = Outcome::Failed {
                 code: "schema_violation".to_owned(),
-                message: format!(
+                message: clipped(format!(
                     "air-lock validation failed on step \"{}\": {}{place}",
                     step.id, first.message
-                ),
+                )),
                 raw: Some(json),
             };
             return self.settle(unit, step, attempt, failed, cause);

@@ -1,6 +1,6 @@
 //! The values an expression may mention, taken from the state of a run.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 
 use jmespath::Rcvar;
@@ -17,6 +17,7 @@ use crate::workflow::template::{Leaf, Rendered, Source};
 #[derive(Default)]
 pub struct Memo {
     values: RefCell<HashMap<(u32, Key), Rcvar>>,
+    kept: Cell<bool>,
 }
 
 #[derive(PartialEq, Eq, Hash)]
@@ -28,9 +29,18 @@ enum Key {
 }
 
 impl Memo {
-    /// Lets go of what was converted.
+    /// Lets go of what was converted, unless a fan-out has items to start: the next of them will
+    /// ask for the same values, and reading them again for each item would cost the square of
+    /// their number.
     pub fn clear(&mut self) {
-        self.values = RefCell::default();
+        if !self.kept.get() {
+            self.values = RefCell::default();
+        }
+    }
+
+    /// Notes whether a fan-out has more items to start.
+    pub(super) fn keep(&self, more: bool) {
+        self.kept.set(more);
     }
 
     fn get(&self, scope: u32, key: Key, make: impl FnOnce() -> Option<Rcvar>) -> Option<Rcvar> {

@@ -21,6 +21,9 @@ const MAX_CAUSES: usize = 4096;
 /// The longest error code that is taken from a runtime.
 const MAX_CODE: usize = 64;
 
+/// The most commands that are named.
+const MAX_COMMANDS: usize = 16;
+
 /// What became of a task.
 enum Verdict {
     Output {
@@ -180,7 +183,9 @@ impl At<'_> {
         if errors.is_empty() && item.is_none() {
             errors = violations(step.check_output(&clean));
         }
-        if errors.is_empty() && Json::from_value(&json!({"results": [clean]})).is_err() {
+        // An item has to fit into the list of results.
+        let fits = || Json::from_value(&json!({"results": [clean]})).is_ok();
+        if errors.is_empty() && item.is_some() && !fits() {
             errors.push(Violation {
                 message: "nested too deeply".to_owned(),
                 path: String::new(),
@@ -349,26 +354,16 @@ fn refused(outcome: &Value) -> Option<Verdict> {
     if let Some(error) = outcome.get("error").filter(|error| !error.is_null()) {
         let text = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
         let code = match text("code") {
-            "" => "agent_failed",
-            code if code.len() > MAX_CODE => "agent_failed",
-            code => code,
+            code if is_code(code) => code,
+            _ => "agent_failed",
         };
-        let message = match text("message") {
+        let message = match error.as_str().unwrap_or_else(|| text("message")) {
             "" => "the agent failed".to_owned(),
             message => message.to_owned(),
         };
         return fail(code, message, "/outcome/raw_output");
     }
-    let commands = outcome.get("commands").and_then(Value::as_array);
-    if let Some(commands) = commands.filter(|commands| !commands.is_empty()) {
-        let kinds = commands
-            .iter()
-            .map(|one| one.get("type").and_then(Value::as_str));
-        let kinds: Vec<&str> = kinds.map(|kind| kind.unwrap_or("?")).collect();
-        let words = format!(
-            "the outcome has commands that nothing executes: {}",
-            kinds.join(", ")
-        );
+    if let Some(words) = commanded(outcome.get("commands").unwrap_or(&Value::Null)) {
         return fail("command_not_supported", words, "/outcome/output");
     }
     match outcome.get("output") {
@@ -378,6 +373,30 @@ fn refused(outcome: &Value) -> Option<Verdict> {
             fail("output_invalid", words, "/outcome/output")
         }
     }
+}
+
+/// Whether a text can be an error code.
+fn is_code(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+    (1..=MAX_CODE).contains(&text.len()) && text.bytes().all(plain)
+}
+
+/// What is commanded, if anything is: nothing executes commands yet (decision W5).
+fn commanded(commands: &Value) -> Option<String> {
+    let list = match commands {
+        Value::Null => return None,
+        Value::Array(list) if list.is_empty() => return None,
+        Value::Array(list) => list,
+        _ => return Some("the commands of the outcome are no list".to_owned()),
+    };
+    let kind = |one: &Value| match one.get("type").and_then(Value::as_str) {
+        Some(kind) => kind.to_owned(),
+        None => "?".to_owned(),
+    };
+    let kinds: Vec<String> = list.iter().take(MAX_COMMANDS).map(kind).collect();
+    let more = if list.len() > MAX_COMMANDS { ", …" } else { "" };
+    let kinds = kinds.join(", ");
+    Some(format!("the outcome has commands that nothing executes: {kinds}{more}"))
 }
 
 fn air_lock_words(step: &Step, item: Option<u32>, first: &Violation) -> String {
@@ -408,13 +427,10 @@ fn fan_out_words(tasks: &Tasks, plan: &AgentPlan) -> (String, String) {
         return (code, format!("item {item}: {}", of(item)));
     }
     let most = plan.for_each.as_ref().map_or(0, |each| each.max_failures);
-    let failed =
-        |task: &Task| matches!(task.ended, Some(ktsu_projections::run::ItemEnd::Failed(_)));
-    let first = tasks.list.iter().position(failed).unwrap_or_default();
-    let first = u32::try_from(first).unwrap_or_default();
+    let first = tasks.first_failed.unwrap_or_default();
     let message = format!(
         "fanout: {} items failed (max_failures: {most}); item {first}: {}",
-        tasks.failed,
+        tasks.failures(),
         of(first)
     );
     ("max_failures_exceeded".to_owned(), message)
@@ -427,8 +443,7 @@ pub(super) fn stop_items(
     step: &str,
     tasks: &Tasks,
     reason: FinishReason,
-) -> Option<u64> {
-    let mut last = None;
+) {
     for (index, task) in (0u32..).zip(&tasks.list) {
         let item = tasks.item(index);
         let mut cause = task.last;
@@ -443,7 +458,6 @@ pub(super) fn stop_items(
                 reason,
             };
             cause = end.push_in(unit, scope.to_owned(), step, item, task);
-            last = Some(cause);
         }
         if let (Some(item), false) = (item, task.phase == TaskPhase::Settled) {
             let event = ItemEvent::Failed(ItemFailed {
@@ -455,8 +469,7 @@ pub(super) fn stop_items(
                 raw_from: None,
                 step: step.to_owned(),
             });
-            last = Some(unit.push_in(scope.to_owned(), Event::Item(event), vec![cause]));
+            unit.push_in(scope.to_owned(), Event::Item(event), vec![cause]);
         }
     }
-    last
 }

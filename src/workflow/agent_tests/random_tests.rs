@@ -1,0 +1,123 @@
+//! Whatever the world says, in whatever order: every run ends, and follows from its inputs.
+
+use ktsu_ledger::event::{LostReason, Purpose};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use crate::workflow::driven_tests::{Driven, Say, error, output};
+use crate::workflow::expression::converted;
+use crate::workflow::next::{Memo, told_within};
+use crate::workflow::plans_tests::{agent, fan_out, merge, plan, run_of, workflow};
+
+fn a_run(concurrency: u32, max_failures: i64) -> Driven {
+    let each = json!({"from": "params.items", "concurrency": concurrency,
+        "max_failures": max_failures});
+    let mut main = workflow("main", json!([
+        agent("a", json!([]), "reflects", json!({})),
+        fan_out("f", json!([]), each),
+        agent("b", json!([0, 1]), "plain", json!({"params": {"x": "{{ step.f.results[0] }}"}})),
+    ]));
+    main["policy"] = json!({"timeout_ms": 60_000, "cost_budget_micro_usd": 90});
+    Driven::invoke(plan(json!({"main": main})), json!({"items": [1, 2, 3, 4]}))
+}
+
+/// What the world does to one of the tasks that are under way.
+fn act(run: &mut Driven, which: usize, what: u8) {
+    let live = run.state.dispatched();
+    if live.is_empty() {
+        return;
+    }
+    let (scope, step, item) = live[which % live.len()];
+    let id = run.state.scope(scope).unwrap().shape.step(step).unwrap().id.clone();
+    let name = ktsu_projections::lineage::item_name(&id, item);
+    let (attempt, n) = {
+        let task = run.task(&name);
+        (task.attempt, 1 + task.reports.last().map_or(0, |seen| seen.report.n))
+    };
+    let reply = Say::Reply { cost: 7 };
+    // What does not follow is refused and changes nothing.
+    let says = match what {
+        0 => vec![Say::Ask(Purpose::Turn)],
+        1 => vec![Say::Ask(Purpose::Reflect)],
+        2 => vec![reply],
+        3 => vec![reply, Say::Draft(json!({"v": 1}))],
+        4 => vec![Say::Draft(json!({"ktsu_low_quality": true}))],
+        5 | 6 => vec![output(json!({"v": 1, "ktsu_rationale": "r"}))],
+        7 => vec![reply, output(json!({"v": 2}))],
+        8 => vec![output(json!({"ktsu_skip_reason": "s"}))],
+        9 => vec![error("provider_error", "no")],
+        10 => vec![output(json!({"ktsu_injection_attempt": true}))],
+        11 => {
+            run.loses(&name, LostReason::Heartbeat, true);
+            return;
+        }
+        12 => {
+            run.loses(&name, LostReason::Heartbeat, which % 2 == 0);
+            return;
+        }
+        13 => return run.restarts(),
+        _ => return run.completes(&name, json!({"v": 3}), Default::default()),
+    };
+    run.reports(&name, attempt, n, &says);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_run_ends_with_every_step_ended(
+        concurrency in 0u32..4,
+        max_failures in -1i64..3,
+        acts in prop::collection::vec((0usize..8, 0u8..16), 0..40),
+        cut in 0usize..1000,
+    ) {
+        let mut run = a_run(concurrency, max_failures);
+        for (which, what) in acts {
+            if what == 15 && which == 7 {
+                run.times_out();
+            }
+            act(&mut run, which, what);
+        }
+        run.times_out();
+        prop_assert!(run.frames.len() < 600);
+        run.is_whole();
+        run.holds_together_every(7 + cut % 13);
+    }
+}
+
+fn many(items: u32, concurrency: u32) -> Driven {
+    let tone: Vec<Value> = (0..items).map(|n| json!({"n": n})).collect();
+    let mut each = json!({"from": "params.items", "concurrency": 0, "max_failures": -1});
+    merge(&mut each, json!({"concurrency": concurrency}));
+    let params = json!({"x": "{{ item.n }}", "tone": "{{ params.tone }}"});
+    let step = agent("f", json!([]), "plain", json!({"for_each": each, "params": params}));
+    let mut run = run_of(json!([step]), json!({"items": tone, "tone": "dry"}));
+    for item in 0..items {
+        // As the task of a run does whenever it waits.
+        run.memo.clear();
+        run.says(&format!("f.{item}"), &[output(json!({"n": item}))]);
+    }
+    run
+}
+
+#[test]
+fn five_thousand_items_cost_ten_times_what_five_hundred_do() {
+    let cost = |items: u32, concurrency: u32| {
+        let before = converted();
+        let run = many(items, concurrency);
+        let ended = run.state.scopes()[0].steps[0].tasks.as_ref().unwrap().succeeded;
+        assert_eq!((ended, run.envelope()["status"].as_str()), (items, Some("complete")));
+        ktsu_projections::run::RunState::fold(&run.frames).unwrap();
+        assert_eq!(run.step("f")["output"]["results"][items as usize - 1]["n"], items - 1);
+        let memo = Memo::default();
+        for item in 0..items {
+            let told = told_within(&run.definition, &run.state, &memo, 0, 0, Some(item)).unwrap();
+            assert!(told.user.contains(&format!(r#""x":{item}"#)), "{}", told.user);
+        }
+        converted() - before
+    };
+    for concurrency in [0, 10] {
+        let (few, many) = (cost(500, concurrency), cost(5_000, concurrency));
+        assert!(many < 11 * few, "{few} values for 500 items, {many} for 5,000");
+    }
+}

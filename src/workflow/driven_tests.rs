@@ -1,0 +1,539 @@
+//! A run driven by hand: given frames, when an input, then frames. Webhooks and runtimes are played
+//! by whoever holds it, and by history where a log was cut.
+
+use std::sync::Arc;
+
+use ktsu_ledger::event::plan::Plan;
+use ktsu_ledger::event::{
+    AgentDecided, AgentEvent, AgentFinished, ClaimedMetrics, FinishReason, LlmRequest, LlmResponse,
+    LostReason, Principal, Purpose, Report, Role, RunEvent, TimerKind, WebhookAnswer, WebhookEvent,
+    Why, WorkerEvent, WorkerLost,
+};
+use ktsu_ledger::{Draft, Event, Frame, Json, StreamId, Timestamp};
+use ktsu_projections::envelope::EnvelopeFold;
+use ktsu_projections::lineage::item_name;
+use ktsu_projections::run::{RunState, StepStatus, Task};
+use serde_json::{Value, json};
+
+use super::admit::report::{Reported, losses, lost, report};
+use super::admit::{self, Answer, Invocation};
+use super::definition::Definition;
+use super::next::{Memo, next};
+use super::turn::{Turn, begin, continued, replay, take_report};
+
+/// More frames than any test needs: a run that decides for ever ends here.
+const TOO_MANY: usize = 60_000;
+
+/// A run driven by hand.
+pub(super) struct Driven {
+    pub(super) definition: Arc<Definition>,
+    pub(super) state: RunState,
+    pub(super) memo: Memo,
+    pub(super) frames: Vec<Frame>,
+    pub(super) now: u64,
+}
+
+/// What a runtime says in one event of a report.
+#[derive(Debug, Clone)]
+pub(super) enum Say {
+    Ask(Purpose),
+    Reply { cost: u64 },
+    Draft(Value),
+    End(FinishReason, Value, Option<ClaimedMetrics>),
+}
+
+/// An output, as a runtime reports it.
+pub(super) fn output(value: Value) -> Say {
+    Say::End(FinishReason::Completed, json!({"output": value}), None)
+}
+
+/// An error, as a runtime reports it.
+pub(super) fn error(code: &str, message: &str) -> Say {
+    let outcome = json!({"error": {"code": code, "message": message, "retryable": false}});
+    Say::End(FinishReason::Error, outcome, None)
+}
+
+/// Scope, step and item of a task's name: `a`, `f.2`, `call/f.2`.
+pub(super) fn place(task: &str) -> (String, String, Option<u32>) {
+    let (scope, rest) = task.rsplit_once('/').unwrap_or(("", task));
+    let (step, item) = match rest.split_once('.') {
+        Some((step, item)) => (step, Some(item.parse().unwrap())),
+        None => (rest, None),
+    };
+    (scope.to_owned(), step.to_owned(), item)
+}
+
+impl Driven {
+    pub(super) fn invoke(plan: Value, body: Value) -> Self {
+        let plan: Plan = serde_json::from_str(&plan.to_string()).unwrap();
+        let definition = Arc::new(Definition::compile(plan).unwrap());
+        let asked = Invocation {
+            body,
+            env: Default::default(),
+            idempotency: None,
+            principal: Principal {
+                auth: "none".to_owned(),
+                id: "local".to_owned(),
+            },
+        };
+        let draft = admit::invocation(&definition, asked).unwrap();
+        let memo = Memo::default();
+        let at = Timestamp::from_micros(1_000_000);
+        let stream = StreamId::run("run_test").unwrap();
+        let (state, turn) = begin(&definition, stream, draft, at, &memo).unwrap();
+        let mut driven = Self {
+            definition,
+            state,
+            memo,
+            frames: Vec::new(),
+            now: 1_000_000,
+        };
+        driven.record(turn);
+        driven
+    }
+
+    fn record(&mut self, turn: Turn) {
+        let frames = turn.sealed.into_iter().map(|sealed| sealed.frame);
+        self.frames.extend(frames);
+        assert!(self.frames.len() < TOO_MANY, "the run decides for ever");
+        if turn.more {
+            self.input(continued(&self.state, Why::Bound));
+        } else {
+            let more = next(&self.definition, &self.state, &self.memo);
+            assert!(more.is_none(), "a turn ended before the fixpoint");
+            let stuck = self.state.todo();
+            let over = self.state.status().is_terminal();
+            assert!(over || stuck.is_none(), "nothing comes of {stuck:?}");
+        }
+    }
+
+    pub(super) fn input(&mut self, draft: Draft) {
+        self.inputs(vec![draft]);
+    }
+
+    pub(super) fn inputs(&mut self, drafts: Vec<Draft>) {
+        self.now += 1_000;
+        let at = Timestamp::from_micros(self.now);
+        let taken = take_report(&self.definition, &mut self.state, drafts, at, &self.memo);
+        self.record(taken.unwrap());
+    }
+
+    pub(super) fn answer(&mut self, scope: &str, step: &str, sending: u32, status: u16) {
+        let answer = WebhookAnswer {
+            attempt: 1,
+            code: (status >= 300).then(|| "webhook_status".to_owned()),
+            duration_ms: 3,
+            response: Json::null(),
+            sending,
+            status: Some(status),
+            step: step.to_owned(),
+            truncated: false,
+        };
+        let scope = scope.to_owned();
+        let draft = admit::answer(&self.state, Answer { scope, answer });
+        self.input(draft.expect("the run waits for it"));
+    }
+
+    pub(super) fn task(&self, name: &str) -> &Task {
+        let (scope, step, item) = place(name);
+        let scope = self.state.scope_at(&scope).unwrap();
+        let position = self.state.scope(scope).unwrap().shape.position(&step);
+        let task = self.state.task(scope, position.unwrap(), item);
+        task.unwrap_or_else(|| panic!("no task {name}"))
+    }
+
+    /// The number of the task's next report.
+    fn next_report(&self, name: &str) -> u32 {
+        1 + self.task(name).reports.last().map_or(0, |seen| seen.report.n)
+    }
+
+    /// The events of a report, as the orchestrator makes them of what a runtime sent.
+    fn events(&self, name: &str, attempt: u32, n: u32, says: &[Say]) -> Vec<AgentEvent> {
+        let (_, step, item) = place(name);
+        let task = self.task(name);
+        let digest = ktsu_ledger::Hash::of(format!("{says:?}").as_bytes()).to_string();
+        let report = Report { digest, n };
+        let event = |say: &Say| match say.clone() {
+            Say::Ask(purpose) => AgentEvent::Request(LlmRequest {
+                attempt,
+                base: match purpose {
+                    Purpose::Turn => task.asked.as_ref().map(|call| call.seq),
+                    Purpose::Repair | Purpose::Reflect => None,
+                },
+                digest: String::new(),
+                group: "std".to_owned(),
+                item,
+                max_tokens: 100,
+                messages: Json::parse(br#"[{"role":"user","content":"hi"}]"#).unwrap(),
+                purpose,
+                report: report.clone(),
+                step: step.clone(),
+            }),
+            Say::Reply { cost } => AgentEvent::Response(Box::new(LlmResponse {
+                attempt,
+                cached: false,
+                content: Some(Json::string("text")),
+                cost_micro_usd: cost,
+                duration_ms: 7,
+                error: None,
+                input_hash: String::new(),
+                item,
+                model: "m".to_owned(),
+                output_hash: String::new(),
+                prices: String::new(),
+                provider: "scripted".to_owned(),
+                report: report.clone(),
+                request: task.open.as_ref().map_or(0, |call| call.seq),
+                step: step.clone(),
+                tokens_in: 10,
+                tokens_out: 5,
+            })),
+            Say::Draft(draft) => AgentEvent::Decided(AgentDecided {
+                attempt,
+                draft: Json::from_value(&draft).unwrap(),
+                item,
+                report: report.clone(),
+                step: step.clone(),
+            }),
+            Say::End(reason, outcome, metrics) => {
+                AgentEvent::Finished(Box::new(AgentFinished {
+                    attempt,
+                    item,
+                    metrics,
+                    outcome: Json::from_value(&outcome).unwrap(),
+                    reason,
+                    report: Some(report.clone()),
+                    step: step.clone(),
+                }))
+            }
+        };
+        says.iter().map(event).collect()
+    }
+
+    /// Judges a report and takes it, if it is to be taken.
+    pub(super) fn reports(&mut self, name: &str, attempt: u32, n: u32, says: &[Say]) -> Reported {
+        let (scope, ..) = place(name);
+        let events = self.events(name, attempt, n, says);
+        let judged = report(&self.state, &scope, events);
+        if let Reported::Taken(drafts) = &judged {
+            self.inputs(drafts.clone());
+        }
+        judged
+    }
+
+    /// The next report of a task, which is taken.
+    #[track_caller]
+    pub(super) fn says(&mut self, name: &str, says: &[Say]) {
+        let (attempt, n) = (self.task(name).attempt, self.next_report(name));
+        let judged = self.reports(name, attempt, n, says);
+        assert!(matches!(judged, Reported::Taken(_)), "{name}: {judged:?}");
+    }
+
+    #[track_caller]
+    pub(super) fn asks(&mut self, name: &str) {
+        self.says(name, &[Say::Ask(Purpose::Turn)]);
+    }
+
+    #[track_caller]
+    pub(super) fn replies(&mut self, name: &str, cost: u64) {
+        self.says(name, &[Say::Reply { cost }]);
+    }
+
+    #[track_caller]
+    pub(super) fn finishes(&mut self, name: &str, value: Value) {
+        self.says(name, &[output(value)]);
+    }
+
+    /// A call, its reply and the end with an output.
+    #[track_caller]
+    pub(super) fn does(&mut self, name: &str, value: Value) {
+        self.asks(name);
+        self.says(name, &[Say::Reply { cost: 10 }, output(value)]);
+    }
+
+    #[track_caller]
+    pub(super) fn errs(&mut self, name: &str, code: &str, message: &str) {
+        self.says(name, &[error(code, message)]);
+    }
+
+    /// The whole task in one `complete`, as a runtime does that reports nothing else.
+    #[track_caller]
+    pub(super) fn completes(&mut self, name: &str, value: Value, metrics: ClaimedMetrics) {
+        let outcome = json!({"output": value});
+        let say = Say::End(FinishReason::Completed, outcome, Some(metrics));
+        let judged = self.reports(name, self.task(name).attempt, 0, &[say]);
+        assert!(matches!(judged, Reported::Taken(_)), "{name}: {judged:?}");
+    }
+
+    /// Whether a loss was news.
+    pub(super) fn loses(&mut self, name: &str, reason: LostReason, runtime_alive: bool) -> bool {
+        let (scope, step, item) = place(name);
+        let news = WorkerLost {
+            attempt: self.task(name).attempt,
+            item,
+            reason,
+            runtime_alive,
+            step,
+        };
+        let draft = lost(&self.state, &scope, news);
+        draft.map(|draft| self.input(draft)).is_some()
+    }
+
+    /// The run's time is over.
+    pub(super) fn times_out(&mut self) {
+        let Some(deadline) = self.state.deadline() else {
+            return;
+        };
+        self.now = self.now.max(deadline.as_micros());
+        if let Some(draft) = admit::timer(&self.state, deadline) {
+            self.input(draft);
+        }
+    }
+
+    pub(super) fn kinds(&self) -> Vec<String> {
+        self.kinds_from(0)
+    }
+
+    pub(super) fn kinds_from(&self, from: usize) -> Vec<String> {
+        self.frames[from..].iter().map(kind).collect()
+    }
+
+    pub(super) fn envelope(&self) -> Value {
+        self.envelope_of("")
+    }
+
+    pub(super) fn envelope_of(&self, path: &str) -> Value {
+        let fold = EnvelopeFold::of(&self.frames).unwrap();
+        serde_json::to_value(fold.envelope(path).unwrap()).unwrap()
+    }
+
+    /// The envelope's view of a step.
+    pub(super) fn step(&self, id: &str) -> Value {
+        let (path, id, _) = place(id);
+        let envelope = self.envelope_of(&path);
+        let steps = envelope["steps"].as_array().unwrap();
+        steps.iter().find(|step| step["id"] == *id).unwrap().clone()
+    }
+
+    /// The last frame of a type, as data.
+    pub(super) fn last(&self, wanted: &str) -> Value {
+        let found = self.frames.iter().rfind(|frame| kind(frame) == wanted);
+        let found = found.unwrap_or_else(|| panic!("no {wanted} in {:?}", self.kinds()));
+        data(found)
+    }
+
+    /// Whatever was decided follows from the inputs alone, and a log cut anywhere ends the same.
+    #[track_caller]
+    pub(super) fn holds_together(&self) {
+        self.is_whole();
+        for cut in 1..self.frames.len() {
+            self.resume_from(cut);
+        }
+    }
+
+    /// As [`Driven::holds_together`], for long logs: cut at every so many frames.
+    #[track_caller]
+    pub(super) fn holds_together_every(&self, frames: usize) {
+        self.is_whole();
+        for cut in (1..self.frames.len()).step_by(frames) {
+            self.resume_from(cut);
+        }
+    }
+
+    /// The run is over, nothing of it is left open, and its inputs lead to it again.
+    #[track_caller]
+    pub(super) fn is_whole(&self) {
+        assert!(self.state.status().is_terminal(), "{:?}", self.kinds());
+        for scope in self.state.scopes() {
+            assert!(scope.status.is_terminal(), "scope {:?}", scope.path);
+            for step in &scope.steps {
+                let open = matches!(step.status, StepStatus::Pending | StepStatus::Running);
+                assert!(!open, "{:?} of {:?}", step.status, scope.path);
+                let tasks = step.tasks.iter().flat_map(|tasks| &tasks.list);
+                assert!(!tasks.into_iter().any(Task::is_unfinished));
+            }
+        }
+        assert_eq!(self.state.spend().open, 0, "calls are left open");
+        replay(&self.definition, &self.frames).unwrap();
+    }
+
+    #[track_caller]
+    fn resume_from(&self, cut: usize) {
+        let kept = &self.frames[..cut];
+        let mut again = Self {
+            definition: Arc::clone(&self.definition),
+            state: RunState::fold(kept).unwrap(),
+            memo: Memo::default(),
+            frames: kept.to_vec(),
+            now: kept.last().unwrap().at.as_micros(),
+        };
+        again.restarts();
+        again.lives_through(&self.frames[cut..]);
+        for (expected, got) in self.seen().into_iter().zip(again.seen()) {
+            assert_eq!(got, expected, "cut at {cut}: {:#?}", again.kinds());
+        }
+        assert_eq!(self.state.scopes().len(), again.state.scopes().len());
+        again.is_whole();
+    }
+
+    /// What is promised to be the same after a crash: everything but times and attempts.
+    fn seen(&self) -> Vec<Value> {
+        let fold = EnvelopeFold::of(&self.frames).unwrap();
+        let paths = self.state.scopes().iter().map(|scope| scope.path.clone());
+        let mut seen: Vec<Value> = paths
+            .map(|path| serde_json::to_value(fold.envelope(&path).unwrap()).unwrap())
+            .collect();
+        seen.iter_mut().for_each(strip_times);
+        seen.sort_by_key(|envelope| envelope["run_id"].to_string());
+        seen
+    }
+
+    /// The engine is started again: what it worked on within the process is lost.
+    pub(super) fn restarts(&mut self) {
+        let clock = Timestamp::from_micros(self.now);
+        let more = !losses(&self.state).is_empty();
+        for draft in admit::restart(&self.definition, &self.state, clock, more) {
+            self.input(draft);
+        }
+        for (scope, news) in losses(&self.state) {
+            let draft = lost(&self.state, &scope, news);
+            self.input(draft.expect("a restart's losses are news"));
+        }
+    }
+
+    /// The world does what it did in history.
+    #[track_caller]
+    fn lives_through(&mut self, history: &[Frame]) {
+        let mut at = 0;
+        while let Some(frame) = history.get(at) {
+            at += 1;
+            if frame.event.role() != Role::Input || self.state.status().is_terminal() {
+                continue;
+            }
+            match &frame.event {
+                Event::Agent(event) => {
+                    let said = event.report().cloned();
+                    let same = |other: &&Frame| match &other.event {
+                        Event::Agent(other) => {
+                            other.report().cloned() == said && task_name(other) == task_name(event)
+                        }
+                        _ => false,
+                    };
+                    let more = history[at..].iter().take_while(same);
+                    let events: Vec<&Frame> = std::iter::once(frame).chain(more).collect();
+                    at += events.len() - 1;
+                    self.hears(&events);
+                }
+                Event::Webhook(WebhookEvent::Delivered(answer) | WebhookEvent::Failed(answer)) => {
+                    let answer = Answer {
+                        scope: frame.scope.clone(),
+                        answer: answer.clone(),
+                    };
+                    self.input(admit::answer(&self.state, answer).expect("it waits for it"));
+                }
+                Event::Worker(WorkerEvent::Lost(lost)) => {
+                    let name = join(&frame.scope, &item_name(&lost.step, lost.item));
+                    assert!(self.loses(&name, lost.reason, lost.runtime_alive), "{name}");
+                }
+                Event::Run(RunEvent::TimerFired(fired)) if fired.timer == TimerKind::RunTimeout => {
+                    self.times_out();
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// A report of history, in the words of the attempt that is under way now.
+    #[track_caller]
+    fn hears(&mut self, frames: &[&Frame]) {
+        let Event::Agent(first) = &frames[0].event else {
+            return;
+        };
+        let name = join(&frames[0].scope, &task_name(first));
+        let say = |frame: &&Frame| match &frame.event {
+            Event::Agent(AgentEvent::Request(request)) => Say::Ask(request.purpose),
+            Event::Agent(AgentEvent::BudgetExhausted(_)) => Say::Ask(Purpose::Turn),
+            Event::Agent(AgentEvent::Response(answer)) => Say::Reply {
+                cost: answer.cost_micro_usd,
+            },
+            Event::Agent(AgentEvent::Decided(decided)) => Say::Draft(decided.draft.to_value()),
+            Event::Agent(AgentEvent::Finished(end)) => {
+                Say::End(end.reason, end.outcome.to_value(), end.metrics.clone())
+            }
+            _ => panic!("{frame:?}"),
+        };
+        let says: Vec<Say> = frames.iter().map(say).collect();
+        match first.report().map(|report| report.n) {
+            Some(0) => {
+                let judged = self.reports(&name, self.task(&name).attempt, 0, &says);
+                assert!(matches!(judged, Reported::Taken(_)), "{name}: {judged:?}");
+            }
+            _ => self.says(&name, &says),
+        }
+    }
+}
+
+fn task_name(event: &AgentEvent) -> String {
+    item_name(event.step(), event.item())
+}
+
+fn join(scope: &str, name: &str) -> String {
+    match scope {
+        "" => name.to_owned(),
+        _ => format!("{scope}/{name}"),
+    }
+}
+
+/// Type and subject of a frame: `call:item.started f.2`.
+pub(super) fn kind(frame: &Frame) -> String {
+    let subject = match &frame.event {
+        Event::Step(event) => item_name(event.step(), item_of(frame)),
+        Event::Webhook(event) => event.step().to_owned(),
+        Event::Item(event) => item_name(event.step(), Some(event.item())),
+        Event::Agent(event) => item_name(event.step(), event.item()),
+        Event::Worker(event) => item_name(event.step(), event.item()),
+        _ => String::new(),
+    };
+    let scope = match frame.scope.as_str() {
+        "" => String::new(),
+        scope => format!("{scope}:"),
+    };
+    let text = format!("{scope}{} {subject}", frame.event.kind());
+    text.trim_end().to_owned()
+}
+
+/// A frame's data.
+pub(super) fn data(frame: &Frame) -> Value {
+    let record = Draft {
+        scope: frame.scope.clone(),
+        actor: frame.actor.clone(),
+        cause: frame.cause.clone(),
+        event: frame.event.clone(),
+    };
+    let link = ktsu_ledger::frame::Link {
+        stream: frame.stream.clone(),
+        seq: frame.seq,
+        prev: frame.prev,
+    };
+    let sealed = record.seal(link, frame.at).unwrap();
+    let text = sealed.record.to_json_with(&sealed.frame);
+    let mut whole: Value = serde_json::from_str(&text).unwrap();
+    whole["data"].take()
+}
+
+fn item_of(frame: &Frame) -> Option<u32> {
+    let item = data(frame)["item"].as_u64()?;
+    u32::try_from(item).ok()
+}
+
+fn strip_times(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            let told = |name: &str| name.ends_with("_at") || name == "duration_ms";
+            members.retain(|name, _| !told(name) && name != "attempt");
+            members.values_mut().for_each(strip_times);
+        }
+        Value::Array(items) => items.iter_mut().for_each(strip_times),
+        _ => {}
+    }
+}
