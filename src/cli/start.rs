@@ -134,7 +134,10 @@ impl Arguments {
         if self.service == Some(Service::Orchestrator) {
             let gateway = self.gateway_url.clone();
             let remote = self.runtime_url.clone();
-            return Ok(remote.map_or(Agents::Nowhere, |runtime| Agents::Remote { runtime, gateway }));
+            return Ok(remote.map_or(Agents::Nowhere, |runtime| Agents::Remote {
+                runtime,
+                gateway,
+            }));
         }
         let host = address(&self.host)?;
         Ok(Agents::Here {
@@ -170,11 +173,7 @@ async fn runtime(
         "--orchestrator",
         "http://127.0.0.1:5050",
     )?;
-    let gateway = needed(
-        arguments.gateway_url,
-        "--gateway",
-        "http://127.0.0.1:5052",
-    )?;
+    let gateway = needed(arguments.gateway_url, "--gateway", "http://127.0.0.1:5052")?;
     let service = assemble::open_runtime(listen, &orchestrator, &gateway).await;
     stay(common, "runtime", service.map_err(refused)?, signals).await
 }

@@ -144,7 +144,11 @@ impl Driven {
 
     /// The number of the task's next report.
     fn next_report(&self, name: &str) -> u32 {
-        1 + self.task(name).reports.last().map_or(0, |seen| seen.report.n)
+        1 + self
+            .task(name)
+            .reports
+            .last()
+            .map_or(0, |seen| seen.report.n)
     }
 
     /// The events of a report, as the orchestrator makes them of what a runtime sent.
@@ -195,17 +199,15 @@ impl Driven {
                 report: report.clone(),
                 step: step.clone(),
             }),
-            Say::End(reason, outcome, metrics) => {
-                AgentEvent::Finished(Box::new(AgentFinished {
-                    attempt,
-                    item,
-                    metrics,
-                    outcome: Json::from_value(&outcome).unwrap(),
-                    reason,
-                    report: Some(report.clone()),
-                    step: step.clone(),
-                }))
-            }
+            Say::End(reason, outcome, metrics) => AgentEvent::Finished(Box::new(AgentFinished {
+                attempt,
+                item,
+                metrics,
+                outcome: Json::from_value(&outcome).unwrap(),
+                reason,
+                report: Some(report.clone()),
+                step: step.clone(),
+            })),
         };
         says.iter().map(event).collect()
     }

@@ -37,7 +37,12 @@ pub(super) fn fan_out(id: &str, needs: Value, for_each: Value) -> Value {
     let mut each = json!({"concurrency": 0, "max_failures": 0});
     merge(&mut each, for_each);
     let params = json!({"x": "{{ item }}"});
-    agent(id, needs, "plain", json!({"for_each": each, "params": params}))
+    agent(
+        id,
+        needs,
+        "plain",
+        json!({"for_each": each, "params": params}),
+    )
 }
 
 pub(super) fn merge(into: &mut Value, more: Value) {

@@ -155,7 +155,9 @@ fn fails_agent(state: &RunState, sealed: &Sealed) -> bool {
     let scope = state.scope_at(&sealed.frame.scope);
     let step = scope.and_then(|scope| {
         let scope = state.scope(scope)?;
-        scope.steps.get(scope.shape.position(&failed.step)? as usize)
+        scope
+            .steps
+            .get(scope.shape.position(&failed.step)? as usize)
     });
     step.is_some_and(|step| step.tasks.is_some())
 }

@@ -115,7 +115,9 @@ impl RunState {
     }
 
     pub(super) fn apply_item(&mut self, frame: &Frame, scope: u32, at: u32, event: &ItemEvent) {
-        let each = self.agent_plan(scope, at).and_then(|plan| plan.for_each.clone());
+        let each = self
+            .agent_plan(scope, at)
+            .and_then(|plan| plan.for_each.clone());
         let failing = self.failing.is_some();
         let Some(tasks) = self
             .step_mut(scope, at)

@@ -45,7 +45,12 @@ pub fn report(state: &RunState, scope: &str, mut events: Vec<AgentEvent>) -> Rep
     };
     let about = |event: &AgentEvent| {
         let report = event.report().cloned();
-        (event.step().to_owned(), event.item(), event.attempt(), report)
+        (
+            event.step().to_owned(),
+            event.item(),
+            event.attempt(),
+            report,
+        )
     };
     let subject = about(first);
     if events.iter().any(|event| about(event) != subject) {

@@ -7,12 +7,17 @@ use serde_json::{Value, json};
 use crate::workflow::admit::report::Reported;
 use crate::workflow::driven_tests::{Driven, Say, error, output};
 use crate::workflow::next::told;
-use crate::workflow::plans_tests::{agent, child, fan_out, merge, plan, run_under, transform, workflow};
+use crate::workflow::plans_tests::{
+    agent, child, fan_out, merge, plan, run_under, transform, workflow,
+};
 
 fn two(limit: u64) -> Driven {
     run_under(
         json!({"cost_budget_micro_usd": limit}),
-        json!([agent("a", json!([]), "plain", json!({})), agent("b", json!([]), "plain", json!({}))]),
+        json!([
+            agent("a", json!([]), "plain", json!({})),
+            agent("b", json!([]), "plain", json!({}))
+        ]),
         json!({}),
     )
 }
@@ -32,14 +37,27 @@ fn a_call_is_refused_once_the_cost_has_reached_the_limit() {
     run.says("b", &ask());
     assert_eq!(run.kinds_from(before), ["budget.exhausted b"]);
     let said = run.last("budget.exhausted b");
-    assert_eq!((&said["cost_micro_usd"], &said["limit_micro_usd"]), (&json!(100), &json!(100)));
+    assert_eq!(
+        (&said["cost_micro_usd"], &said["limit_micro_usd"]),
+        (&json!(100), &json!(100))
+    );
     let again = run.reports("b", 1, 1, &ask());
-    assert!(matches!(again, Reported::Repeated { first, last } if first == last), "{again:?}");
+    assert!(
+        matches!(again, Reported::Repeated { first, last } if first == last),
+        "{again:?}"
+    );
     run.finishes("a", json!({"v": 1}));
     let outcome = json!({"error": {"code": "budget_exceeded", "message": "m"}});
-    run.says("b", &[Say::End(FinishReason::BudgetExceeded, outcome, None)]);
+    run.says(
+        "b",
+        &[Say::End(FinishReason::BudgetExceeded, outcome, None)],
+    );
     assert_eq!(run.envelope()["error"]["code"], "budget_exceeded");
-    assert_eq!(run.step("a")["status"], "complete", "what was paid for may end");
+    assert_eq!(
+        run.step("a")["status"],
+        "complete",
+        "what was paid for may end"
+    );
     run.holds_together();
 }
 
@@ -86,7 +104,10 @@ fn a_forged_refusal_is_refused_by_the_table() {
             cost_micro_usd: cost,
             item: None,
             limit_micro_usd: limit,
-            report: Report { digest: "d".to_owned(), n: 1 },
+            report: Report {
+                digest: "d".to_owned(),
+                n: 1,
+            },
             step: "a".to_owned(),
         });
         let draft = Draft {
@@ -125,7 +146,10 @@ fn the_policy_of_the_root_chooses_the_group_and_bounds_the_cost_in_children_too(
     let of_step = json!({"group": "of_step"});
     let run = |policy: Value, more: Value| {
         let inner = || {
-            let mut inner = workflow("inner", json!([agent("i", json!([]), "plain", more.clone())]));
+            let mut inner = workflow(
+                "inner",
+                json!([agent("i", json!([]), "plain", more.clone())]),
+            );
             inner["policy"] = json!({"force_group": "of_the_child", "cost_budget_micro_usd": 1});
             inner
         };
@@ -158,19 +182,40 @@ fn the_policy_of_the_root_chooses_the_group_and_bounds_the_cost_in_children_too(
 
 #[test]
 fn a_child_of_agents_hands_its_output_up_by_reference_and_counts_once() {
-    let inner = workflow("inner", json!([
-        fan_out("g", json!([]), json!({"from": "params.items", "concurrency": 1})),
-        agent("i", json!([0]), "plain", json!({"params": {"x": "{{ step.g.results[1].y }}"}})),
-    ]));
+    let inner = workflow(
+        "inner",
+        json!([
+            fan_out(
+                "g",
+                json!([]),
+                json!({"from": "params.items", "concurrency": 1})
+            ),
+            agent(
+                "i",
+                json!([0]),
+                "plain",
+                json!({"params": {"x": "{{ step.g.results[1].y }}"}})
+            ),
+        ]),
+    );
     let steps = json!([
-        child("c", json!([]), "inner", json!({"items": "{{ params.items }}"})),
+        child(
+            "c",
+            json!([]),
+            "inner",
+            json!({"items": "{{ params.items }}"})
+        ),
         fan_out("f", json!([0]), json!({"from": "step.c.list"})),
         transform("z", json!([1]), "step.f.results"),
     ]);
     let plan = plan(json!({"main": workflow("main", steps), "inner": inner}));
     let mut run = Driven::invoke(plan, json!({"items": [5, 6]}));
     let given = run.last("c:item.started g.0")["input"]["/params/x"]["ref"].clone();
-    assert_eq!(given, json!({"frame": 0, "path": "/params/items/0"}), "through the child");
+    assert_eq!(
+        given,
+        json!({"frame": 0, "path": "/params/items/0"}),
+        "through the child"
+    );
     run.does("c/g.0", json!({"y": 0}));
     run.does("c/g.1", json!({"y": 1}));
     let told_user = told(&run.definition, &run.state, 1, 1, None).unwrap().user;
@@ -181,10 +226,16 @@ fn a_child_of_agents_hands_its_output_up_by_reference_and_counts_once() {
     assert_eq!(run.step("c")["output"], json!({"list": ["p", "q"]}));
     run.does("f.0", json!({"k": 1}));
     run.does("f.1", json!({"k": 2}));
-    assert_eq!(run.envelope()["output"], json!({"result": [{"k": 1}, {"k": 2}]}));
+    assert_eq!(
+        run.envelope()["output"],
+        json!({"result": [{"k": 1}, {"k": 2}]})
+    );
     let totals = |path: &str| {
         let totals = run.envelope_of(path)["totals"].clone();
-        (totals["llm_calls"].clone(), totals["cost_micro_usd"].clone())
+        (
+            totals["llm_calls"].clone(),
+            totals["cost_micro_usd"].clone(),
+        )
     };
     assert_eq!(totals(""), (json!(5), json!(50)));
     assert_eq!(totals("c"), (json!(3), json!(30)));

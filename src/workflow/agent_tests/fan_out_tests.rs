@@ -16,7 +16,10 @@ fn fan(each: Value, items: Value) -> Driven {
 }
 
 fn count(run: &Driven, kind: &str) -> usize {
-    run.kinds().iter().filter(|one| one.starts_with(kind)).count()
+    run.kinds()
+        .iter()
+        .filter(|one| one.starts_with(kind))
+        .count()
 }
 
 #[test]
@@ -24,7 +27,11 @@ fn an_item_is_started_sent_out_reported_on_and_ended() {
     let mut run = fan(json!({}), json!([[7]]));
     assert_eq!(
         run.kinds()[2..],
-        ["step.started f", "item.started f.0", "worker.dispatched f.0"]
+        [
+            "step.started f",
+            "item.started f.0",
+            "worker.dispatched f.0"
+        ]
     );
     let given = json!({"ref": {"frame": 0, "path": "/params/items/0"}});
     assert_eq!(run.last("item.started f.0")["input"]["/params/x"], given);
@@ -44,16 +51,32 @@ fn an_item_is_started_sent_out_reported_on_and_ended() {
             "run.completed"
         ]
     );
-    assert_eq!(run.last("item.completed f.0")["stripped"], json!(["ktsu_flags"]));
-    assert_eq!(run.last("item.completed f.0")["output_from"]["path"], "/outcome/output");
-    assert_eq!(run.step("f")["output"], json!({"results": [{"x": [1, [2]]}]}));
-    assert_eq!(run.envelope()["output"], json!({"result": [1, 2]}), "read by a later step");
+    assert_eq!(
+        run.last("item.completed f.0")["stripped"],
+        json!(["ktsu_flags"])
+    );
+    assert_eq!(
+        run.last("item.completed f.0")["output_from"]["path"],
+        "/outcome/output"
+    );
+    assert_eq!(
+        run.step("f")["output"],
+        json!({"results": [{"x": [1, [2]]}]})
+    );
+    assert_eq!(
+        run.envelope()["output"],
+        json!({"result": [1, 2]}),
+        "read by a later step"
+    );
     run.holds_together();
 }
 
 #[test]
 fn nothing_to_do_is_done_without_a_call() {
-    for (items, each) in [(json!([]), json!({})), (json!([1, 2]), json!({"max_items": 0}))] {
+    for (items, each) in [
+        (json!([]), json!({})),
+        (json!([1, 2]), json!({"max_items": 0})),
+    ] {
         let steps = json!([fan_out("f", json!([]), {
             let mut from = json!({"from": "params.items"});
             merge(&mut from, each);
@@ -86,7 +109,10 @@ fn max_items_cuts_the_list_first() {
     let mut run = fan(json!({"max_items": 2}), json!([1, 2, 3]));
     run.finishes("f.0", json!({"x": []}));
     run.finishes("f.1", json!({"x": []}));
-    assert_eq!(run.step("f")["output"]["results"].as_array().unwrap().len(), 2);
+    assert_eq!(
+        run.step("f")["output"]["results"].as_array().unwrap().len(),
+        2
+    );
     run.holds_together();
 }
 
@@ -125,10 +151,17 @@ fn results_stand_in_input_order_however_the_items_end() {
 
 #[test]
 fn more_failures_than_the_file_bears_stop_what_runs_and_start_nothing_more() {
-    let mut run = fan(json!({"concurrency": 3, "max_failures": 1}), json!([0, 1, 2, 3, 4, 5]));
+    let mut run = fan(
+        json!({"concurrency": 3, "max_failures": 1}),
+        json!([0, 1, 2, 3, 4, 5]),
+    );
     run.asks("f.2");
     run.errs("f.1", "provider_error", "first");
-    assert_eq!(run.state.dispatched().len(), 3, "one more was started in its place");
+    assert_eq!(
+        run.state.dispatched().len(),
+        3,
+        "one more was started in its place"
+    );
     let before = run.frames.len();
     run.errs("f.0", "provider_error", "second");
     assert_eq!(
@@ -147,7 +180,11 @@ fn more_failures_than_the_file_bears_stop_what_runs_and_start_nothing_more() {
     );
     assert_eq!(run.last("agent.finished f.2")["reason"], "stopped");
     assert_eq!(run.last("item.failed f.2")["code"], "stopped");
-    assert_eq!(count(&run, "item.started"), 4, "what never started has no frame");
+    assert_eq!(
+        count(&run, "item.started"),
+        4,
+        "what never started has no frame"
+    );
     let error = run.step("f")["error"].clone();
     assert_eq!(error["code"], "max_failures_exceeded");
     assert_eq!(
@@ -179,11 +216,17 @@ fn what_no_fan_out_tolerates_fails_the_run_from_an_item() {
         ("ktsu_untrusted_content", "untrusted_content", true),
         ("ktsu_low_quality", "low_quality_output", true),
     ] {
-        let mut run = fan(json!({"max_failures": -1, "concurrency": 2}), json!([0, 1, 2]));
+        let mut run = fan(
+            json!({"max_failures": -1, "concurrency": 2}),
+            json!([0, 1, 2]),
+        );
         run.asks("f.1");
         run.finishes("f.0", json!({"x": [], field: true}));
         assert_eq!(run.last("item.failed f.0")["code"], code);
-        assert_eq!(run.last("item.failed f.0")["raw_from"]["path"], "/outcome/output");
+        assert_eq!(
+            run.last("item.failed f.0")["raw_from"]["path"],
+            "/outcome/output"
+        );
         if tolerated {
             run.replies("f.1", 1);
             run.finishes("f.1", json!({"x": []}));
@@ -201,7 +244,11 @@ fn what_no_fan_out_tolerates_fails_the_run_from_an_item() {
 fn a_code_of_a_runtime_is_not_a_reserved_field() {
     let mut run = fan(json!({"max_failures": -1}), json!([0]));
     run.errs("f.0", "needs_human_review", "the runtime says so");
-    assert_eq!(run.envelope()["status"], "complete", "a person is asked by the field alone");
+    assert_eq!(
+        run.envelope()["status"],
+        "complete",
+        "a person is asked by the field alone"
+    );
     run.holds_together();
 }
 
@@ -212,16 +259,29 @@ fn low_confidence_fails_the_item_and_the_air_lock_asks_the_agents_schema() {
         "confidence_threshold_millionths": 500_000});
     let mut step = agent("f", json!([]), "strict", more);
     step["schema"] = json!({"properties": {"results": {"minItems": 4}}});
-    for (items, status) in [(json!([1, 2, 3, 4]), "complete"), (json!([1, 2, 3]), "failed")] {
+    for (items, status) in [
+        (json!([1, 2, 3, 4]), "complete"),
+        (json!([1, 2, 3]), "failed"),
+    ] {
         let mut run = run_of(json!([step]), json!({"items": items}));
         run.finishes("f.0", json!({"v": 1, "ktsu_confidence": 0.4}));
         run.finishes("f.1", json!({"v": "x", "ktsu_confidence": 0.6}));
-        assert_eq!(run.last("item.failed f.0")["code"], "confidence_below_threshold");
+        assert_eq!(
+            run.last("item.failed f.0")["code"],
+            "confidence_below_threshold"
+        );
         assert_eq!(run.last("item.failed f.1")["code"], "schema_violation");
         for left in 2..items.as_array().unwrap().len() {
-            run.finishes(&format!("f.{left}"), json!({"v": 1, "ktsu_confidence": 0.6}));
+            run.finishes(
+                &format!("f.{left}"),
+                json!({"v": 1, "ktsu_confidence": 0.6}),
+            );
         }
-        assert_eq!(run.step("f")["status"], status, "the step's schema judges the results");
+        assert_eq!(
+            run.step("f")["status"],
+            status,
+            "the step's schema judges the results"
+        );
         run.holds_together();
     }
 }
@@ -230,15 +290,25 @@ fn low_confidence_fails_the_item_and_the_air_lock_asks_the_agents_schema() {
 fn items_keep_their_types_in_params() {
     let each = json!({"from": "params.items", "concurrency": 0, "max_failures": -1});
     let params = json!({"msg": "{{ item.m }}", "who": "{{ item.w }}", "n": "{{ item_index }}"});
-    let step = agent("f", json!([]), "strict", json!({"for_each": each, "params": params}));
+    let step = agent(
+        "f",
+        json!([]),
+        "strict",
+        json!({"for_each": each, "params": params}),
+    );
     let items = json!([{"m": 12, "w": {"a": [1]}}, {"m": "t", "w": "text"}, {"m": {"o": 1}}]);
     let mut run = run_of(json!([step]), json!({"items": items}));
     let told = |item| {
-        crate::workflow::next::told(&run.definition, &run.state, 0, 0, Some(item)).unwrap().user
+        crate::workflow::next::told(&run.definition, &run.state, 0, 0, Some(item))
+            .unwrap()
+            .user
     };
     assert_eq!(told(0), r#"{"msg":"12","n":0,"who":{"a":[1]}}"#);
     let given = run.last("item.started f.0")["input"].clone();
-    assert_eq!(given["/params/who"]["ref"], json!({"frame": 0, "path": "/params/items/0/w"}));
+    assert_eq!(
+        given["/params/who"]["ref"],
+        json!({"frame": 0, "path": "/params/items/0/w"})
+    );
     assert_eq!(given["/params/n"]["value"]["value"], 0);
     assert_eq!(run.last("item.failed f.1")["code"], "invalid_params");
     assert_eq!(run.last("item.failed f.2")["code"], "invalid_params");
@@ -260,12 +330,18 @@ fn computed_items_stand_in_the_step_and_are_pointed_at_there() {
     let given = run.last("item.started f.1")["input"]["/params/x"]["ref"].clone();
     assert_eq!(given["path"], "/input/~1for_each~1from/value/value/1");
     let told = |run: &Driven, step, item| {
-        crate::workflow::next::told(&run.definition, &run.state, 0, step, Some(item)).unwrap().user
+        crate::workflow::next::told(&run.definition, &run.state, 0, step, Some(item))
+            .unwrap()
+            .user
     };
     assert_eq!(told(&run, 0, 1), r#"{"x":3}"#);
     run.finishes("f.1", json!({"b": 1}));
     run.finishes("f.0", json!({"a": 1}));
-    assert_eq!(told(&run, 1, 0), r#"{"x":{"a":1}}"#, "results are items in their turn");
+    assert_eq!(
+        told(&run, 1, 0),
+        r#"{"x":{"a":1}}"#,
+        "results are items in their turn"
+    );
     run.finishes("g.0", json!({}));
     run.finishes("g.1", json!({}));
     run.holds_together();
@@ -308,7 +384,10 @@ fn three_hundred_running_items_are_stopped_in_one_append() {
     let before = run.frames.len();
     run.errs("f.7", "provider_error", "boom");
     let after = run.kinds_from(before);
-    assert!(!after.iter().any(|kind| kind == "run.continued"), "a failure is not divided");
+    assert!(
+        !after.iter().any(|kind| kind == "run.continued"),
+        "a failure is not divided"
+    );
     assert_eq!(after.last().unwrap(), "run.failed");
     run.holds_together_every(173);
 }
@@ -316,8 +395,15 @@ fn three_hundred_running_items_are_stopped_in_one_append() {
 #[test]
 fn a_person_is_asked_for_even_where_another_field_decides_first() {
     let mut run = fan(json!({"max_failures": -1}), json!([0, 1]));
-    run.finishes("f.0", json!({"ktsu_low_quality": true, "ktsu_needs_human": true}));
+    run.finishes(
+        "f.0",
+        json!({"ktsu_low_quality": true, "ktsu_needs_human": true}),
+    );
     assert_eq!(run.last("item.failed f.0")["code"], "low_quality_output");
-    assert_eq!(run.envelope()["status"], "failed", "a verdict of fail_run is kept");
+    assert_eq!(
+        run.envelope()["status"],
+        "failed",
+        "a verdict of fail_run is kept"
+    );
     run.holds_together();
 }

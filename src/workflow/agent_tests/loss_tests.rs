@@ -5,12 +5,17 @@ use serde_json::{Value, json};
 
 use crate::workflow::admit::report::Reported;
 use crate::workflow::driven_tests::{Driven, Say, output};
-use crate::workflow::plans_tests::{agent, child, fan_out, plan, run_of, run_under, webhook, workflow};
+use crate::workflow::plans_tests::{
+    agent, child, fan_out, plan, run_of, run_under, webhook, workflow,
+};
 
 const HEARTBEAT: LostReason = LostReason::Heartbeat;
 
 fn one() -> Driven {
-    run_of(json!([agent("a", json!([]), "plain", json!({}))]), json!({}))
+    run_of(
+        json!([agent("a", json!([]), "plain", json!({}))]),
+        json!({}),
+    )
 }
 
 fn ask() -> Vec<Say> {
@@ -23,12 +28,13 @@ fn a_lost_task_is_sent_out_again_with_its_call_unanswered() {
     run.asks("a");
     let asked = run.task("a").open.clone().unwrap();
     assert!(run.loses("a", HEARTBEAT, true));
-    assert_eq!(
-        run.kinds()[5..],
-        ["worker.lost a", "worker.dispatched a"]
-    );
+    assert_eq!(run.kinds()[5..], ["worker.lost a", "worker.dispatched a"]);
     assert_eq!(run.task("a").attempt, 2);
-    assert_eq!(run.task("a").open, Some(asked), "to be answered, not asked again");
+    assert_eq!(
+        run.task("a").open,
+        Some(asked),
+        "to be answered, not asked again"
+    );
     let again = run.reports("a", 2, 1, &ask());
     assert!(matches!(again, Reported::Malformed(_)), "{again:?}");
     run.says("a", &[Say::Reply { cost: 3 }]);
@@ -68,7 +74,10 @@ fn the_fourth_loss_is_the_last_and_restarts_are_not_counted() {
         }
         assert_eq!(run.task(name).attempt, 7);
         run.loses(name, LostReason::Instance, true);
-        assert_eq!(run.last(&format!("agent.finished {name}"))["reason"], "error");
+        assert_eq!(
+            run.last(&format!("agent.finished {name}"))["reason"],
+            "error"
+        );
         let code = run.envelope()["error"]["code"].clone();
         match name {
             "a" => assert_eq!(code, "heartbeat_timeout"),
@@ -111,13 +120,24 @@ fn a_draft_that_waits_for_its_answer_gets_it_in_the_next_attempt() {
     // Between the draft and the answer the log is cut, and the loss comes first.
     let cut = run.frames.len() - 1;
     let state = ktsu_projections::run::RunState::fold(&run.frames[..cut]).unwrap();
-    let mut again = Driven { state, frames: run.frames[..cut].to_vec(), ..run_of(
-        json!([agent("a", json!([]), "reflects", json!({}))]), json!({})) };
+    let mut again = Driven {
+        state,
+        frames: run.frames[..cut].to_vec(),
+        ..run_of(
+            json!([agent("a", json!([]), "reflects", json!({}))]),
+            json!({}),
+        )
+    };
     again.now = run.now;
     let (scope, news) = crate::workflow::admit::report::losses(&again.state).remove(0);
     let draft = crate::workflow::admit::report::lost(&again.state, &scope, news).unwrap();
     again.input(draft);
-    assert_eq!(again.kinds().last().unwrap(), "reflect.started a", "{:?}", again.kinds());
+    assert_eq!(
+        again.kinds().last().unwrap(),
+        "reflect.started a",
+        "{:?}",
+        again.kinds()
+    );
     run.says("a", &[Say::Ask(Purpose::Reflect)]);
     run.loses("a", HEARTBEAT, true);
     run.says("a", &[Say::Reply { cost: 1 }, output(json!({"v": 2}))]);
@@ -130,16 +150,25 @@ fn a_report_is_taken_once_and_answered_again_as_it_was() {
     run.asks("a");
     let end = [Say::Reply { cost: 1 }, output(json!({}))];
     let again = run.reports("a", 1, 1, &ask());
-    assert!(matches!(again, Reported::Repeated { first: 4, last: 4 }), "{again:?}");
+    assert!(
+        matches!(again, Reported::Repeated { first: 4, last: 4 }),
+        "{again:?}"
+    );
     let other = run.reports("a", 1, 1, &end);
     assert!(matches!(other, Reported::Stale), "other bytes: {other:?}");
     let gap = run.reports("a", 1, 3, &end);
     assert!(matches!(gap, Reported::Malformed(_)), "a gap: {gap:?}");
     let early = run.reports("a", 2, 1, &end);
-    assert!(matches!(early, Reported::Stale), "another attempt: {early:?}");
+    assert!(
+        matches!(early, Reported::Stale),
+        "another attempt: {early:?}"
+    );
     run.says("a", &end);
     let again = run.reports("a", 1, 2, &end);
-    assert!(matches!(again, Reported::Repeated { first: 5, last: 6 }), "{again:?}");
+    assert!(
+        matches!(again, Reported::Repeated { first: 5, last: 6 }),
+        "{again:?}"
+    );
     let late = run.reports("a", 1, 3, &end);
     assert!(matches!(late, Reported::Stale), "after the end: {late:?}");
     run.holds_together();
@@ -161,7 +190,11 @@ fn reports_of_a_lost_attempt_are_stale() {
 #[test]
 fn a_report_about_nothing_is_stale() {
     let mut run = run_of(
-        json!([fan_out("f", json!([]), json!({"from": "params.items", "concurrency": 1}))]),
+        json!([fan_out(
+            "f",
+            json!([]),
+            json!({"from": "params.items", "concurrency": 1})
+        )]),
         json!({"items": [1, 2]}),
     );
     let drafts = |run: &Driven, scope: &str, change: &dyn Fn(&mut Value)| {
@@ -180,7 +213,10 @@ fn a_report_about_nothing_is_stale() {
         ("", "attempt", json!(0)),
     ] {
         let judged = drafts(&run, scope, &|data| data[name] = value.clone());
-        assert!(matches!(judged, Reported::Stale), "{scope} {name} {value}: {judged:?}");
+        assert!(
+            matches!(judged, Reported::Stale),
+            "{scope} {name} {value}: {judged:?}"
+        );
     }
     let judged = drafts(&run, "", &|_| {});
     assert!(matches!(judged, Reported::Taken(_)), "{judged:?}");
@@ -193,7 +229,10 @@ fn a_report_about_nothing_is_stale() {
 
 #[test]
 fn what_does_not_follow_is_refused_in_words_and_changes_nothing() {
-    let mut run = run_of(json!([agent("a", json!([]), "reflects", json!({}))]), json!({}));
+    let mut run = run_of(
+        json!([agent("a", json!([]), "reflects", json!({}))]),
+        json!({}),
+    );
     let draft = || Say::Draft(json!({"v": 1}));
     let reply = || Say::Reply { cost: 1 };
     for says in [
@@ -205,22 +244,34 @@ fn what_does_not_follow_is_refused_in_words_and_changes_nothing() {
         vec![draft(), output(json!({}))],
     ] {
         let judged = run.reports("a", 1, 1, &says);
-        assert!(matches!(judged, Reported::Malformed(_)), "{says:?}: {judged:?}");
+        assert!(
+            matches!(judged, Reported::Malformed(_)),
+            "{says:?}: {judged:?}"
+        );
     }
     run.asks("a");
     for says in [ask(), vec![draft()]] {
         let judged = run.reports("a", 1, 2, &says);
-        assert!(matches!(judged, Reported::Malformed(_)), "{says:?}: {judged:?}");
+        assert!(
+            matches!(judged, Reported::Malformed(_)),
+            "{says:?}: {judged:?}"
+        );
     }
     run.says("a", &[reply(), draft()]);
     for says in [ask(), vec![Say::Ask(Purpose::Repair)], vec![draft()]] {
         let judged = run.reports("a", 1, 3, &says);
-        assert!(matches!(judged, Reported::Malformed(_)), "{says:?}: {judged:?}");
+        assert!(
+            matches!(judged, Reported::Malformed(_)),
+            "{says:?}: {judged:?}"
+        );
     }
     run.says("a", &[Say::Ask(Purpose::Reflect)]);
     run.says("a", &[reply()]);
     let twice = run.reports("a", 1, 5, &[Say::Ask(Purpose::Reflect)]);
-    assert!(matches!(twice, Reported::Malformed(_)), "one reflection: {twice:?}");
+    assert!(
+        matches!(twice, Reported::Malformed(_)),
+        "one reflection: {twice:?}"
+    );
     run.finishes("a", json!({"v": 2}));
     run.holds_together();
 }
@@ -246,7 +297,10 @@ fn a_name_that_no_frame_would_hold_is_refused() {
 #[test]
 fn a_report_that_mixes_tasks_is_refused() {
     let mut run = run_of(
-        json!([agent("a", json!([]), "plain", json!({})), agent("b", json!([]), "plain", json!({}))]),
+        json!([
+            agent("a", json!([]), "plain", json!({})),
+            agent("b", json!([]), "plain", json!({}))
+        ]),
         json!({}),
     );
     let event = |step: &str| {
@@ -293,21 +347,41 @@ fn a_complete_stands_for_a_whole_task() {
     assert_eq!(run.state.spend().cost_micro_usd, 40);
     assert_eq!(run.step("a")["output"], json!({"v": 1}));
     let outcome = json!({"output": {"v": 1, "ktsu_flags": []}});
-    let other = run.reports("a", 1, 0, &[Say::End(
-        ktsu_ledger::event::FinishReason::Completed, outcome, None)]);
+    let other = run.reports(
+        "a",
+        1,
+        0,
+        &[Say::End(
+            ktsu_ledger::event::FinishReason::Completed,
+            outcome,
+            None,
+        )],
+    );
     assert!(matches!(other, Reported::Stale), "other metrics: {other:?}");
     run.holds_together();
 }
 
 fn everywhere() -> Driven {
-    let inner = workflow("inner", json!([
-        agent("i", json!([]), "plain", json!({})),
-        fan_out("g", json!([]), json!({"from": "params.items", "concurrency": 1})),
-    ]));
+    let inner = workflow(
+        "inner",
+        json!([
+            agent("i", json!([]), "plain", json!({})),
+            fan_out(
+                "g",
+                json!([]),
+                json!({"from": "params.items", "concurrency": 1})
+            ),
+        ]),
+    );
     let steps = json!([
         agent("a", json!([]), "plain", json!({})),
         fan_out("f", json!([]), json!({"from": "params.items"})),
-        child("c", json!([]), "inner", json!({"items": "{{ params.items }}"})),
+        child(
+            "c",
+            json!([]),
+            "inner",
+            json!({"items": "{{ params.items }}"})
+        ),
         webhook("w", json!([]), "http://x/"),
         agent("late", json!([0]), "plain", json!({})),
     ]);
@@ -325,14 +399,22 @@ fn when_the_time_is_over_everything_under_way_ends() {
     run.asks("c/g.0");
     let before = run.frames.len();
     run.times_out();
-    for task in ["agent.finished a", "agent.finished f.0", "c:agent.finished i", "c:agent.finished g.0"] {
+    for task in [
+        "agent.finished a",
+        "agent.finished f.0",
+        "c:agent.finished i",
+        "c:agent.finished g.0",
+    ] {
         assert_eq!(run.last(task)["reason"], "timeout", "{task}");
     }
     assert_eq!(run.envelope()["error"]["code"], "run_timeout");
     assert_eq!(run.step("late")["skip_reason"], "run_failed");
     let after = run.kinds_from(before);
     assert_eq!(after.last().unwrap(), "run.failed");
-    assert!(!after.contains(&"agent.finished f.1".to_owned()), "it had ended");
+    assert!(
+        !after.contains(&"agent.finished f.1".to_owned()),
+        "it had ended"
+    );
     for (task, n) in [("a", 2), ("c/g.0", 2)] {
         let late = run.reports(task, 1, n, &[Say::Reply { cost: 1 }]);
         assert!(matches!(late, Reported::Stale), "{late:?}");
@@ -345,7 +427,12 @@ fn a_failure_elsewhere_stops_what_is_under_way() {
     let mut run = everywhere();
     run.asks("f.0");
     run.errs("c/i", "provider_error", "no");
-    for task in ["agent.finished a", "agent.finished f.0", "agent.finished f.1", "c:agent.finished g.0"] {
+    for task in [
+        "agent.finished a",
+        "agent.finished f.0",
+        "agent.finished f.1",
+        "c:agent.finished g.0",
+    ] {
         assert_eq!(run.last(task)["reason"], "stopped", "{task}");
     }
     assert_eq!(run.last("c:item.failed g.0")["code"], "stopped");

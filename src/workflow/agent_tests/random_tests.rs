@@ -12,11 +12,19 @@ use crate::workflow::plans_tests::{agent, fan_out, merge, plan, run_of, workflow
 fn a_run(concurrency: u32, max_failures: i64) -> Driven {
     let each = json!({"from": "params.items", "concurrency": concurrency,
         "max_failures": max_failures});
-    let mut main = workflow("main", json!([
-        agent("a", json!([]), "reflects", json!({})),
-        fan_out("f", json!([]), each),
-        agent("b", json!([0, 1]), "plain", json!({"params": {"x": "{{ step.f.results[0] }}"}})),
-    ]));
+    let mut main = workflow(
+        "main",
+        json!([
+            agent("a", json!([]), "reflects", json!({})),
+            fan_out("f", json!([]), each),
+            agent(
+                "b",
+                json!([0, 1]),
+                "plain",
+                json!({"params": {"x": "{{ step.f.results[0] }}"}})
+            ),
+        ]),
+    );
     main["policy"] = json!({"timeout_ms": 60_000, "cost_budget_micro_usd": 90});
     Driven::invoke(plan(json!({"main": main})), json!({"items": [1, 2, 3, 4]}))
 }
@@ -28,11 +36,22 @@ fn act(run: &mut Driven, which: usize, what: u8) {
         return;
     }
     let (scope, step, item) = live[which % live.len()];
-    let id = run.state.scope(scope).unwrap().shape.step(step).unwrap().id.clone();
+    let id = run
+        .state
+        .scope(scope)
+        .unwrap()
+        .shape
+        .step(step)
+        .unwrap()
+        .id
+        .clone();
     let name = ktsu_projections::lineage::item_name(&id, item);
     let (attempt, n) = {
         let task = run.task(&name);
-        (task.attempt, 1 + task.reports.last().map_or(0, |seen| seen.report.n))
+        (
+            task.attempt,
+            1 + task.reports.last().map_or(0, |seen| seen.report.n),
+        )
     };
     let reply = Say::Reply { cost: 7 };
     // What does not follow is refused and changes nothing.
@@ -90,7 +109,12 @@ fn many(items: u32, concurrency: u32) -> Driven {
     let mut each = json!({"from": "params.items", "concurrency": 0, "max_failures": -1});
     merge(&mut each, json!({"concurrency": concurrency}));
     let params = json!({"x": "{{ item.n }}", "tone": "{{ params.tone }}"});
-    let step = agent("f", json!([]), "plain", json!({"for_each": each, "params": params}));
+    let step = agent(
+        "f",
+        json!([]),
+        "plain",
+        json!({"for_each": each, "params": params}),
+    );
     let mut run = run_of(json!([step]), json!({"items": tone, "tone": "dry"}));
     for item in 0..items {
         // As the task of a run does whenever it waits.
@@ -105,19 +129,36 @@ fn five_thousand_items_cost_ten_times_what_five_hundred_do() {
     let cost = |items: u32, concurrency: u32| {
         let before = converted();
         let run = many(items, concurrency);
-        let ended = run.state.scopes()[0].steps[0].tasks.as_ref().unwrap().succeeded;
-        assert_eq!((ended, run.envelope()["status"].as_str()), (items, Some("complete")));
+        let ended = run.state.scopes()[0].steps[0]
+            .tasks
+            .as_ref()
+            .unwrap()
+            .succeeded;
+        assert_eq!(
+            (ended, run.envelope()["status"].as_str()),
+            (items, Some("complete"))
+        );
         ktsu_projections::run::RunState::fold(&run.frames).unwrap();
-        assert_eq!(run.step("f")["output"]["results"][items as usize - 1]["n"], items - 1);
+        assert_eq!(
+            run.step("f")["output"]["results"][items as usize - 1]["n"],
+            items - 1
+        );
         let memo = Memo::default();
         for item in 0..items {
             let told = told_within(&run.definition, &run.state, &memo, 0, 0, Some(item)).unwrap();
-            assert!(told.user.contains(&format!(r#""x":{item}"#)), "{}", told.user);
+            assert!(
+                told.user.contains(&format!(r#""x":{item}"#)),
+                "{}",
+                told.user
+            );
         }
         converted() - before
     };
     for concurrency in [0, 10] {
         let (few, many) = (cost(500, concurrency), cost(5_000, concurrency));
-        assert!(many < 11 * few, "{few} values for 500 items, {many} for 5,000");
+        assert!(
+            many < 11 * few,
+            "{few} values for 500 items, {many} for 5,000"
+        );
     }
 }

@@ -3,9 +3,11 @@
 use ktsu_ledger::event::{FinishReason, Purpose};
 use serde_json::{Value, json};
 
-use crate::workflow::driven_tests::{Say, output};
-use crate::workflow::plans_tests::{agent, child, fan_out, plan, run_of, transform, webhook, workflow};
 use crate::workflow::driven_tests::Driven;
+use crate::workflow::driven_tests::{Say, output};
+use crate::workflow::plans_tests::{
+    agent, child, fan_out, plan, run_of, transform, webhook, workflow,
+};
 
 fn one(more: Value) -> Driven {
     run_of(json!([agent("a", json!([]), "plain", more)]), json!({}))
@@ -13,7 +15,11 @@ fn one(more: Value) -> Driven {
 
 fn reserved(run: &Driven) -> Vec<String> {
     let of = |frame: &&ktsu_ledger::Frame| frame.event.kind() == "reserved.evaluated";
-    let frames = run.frames.iter().filter(of).map(crate::workflow::driven_tests::data);
+    let frames = run
+        .frames
+        .iter()
+        .filter(of)
+        .map(crate::workflow::driven_tests::data);
     let words = |data: Value| {
         let text = |name: &str| data[name].as_str().unwrap().to_owned();
         format!("{} {}", text("field"), text("verdict"))
@@ -50,8 +56,14 @@ fn an_agent_step_is_sent_out_reported_on_judged_and_ended() {
         ]
     );
     let done = run.last("step.completed a");
-    assert_eq!(done["output_from"], json!({"frame": 6, "path": "/outcome/output"}));
-    assert_eq!(done["stripped"], json!(["ktsu_flags", "ktsu_rationale", "ktsu_x"]));
+    assert_eq!(
+        done["output_from"],
+        json!({"frame": 6, "path": "/outcome/output"})
+    );
+    assert_eq!(
+        done["stripped"],
+        json!(["ktsu_flags", "ktsu_rationale", "ktsu_x"])
+    );
     assert_eq!(done.get("output"), None, "no value twice");
     assert_eq!(run.step("a")["output"], json!({"list": [[1], 2]}));
     let given = run.last("step.started z");
@@ -66,13 +78,23 @@ fn an_agent_step_is_sent_out_reported_on_judged_and_ended() {
 fn a_reserved_field_is_null_to_later_steps_and_recorded_as_null() {
     let steps = json!([
         agent("a", json!([]), "plain", json!({})),
-        agent("b", json!([0]), "plain",
-            json!({"params": {"f": "{{ step.a.ktsu_flags }}", "v": "{{ step.a.v }}"}})),
+        agent(
+            "b",
+            json!([0]),
+            "plain",
+            json!({"params": {"f": "{{ step.a.ktsu_flags }}", "v": "{{ step.a.v }}"}})
+        ),
         child("c", json!([0]), "inner", json!({"a": "{{ step.a }}"})),
     ]);
-    let inner = workflow("inner", json!([
-        agent("i", json!([]), "plain", json!({"params": {"f": "{{ params.a.ktsu_flags }}"}})),
-    ]));
+    let inner = workflow(
+        "inner",
+        json!([agent(
+            "i",
+            json!([]),
+            "plain",
+            json!({"params": {"f": "{{ params.a.ktsu_flags }}"}})
+        ),]),
+    );
     let mut run = Driven::invoke(
         plan(json!({"main": workflow("main", steps), "inner": inner})),
         json!({}),
@@ -82,7 +104,11 @@ fn a_reserved_field_is_null_to_later_steps_and_recorded_as_null() {
     assert_eq!(given["/params/v"]["ref"]["path"], "/outcome/output/v");
     assert_eq!(given["/params/f"]["value"]["value"], json!(null), "{given}");
     let inside = run.last("c:step.started i")["input"].clone();
-    assert_eq!(inside["/params/f"]["value"]["value"], json!(null), "{inside}");
+    assert_eq!(
+        inside["/params/f"]["value"]["value"],
+        json!(null),
+        "{inside}"
+    );
     run.finishes("b", json!({}));
     run.finishes("c/i", json!({}));
     run.holds_together();
@@ -109,7 +135,10 @@ fn every_reserved_field_is_evaluated_in_order_and_the_first_that_ends_the_step_d
         ]
     );
     assert_eq!(run.step("a")["error"]["code"], "injection_attempt");
-    assert_eq!(run.last("step.failed a")["raw_from"]["path"], "/outcome/output");
+    assert_eq!(
+        run.last("step.failed a")["raw_from"]["path"],
+        "/outcome/output"
+    );
     run.holds_together();
 }
 
@@ -154,9 +183,17 @@ fn a_confidence_below_the_threshold_or_none_fails_the_step() {
         let mut run = one(json!({"confidence_threshold_millionths": 700_000}));
         run.finishes("a", said.clone());
         let code = run.step("a")["error"]["code"].clone();
-        let wanted = if passes { json!(null) } else { json!("confidence_below_threshold") };
+        let wanted = if passes {
+            json!(null)
+        } else {
+            json!("confidence_below_threshold")
+        };
         assert_eq!(code, wanted, "{said}");
-        assert_eq!(reserved(&run).len(), 1, "one verdict, even on what is missing");
+        assert_eq!(
+            reserved(&run).len(),
+            1,
+            "one verdict, even on what is missing"
+        );
         run.holds_together();
     }
 }
@@ -190,7 +227,11 @@ fn a_skip_comes_before_the_air_lock_and_reaches_whatever_waits_for_it() {
     }
     assert_eq!(run.step("free")["status"], "complete");
     assert_eq!(run.state.scopes().len(), 1, "no child was opened");
-    assert!(!run.kinds().iter().any(|kind| kind == "step.output_checked a"));
+    assert!(
+        !run.kinds()
+            .iter()
+            .any(|kind| kind == "step.output_checked a")
+    );
     run.holds_together();
 }
 
@@ -213,7 +254,10 @@ fn the_air_lock_asks_the_agents_schema_and_then_the_steps() {
     };
     for (said, problem) in [
         (json!({"w": 1}), Some("missing required field: v")),
-        (json!({"v": "x", "w": 1}), Some("expected integer, got string at /v")),
+        (
+            json!({"v": "x", "w": 1}),
+            Some("expected integer, got string at /v"),
+        ),
         (json!({"v": 1}), Some("missing required field: w")),
         (json!({"v": 1, "w": 2, "extra": {"any": []}}), None),
     ] {
@@ -244,9 +288,21 @@ fn an_outcome_without_an_output_fails_the_step_with_its_code() {
             "provider_error",
             "no",
         ),
-        (json!({"error": {"code": "", "message": ""}}), "agent_failed", "the agent failed"),
-        (json!({"error": {"code": long, "message": "m"}}), "agent_failed", "m"),
-        (json!({"error": {"code": "Not a\ncode", "message": "m"}}), "agent_failed", "m"),
+        (
+            json!({"error": {"code": "", "message": ""}}),
+            "agent_failed",
+            "the agent failed",
+        ),
+        (
+            json!({"error": {"code": long, "message": "m"}}),
+            "agent_failed",
+            "m",
+        ),
+        (
+            json!({"error": {"code": "Not a\ncode", "message": "m"}}),
+            "agent_failed",
+            "m",
+        ),
         (json!({"error": "in a word"}), "agent_failed", "in a word"),
         (json!({"error": {}}), "agent_failed", "the agent failed"),
         (
@@ -254,10 +310,22 @@ fn an_outcome_without_an_output_fails_the_step_with_its_code() {
             "command_not_supported",
             "ask, tell",
         ),
-        (json!({"output": {}, "commands": [{}]}), "command_not_supported", "?"),
-        (json!({"output": {}, "commands": {"type": "ask"}}), "command_not_supported", "list"),
+        (
+            json!({"output": {}, "commands": [{}]}),
+            "command_not_supported",
+            "?",
+        ),
+        (
+            json!({"output": {}, "commands": {"type": "ask"}}),
+            "command_not_supported",
+            "list",
+        ),
         (json!({"output": [1]}), "output_invalid", "no JSON object"),
-        (json!({"output": "text"}), "output_invalid", "no JSON object"),
+        (
+            json!({"output": "text"}),
+            "output_invalid",
+            "no JSON object",
+        ),
         (json!({}), "output_invalid", "no JSON object"),
     ] {
         let mut run = one(json!({}));
@@ -297,7 +365,12 @@ fn a_draft_is_reflected_on_by_the_table() {
         ("doubts", Some(800_000), &sure, false),
         ("doubts", Some(500_000), &unsure, true),
         ("doubts", Some(500_000), &json!({}), true),
-        ("doubts", Some(500_000), &json!({"ktsu_confidence": "0.9"}), true),
+        (
+            "doubts",
+            Some(500_000),
+            &json!({"ktsu_confidence": "0.9"}),
+            true,
+        ),
         ("reflects", None, &fatal, false),
         ("plain", None, &sure, false),
     ] {
@@ -329,7 +402,13 @@ fn the_threshold_judges_what_the_reflection_gave() {
         let mut run = run_of(json!([agent("a", json!([]), "doubts", more)]), json!({}));
         run.says("a", &[Say::Draft(json!({"ktsu_confidence": 0.3}))]);
         run.says("a", &[Say::Ask(Purpose::Reflect)]);
-        run.says("a", &[Say::Reply { cost: 1 }, output(json!({"ktsu_confidence": confidence}))]);
+        run.says(
+            "a",
+            &[
+                Say::Reply { cost: 1 },
+                output(json!({"ktsu_confidence": confidence})),
+            ],
+        );
         assert_eq!(run.step("a")["status"], status);
         run.holds_together();
     }
@@ -374,7 +453,12 @@ fn an_output_at_the_edge_of_depth_is_kept_or_refused_in_words() {
 fn a_large_output_moves_out_of_its_frame_and_is_read_back() {
     let steps = json!([
         agent("a", json!([]), "plain", json!({})),
-        agent("b", json!([0]), "plain", json!({"params": {"t": "re: {{ step.a.text }}"}})),
+        agent(
+            "b",
+            json!([0]),
+            "plain",
+            json!({"params": {"t": "re: {{ step.a.text }}"}})
+        ),
     ]);
     let mut run = run_of(steps, json!({}));
     let text = "x".repeat(300 * 1024);
@@ -383,13 +467,21 @@ fn a_large_output_moves_out_of_its_frame_and_is_read_back() {
     run.errs("b", "provider_error", &message);
     assert_eq!(run.step("a")["output"]["text"], text);
     let told = run.step("b")["error"]["message"].as_str().unwrap().len();
-    assert!((8_000..9_000).contains(&told), "the whole stands in agent.finished: {told}");
+    assert!(
+        (8_000..9_000).contains(&told),
+        "the whole stands in agent.finished: {told}"
+    );
     run.holds_together();
     // Texts and names of any length, wherever an agent may put them.
-    let names: serde_json::Map<String, Value> =
-        (0..9_000).map(|n| (format!("ktsu_name_{n}"), json!(1))).collect();
+    let names: serde_json::Map<String, Value> = (0..9_000)
+        .map(|n| (format!("ktsu_name_{n}"), json!(1)))
+        .collect();
     let long = "é".repeat(100 * 1024);
-    for said in [json!({"ktsu_skip_reason": long}), json!({"ktsu_flags": [long]}), json!(names)] {
+    for said in [
+        json!({"ktsu_skip_reason": long}),
+        json!({"ktsu_flags": [long]}),
+        json!(names),
+    ] {
         for item in [false, true] {
             let step = match item {
                 true => fan_out("f", json!([]), json!({"from": "params.items"})),

@@ -24,10 +24,10 @@ use interpret::Interpreter;
 use judge::Scope;
 pub use judge::Segment;
 pub(crate) use lexical::skip_quoted;
-pub(crate) use value::{compare_numbers, measure_within};
-pub use value::{from_json, from_value, kind, null, to_value, truthy};
 #[cfg(test)]
 pub(crate) use value::count::converted;
+pub(crate) use value::{compare_numbers, measure_within};
+pub use value::{from_json, from_value, kind, null, to_value, truthy};
 
 /// The most characters of an expression (decision T2).
 pub const MAX_SOURCE: usize = 1_000;

@@ -130,7 +130,9 @@ const MAX_MESSAGE: usize = 8 * 1024;
 /// A message that fits into a frame.
 pub(super) fn clipped(mut message: String) -> String {
     if message.len() > MAX_MESSAGE {
-        let end = (0..=MAX_MESSAGE).rev().find(|at| message.is_char_boundary(*at));
+        let end = (0..=MAX_MESSAGE)
+            .rev()
+            .find(|at| message.is_char_boundary(*at));
         message.truncate(end.unwrap_or_default());
         message.push('…');
     }

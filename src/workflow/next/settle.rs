@@ -394,9 +394,15 @@ fn commanded(commands: &Value) -> Option<String> {
         None => "?".to_owned(),
     };
     let kinds: Vec<String> = list.iter().take(MAX_COMMANDS).map(kind).collect();
-    let more = if list.len() > MAX_COMMANDS { ", …" } else { "" };
+    let more = if list.len() > MAX_COMMANDS {
+        ", …"
+    } else {
+        ""
+    };
     let kinds = kinds.join(", ");
-    Some(format!("the outcome has commands that nothing executes: {kinds}{more}"))
+    Some(format!(
+        "the outcome has commands that nothing executes: {kinds}{more}"
+    ))
 }
 
 fn air_lock_words(step: &Step, item: Option<u32>, first: &Violation) -> String {
