@@ -11,6 +11,7 @@ pub(crate) mod ledgers;
 pub(crate) mod model;
 pub(crate) mod process;
 pub(crate) mod scenarios;
+pub(crate) mod services;
 pub(crate) mod sink;
 
 use std::collections::BTreeMap;
@@ -124,6 +125,25 @@ impl Lab {
         pairs: &[(&str, &str)],
         clock: Option<Clock>,
     ) -> Self {
+        Self::with(ledger, kit, pairs, clock, Agents::here()).await
+    }
+
+    /// With a runtime elsewhere, on a ledger in memory.
+    pub(crate) async fn remote(kit: &KitDir, pairs: &[(&str, &str)], runtime: &str) -> Self {
+        let agents = Agents::Remote {
+            runtime: runtime.to_owned(),
+            gateway: None,
+        };
+        Self::with(LedgerPlace::Memory, kit.load(), pairs, None, agents).await
+    }
+
+    async fn with(
+        ledger: LedgerPlace,
+        kit: Arc<Kit>,
+        pairs: &[(&str, &str)],
+        clock: Option<Clock>,
+        agents: Agents,
+    ) -> Self {
         let engine = assemble::open(Setup {
             kit,
             environment: None,
@@ -131,7 +151,7 @@ impl Lab {
             ledger,
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             clock,
-            agents: Agents::here(),
+            agents,
             own_url: None,
             gateway: None,
         });

@@ -5,6 +5,7 @@ mod fan_out;
 mod outcomes;
 mod policy;
 mod reflect;
+mod three;
 
 use serde_json::{Value, json};
 

@@ -299,7 +299,7 @@ async fn every_frame_of_an_agent_step_follows_from_an_earlier_one() {
     for frame in answered {
         assert!(frame["data"]["duration_ms"].is_u64());
         for hash in ["input_hash", "output_hash"] {
-            assert_eq!(frame["data"][hash].as_str().unwrap().len(), 64, "{frame}");
+            assert!(frame["data"][hash].as_str().unwrap().starts_with("sha256:"));
         }
     }
 }
