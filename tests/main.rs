@@ -4,6 +4,8 @@
 
 mod support;
 
+#[path = "suite/agents/mod.rs"]
+mod agents;
 #[path = "suite/api/mod.rs"]
 mod api;
 #[path = "suite/cases.rs"]

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use ktsu::egress::{self, Policy};
 use ktsu::http::routes;
 use ktsu::http::server::{self, Limits};
-use ktsu::orchestrator::{Orchestrator, Parts, clock};
+use ktsu::orchestrator::{Orchestrator, Parts, TokenKey, clock};
 use ktsu::readers::Readers;
 use ktsu_ledger::appender::{Appender, Options};
 use ktsu_ledger::store::{SqliteReader, SqliteStore};
@@ -213,6 +213,10 @@ async fn an_engine_without_syncs() {
         environment: Default::default(),
         egress: egress::Client::new(&Policy::default()).unwrap(),
         clock: clock::system(),
+        runtime: None,
+        gateway: None,
+        tokens: TokenKey::new([7; 32]),
+        own_url: String::new(),
     };
     let (orchestrator, _) = Orchestrator::start(parts).await.unwrap();
     let listener = server::bind_loopback(([127, 0, 0, 1], 0).into())

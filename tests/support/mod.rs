@@ -8,23 +8,28 @@
 
 pub(crate) mod client;
 pub(crate) mod ledgers;
+pub(crate) mod model;
 pub(crate) mod process;
 pub(crate) mod scenarios;
+pub(crate) mod services;
 pub(crate) mod sink;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use ktsu::assemble::{self, Engine, LedgerPlace, Setup};
+use ktsu::assemble::{self, Agents, Engine, LedgerPlace, Setup};
 use ktsu::egress::{self, Policy};
 use ktsu::environment;
+use ktsu::gateway::{self, Gateway};
 use ktsu::http::routes;
 use ktsu::kit::{self, Kit};
-use ktsu::orchestrator::{Clock, Orchestrator, Parts, Recovered, clock};
+use ktsu::orchestrator::{Clock, Orchestrator, Parts, Recovered, TokenKey, clock};
+use ktsu::peer::Peer;
 use ktsu::readers::Readers;
+use ktsu::runtime::{self, Callbacks, Runtime};
 use ktsu_ledger::Timestamp;
 use ktsu_ledger::appender::{Appender, AppenderThread, Options};
 use ktsu_ledger::store::{MemoryStore, Store as _};
@@ -120,6 +125,25 @@ impl Lab {
         pairs: &[(&str, &str)],
         clock: Option<Clock>,
     ) -> Self {
+        Self::with(ledger, kit, pairs, clock, Agents::here()).await
+    }
+
+    /// With a runtime elsewhere, on a ledger in memory.
+    pub(crate) async fn remote(kit: &KitDir, pairs: &[(&str, &str)], runtime: &str) -> Self {
+        let agents = Agents::Remote {
+            runtime: runtime.to_owned(),
+            gateway: None,
+        };
+        Self::with(LedgerPlace::Memory, kit.load(), pairs, None, agents).await
+    }
+
+    async fn with(
+        ledger: LedgerPlace,
+        kit: Arc<Kit>,
+        pairs: &[(&str, &str)],
+        clock: Option<Clock>,
+        agents: Agents,
+    ) -> Self {
         let engine = assemble::open(Setup {
             kit,
             environment: None,
@@ -127,7 +151,7 @@ impl Lab {
             ledger,
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             clock,
-            agents: ktsu::assemble::Agents::here(),
+            agents,
             own_url: None,
             gateway: None,
         });
@@ -147,6 +171,8 @@ pub(crate) struct Within {
     pub(crate) orchestrator: Orchestrator,
     pub(crate) recovered: Recovered,
     pub(crate) client: Client,
+    /// In this process, as is its gateway, where the kit has one.
+    pub(crate) runtime: Runtime,
     _thread: AppenderThread,
 }
 
@@ -171,17 +197,37 @@ impl Within {
             loopback: true,
             ..Policy::default()
         };
+        let egress = egress::Client::new(&policy).unwrap();
+        let file = kit.root.join("gateway.yaml");
+        let models = match file.is_file() {
+            true => Gateway::load(&file, None, &process, &egress).unwrap(),
+            false => Gateway::empty(),
+        };
+        let way_back = Arc::new(OnceLock::new());
+        let runtime = Runtime::new(runtime::Parts {
+            gateway: Peer::Local(gateway::router(models)),
+            orchestrator: Callbacks::Local(Arc::clone(&way_back)),
+        });
         let parts = Parts {
             appender,
             readers,
             environment: resolved.collect(),
             kit,
-            egress: egress::Client::new(&policy).unwrap(),
+            egress,
             clock: at.unwrap_or_else(clock::system),
+            runtime: Some(Peer::Local(runtime.router())),
+            gateway: None,
+            tokens: TokenKey::new([7; 32]),
+            own_url: "http://127.0.0.1:5050".to_owned(),
         };
         let (orchestrator, recovered) = Orchestrator::start(parts).await.unwrap();
+        let router = routes::router(orchestrator.clone());
+        let _ = way_back.set(router.clone());
+        let beating = runtime.clone();
+        tokio::spawn(async move { beating.beat(std::future::pending()).await });
         Self {
-            client: Client::within(routes::router(orchestrator.clone())),
+            client: Client::within(router),
+            runtime,
             orchestrator,
             recovered,
             _thread: thread,

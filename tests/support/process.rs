@@ -37,7 +37,8 @@ impl Process {
 
     fn around(mut command: Command, kit: &Path, ledger: &Path, pairs: &[(&str, &str)]) -> Self {
         command
-            .args(["start", "--json", "--port", "0", "--kit"])
+            .args(["start", "--json", "--port", "0"])
+            .args(["--runtime-port", "0", "--gateway-port", "0", "--kit"])
             .arg(kit);
         command.arg("--ledger").arg(ledger);
         command
@@ -49,7 +50,12 @@ impl Process {
     }
 
     /// Starts a command that prints a line with `url` and `pid` once it listens.
-    pub(crate) fn spawn(mut command: Command) -> Self {
+    pub(crate) fn spawn(command: Command) -> Self {
+        Self::try_spawn(command).unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    /// As [`Process::spawn`]; says so if it ends instead.
+    pub(crate) fn try_spawn(mut command: Command) -> Result<Self, String> {
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -59,16 +65,16 @@ impl Process {
             if let Ok(told) = told
                 && let (Some(url), Some(pid)) = (told["url"].as_str(), told["pid"].as_u64())
             {
-                return Self {
+                return Ok(Self {
                     child,
                     _out: out,
                     pid: u32::try_from(pid).unwrap(),
                     url: url.to_owned(),
-                };
+                });
             }
         }
         let status = child.wait().unwrap();
-        panic!("{command:?} did not start: {status}");
+        Err(format!("{command:?} did not start: {status}"))
     }
 
     pub(crate) fn client(&self) -> Client {
