@@ -90,6 +90,8 @@ error_codes! {
     InvalidParams = "invalid_params", 422, EXIT_COULD_NOT_RUN, "The params do not fit the workflow's schema";
     /// A defect of ktsu.
     Internal = "internal", 500, EXIT_COULD_NOT_RUN, "Something broke inside ktsu";
+    /// An agent of the workflow names tool servers.
+    ToolsNotSupported = "tools_not_supported", 501, EXIT_COULD_NOT_RUN, "This version does not call tools";
     /// The workflow has an agent step, and the orchestrator knows no runtime.
     RuntimeUnconfigured = "runtime_unconfigured", 503, EXIT_COULD_NOT_RUN, "No runtime is configured";
     /// A task has moved on: another attempt, an end, other bytes under a used number.

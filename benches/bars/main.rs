@@ -11,6 +11,7 @@
 )]
 
 mod admit;
+mod agents;
 mod binary;
 mod disk;
 mod engine;
@@ -40,12 +41,15 @@ impl Effort {
 type Part = fn(Effort, &mut Table);
 
 /// In the order they are measured: the quiet ones before those that fill the disk's queue.
-const PARTS: [(&str, Part); 9] = [
+const PARTS: [(&str, Part); 12] = [
     ("binary", binary::measure),
     ("fold", fold::measure),
     ("late", fold::late_steps),
     ("one-run", steps::one_run),
     ("webhook", webhook::measure),
+    ("agent-step", agents::one_step),
+    ("agent-items", agents::fan_out),
+    ("agent-runs", agents::many_runs),
     ("many-runs", steps::many_runs),
     ("admit", admit::measure),
     ("waiting", waiting::measure),

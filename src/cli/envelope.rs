@@ -174,8 +174,8 @@ fn row(step: &Value) -> Vec<String> {
     ]);
     vec![
         text::line(text("id")).into_owned(),
-        text("type").to_owned(),
-        text("status").to_owned(),
+        text::line(text("type")).into_owned(),
+        text::line(text("status")).into_owned(),
         took,
         text::short(&note, 120),
     ]
@@ -255,5 +255,60 @@ fn output(output: &str, all: &str) {
             left => format!("{left} more lines"),
         };
         line(&painted(DIM, &format!("… {more}; all of it: {all}")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn note(step: &Value) -> String {
+        row(step).pop().unwrap()
+    }
+
+    #[test]
+    fn a_step_of_an_agent_tells_what_it_said_and_used() {
+        let step = json!({"id": "think", "type": "agent", "status": "complete", "attempt": 2,
+            "reflected": true, "confidence": 0.8, "flags": ["odd"],
+            "metrics": {"llm_calls": 3, "reflect_calls": 1, "tokens_in": 100, "tokens_out": 10}});
+        assert_eq!(
+            note(&step),
+            "attempt 2, reflected, confidence 0.8, flags: odd, \
+             3 calls, 1 reflection, 100+10 tokens"
+        );
+    }
+
+    #[test]
+    fn a_failed_step_says_where_the_output_is_that_was_refused() {
+        let step = json!({"id": "think", "type": "agent", "status": "failed", "reflected": false,
+            "error": {"code": "schema_violation", "message": "at /n"}, "raw_output": {"n": 1},
+            "metrics": {}});
+        assert_eq!(
+            note(&step),
+            "schema_violation: at /n (its output: raw_output in the JSON)"
+        );
+    }
+
+    #[test]
+    fn a_fan_out_tells_how_its_items_ended() {
+        let step = json!({"id": "each", "type": "agent", "status": "complete", "reflected": true,
+            "counts": {"succeeded": 3, "failed": 1, "skipped": 2}, "metrics": {"llm_calls": 4}});
+        assert_eq!(
+            note(&step),
+            "6 items, 1 failed, 2 skipped, 4 calls, 0+0 tokens"
+        );
+    }
+
+    #[test]
+    fn nothing_in_a_row_steers_the_terminal() {
+        let evil = "\u{1b}[2J\n";
+        let step = json!({"id": evil, "type": "agent", "status": "failed", "flags": [evil],
+            "confidence": evil, "skip_reason": evil,
+            "error": {"code": evil, "message": evil}, "metrics": {}});
+        for cell in row(&step) {
+            assert!(!cell.contains(text::is_steering), "{cell:?}");
+        }
     }
 }

@@ -107,12 +107,17 @@ enum Command {
     Version,
 }
 
+/// Threads for blocking work at the most. Beyond that it waits its turn.
+const BLOCKING: usize = 16;
+
 /// Runs the command line, and tells how it went (decision C1: 0 fine, 1 a verdict against, 2 could
 /// not run).
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
+        // Blocking work is reading the ledger: for the processor and the page cache, not for the disk.
+        .max_blocking_threads(BLOCKING)
         .build();
     let runtime = match runtime {
         Ok(runtime) => runtime,

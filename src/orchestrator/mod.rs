@@ -149,6 +149,9 @@ pub enum NotStarted {
     /// The workflow has an agent step, and nothing is there to run it.
     #[error("step {0} is an agent step, and no runtime is configured")]
     NoRuntime(String),
+    /// The workflow reaches an agent that names tool servers.
+    #[error("agent {0} names tool servers, and tools are not built yet")]
+    NeedsTools(String),
     /// The key was used for another request.
     #[error("the idempotency key was used for another request")]
     KeyReused,
@@ -256,6 +259,10 @@ impl Orchestrator {
     ) -> Result<Accepted, NotStarted> {
         let shared = &self.shared;
         shared.has_room()?;
+        let workflow = shared.kit.workflows.get(&request.workflow);
+        if let Some(agent) = workflow.and_then(|workflow| workflow.needs_tools.first()) {
+            return Err(NotStarted::NeedsTools(agent.clone()));
+        }
         if let (None, Some(step)) = (&shared.runtime, definition.first_agent()) {
             return Err(NotStarted::NoRuntime(step));
         }

@@ -261,7 +261,11 @@ impl Driven {
     /// The whole task in one `complete`, as a runtime does that reports nothing else.
     #[track_caller]
     pub(super) fn completes(&mut self, name: &str, value: Value, metrics: ClaimedMetrics) {
-        let outcome = json!({"output": value});
+        self.completes_with(name, json!({"output": value}), metrics);
+    }
+
+    #[track_caller]
+    pub(super) fn completes_with(&mut self, name: &str, outcome: Value, metrics: ClaimedMetrics) {
         let say = Say::End(FinishReason::Completed, outcome, Some(metrics));
         let judged = self.reports(name, self.task(name).attempt, 0, &[say]);
         assert!(matches!(judged, Reported::Taken(_)), "{name}: {judged:?}");

@@ -188,13 +188,11 @@ impl RunState {
             return Some(Held { json, place });
         }
         let place = done.output_from.clone()?;
-        match &tasks.get(None)?.phase {
-            TaskPhase::Finished { outcome, .. } => Some(Held {
-                json: stripped(outcome)?,
-                place,
-            }),
-            _ => None,
-        }
+        let TaskPhase::Finished { outcome, .. } = &tasks.get(None)?.phase else {
+            return None;
+        };
+        let json = stripped(outcome)?;
+        Some(Held { json, place })
     }
 
     fn file(&mut self, scope: u32, at: u32, item: Option<u32>) {
@@ -245,7 +243,10 @@ impl Spend {
                 let claimed = finished.metrics.as_ref();
                 claimed.map_or(0, |claimed| claimed.cost_micro_usd)
             }
-            _ => return,
+            AgentEvent::Request(_)
+            | AgentEvent::Decided(_)
+            | AgentEvent::ReflectStarted(_)
+            | AgentEvent::BudgetExhausted(_) => return,
         };
         self.cost_micro_usd = self.cost_micro_usd.saturating_add(cost);
         self.dearest_micro_usd = self.dearest_micro_usd.max(cost);

@@ -18,7 +18,7 @@ mod transition;
 
 pub use outline::{AgentShape, BadPlan, Outline, Shape};
 pub use scope::{Effective, Ended, Held, Phase, Scope, Step, StepStatus};
-pub use task::{Due, ItemEnd, Reflection, Seen, Task, TaskPhase, Tasks};
+pub use task::{Counts, Due, ItemEnd, Reflection, Seen, Task, TaskPhase, Tasks};
 pub use transition::Refusal;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};

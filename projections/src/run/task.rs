@@ -134,6 +134,17 @@ pub struct Seen {
     pub last: u64,
 }
 
+/// How the items of a fan-out that has ended did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// With an output.
+    pub succeeded: u32,
+    /// Without one, those that were stopped included.
+    pub failed: u32,
+    /// Skipped by their agent, or never started.
+    pub skipped: u32,
+}
+
 /// How an item ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ItemEnd {
@@ -335,7 +346,9 @@ impl Task {
                 // A draft that was to be answered still is.
                 self.phase = match self.reflection {
                     Reflection::Due => TaskPhase::Drafted,
-                    _ => TaskPhase::Dispatched,
+                    Reflection::No | Reflection::Started | Reflection::Asked => {
+                        TaskPhase::Dispatched
+                    }
                 };
                 self.asked = None;
                 self.reports.clear();
@@ -392,6 +405,16 @@ impl Tasks {
         plan.max_failures >= 0 && i64::from(self.failures()) > plan.max_failures
     }
 
+    /// How the items of a fan-out ended; those that never started count as skipped (decision R4).
+    pub fn counts(&self) -> Counts {
+        let ended = self.succeeded + self.failed;
+        Counts {
+            succeeded: self.succeeded,
+            failed: self.failed,
+            skipped: self.items.unwrap_or_default().saturating_sub(ended),
+        }
+    }
+
     /// How many items failed by themselves.
     pub fn failures(&self) -> u32 {
         self.failed - self.stopped
@@ -435,7 +458,11 @@ impl Tasks {
             return match self.list.get(*index as usize).map(|task| &task.phase)? {
                 TaskPhase::Drafted => Some(Due::Reflect(*index)),
                 TaskPhase::Abandoned => Some(Due::GiveUp(*index)),
-                _ => Some(Due::Settle(*index)),
+                TaskPhase::Finished { .. } => Some(Due::Settle(*index)),
+                TaskPhase::Waiting
+                | TaskPhase::Dispatched
+                | TaskPhase::Lost
+                | TaskPhase::Settled => None,
             };
         }
         let (each, items) = fan_out?;

@@ -12,6 +12,8 @@ use serde_json::json;
 
 use super::*;
 
+mod agents_tests;
+
 /// A run given by its frames.
 struct Given {
     state: RunState,

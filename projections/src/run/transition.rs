@@ -232,7 +232,10 @@ impl RunState {
             AgentEvent::Request(_) => self
                 .budget()
                 .is_none_or(|limit| self.spend().cost_micro_usd < limit),
-            _ => true,
+            AgentEvent::Response(_)
+            | AgentEvent::Decided(_)
+            | AgentEvent::ReflectStarted(_)
+            | AgentEvent::Finished(_) => true,
         };
         let by_engine = matches!(event, AgentEvent::Finished(end) if end.report.is_none());
         affordable && (by_engine || !failing) && task.is_some_and(|task| task.may(event))

@@ -193,6 +193,8 @@ impl From<NotStarted> for Problem {
                 ),
             NotStarted::NoRuntime(_) => Self::new(ErrorCode::RuntimeUnconfigured, words)
                 .with_hint("start the orchestrator with --runtime-url"),
+            NotStarted::NeedsTools(_) => Self::new(ErrorCode::ToolsNotSupported, words)
+                .with_hint("ktsu validate names the file; run it without `servers`"),
             NotStarted::KeyReused => ErrorCode::IdempotencyConflict.into(),
             NotStarted::DiskFull => ErrorCode::DiskFull.into(),
             NotStarted::LedgerStopped(reason) => Self::new(ErrorCode::LedgerStopped, reason),

@@ -72,7 +72,7 @@ fn a_call_waits_while_those_under_way_may_use_the_budget_up() {
     run.replies("b", 20);
     // 60 + 1 × 40 = 100.
     let held = run.reports("b", 1, 3, &ask());
-    assert!(matches!(held, Reported::Held), "{held:?}");
+    assert!(matches!(held, Reported::Held(_)), "{held:?}");
     run.replies("a", 10);
     run.says("b", &ask());
     run.says("b", &[Say::Reply { cost: 1 }, output(json!({}))]);
@@ -89,7 +89,7 @@ fn a_lost_call_is_still_under_way_and_an_ended_task_has_none() {
     run.asks("a");
     run.loses("a", ktsu_ledger::event::LostReason::Heartbeat, true);
     let held = run.reports("b", 1, 1, &ask());
-    assert!(matches!(held, Reported::Held), "{held:?}");
+    assert!(matches!(held, Reported::Held(_)), "{held:?}");
     run.says("a", &[error("provider_error", "gone")]);
     assert_eq!(run.state.spend().open, 0);
     run.holds_together();

@@ -393,6 +393,54 @@ fn three_hundred_running_items_are_stopped_in_one_append() {
 }
 
 #[test]
+fn an_injection_attempt_is_not_hidden_by_what_else_is_wrong() {
+    for more in [
+        json!({"commands": [{"type": "tell"}]}),
+        json!({"error": {"code": "provider_error", "message": "m"}}),
+    ] {
+        let mut run = fan(json!({"max_failures": -1}), json!([0, 1]));
+        let mut outcome = json!({"output": {"ktsu_injection_attempt": true}});
+        merge(&mut outcome, more);
+        run.completes_with("f.0", outcome, Default::default());
+        assert_eq!(run.envelope()["error"]["code"], "injection_attempt");
+        run.holds_together();
+    }
+    let mut run = fan(json!({"max_failures": -1}), json!([0]));
+    let outcome = json!({"output": {"ktsu_skip_reason": "s"}, "commands": [{"type": "tell"}]});
+    run.completes_with("f.0", outcome, Default::default());
+    assert_eq!(run.last("item.failed f.0")["code"], "command_not_supported");
+    run.holds_together();
+}
+
+#[test]
+fn items_are_counted_and_those_that_never_started_count_as_skipped() {
+    let counts = |run: &Driven| {
+        let tasks = run.state.scopes()[0].steps[0].tasks.clone().unwrap();
+        let counts = tasks.counts();
+        (counts.succeeded, counts.failed, counts.skipped)
+    };
+    let each = json!({"concurrency": 2, "max_failures": 0});
+    let mut run = fan(each, json!([0, 1, 2, 3, 4]));
+    run.finishes("f.0", json!({"ktsu_skip_reason": "s"}));
+    run.finishes("f.1", json!({"x": []}));
+    run.errs("f.2", "provider_error", "no");
+    assert_eq!(
+        counts(&run),
+        (1, 2, 2),
+        "one failed, one was stopped, one never started"
+    );
+    run.holds_together();
+}
+
+#[test]
+fn a_runtime_that_says_stopped_has_failed() {
+    let mut run = fan(json!({"max_failures": 0}), json!([0, 1]));
+    run.errs("f.0", "stopped", "says the runtime");
+    assert_eq!(run.step("f")["error"]["code"], "max_failures_exceeded");
+    run.holds_together();
+}
+
+#[test]
 fn a_person_is_asked_for_even_where_another_field_decides_first() {
     let mut run = fan(json!({"max_failures": -1}), json!([0, 1]));
     run.finishes(

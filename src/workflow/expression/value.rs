@@ -17,24 +17,6 @@ pub fn from_json(json: &Json) -> Rcvar {
     serde_json::from_str(json.as_str()).map_or_else(|_| null(), |Read(value)| value)
 }
 
-/// How many values this thread has converted: what tests count instead of time.
-#[cfg(test)]
-pub(crate) mod count {
-    use std::cell::Cell;
-
-    thread_local! {
-        static CONVERTED: Cell<u64> = const { Cell::new(0) };
-    }
-
-    pub(super) fn one() {
-        CONVERTED.set(CONVERTED.get() + 1);
-    }
-
-    pub(crate) fn converted() -> u64 {
-        CONVERTED.get()
-    }
-}
-
 /// A value as it is read, without a tree in between.
 struct Read(Rcvar);
 
@@ -318,4 +300,22 @@ fn quoted(text: &str) -> usize {
         _ => 0,
     };
     2 + text.len() + text.bytes().map(escapes).sum::<usize>()
+}
+
+/// How many values this thread has converted: what tests count instead of time.
+#[cfg(test)]
+pub(crate) mod count {
+    use std::cell::Cell;
+
+    thread_local! {
+        static CONVERTED: Cell<u64> = const { Cell::new(0) };
+    }
+
+    pub(super) fn one() {
+        CONVERTED.set(CONVERTED.get() + 1);
+    }
+
+    pub(crate) fn converted() -> u64 {
+        CONVERTED.get()
+    }
 }

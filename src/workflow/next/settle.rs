@@ -7,6 +7,7 @@ use ktsu_ledger::event::{
     ReservedEvaluated, SkipReason, StepCompleted, StepEvent, StepFailed, StepSkipped, Violation,
 };
 use ktsu_ledger::{Event, Json};
+use ktsu_projections::run::reserved::is_reserved;
 use ktsu_projections::run::{Phase, Step as StepState, Task, TaskPhase, Tasks};
 use serde_json::{Value, json};
 
@@ -51,29 +52,25 @@ impl At<'_> {
         };
         let outcome = outcome.to_value();
         let mut cause = task.last.max(*seq);
-        let verdict = match refused(&outcome) {
-            Some(verdict) => verdict,
-            None => {
-                let output = outcome.get("output").unwrap_or(&Value::Null);
-                let judged = reserved::judge(output, plan.confidence_threshold_millionths);
-                cause = self.evaluated(unit, step, item, task, &judged, cause);
-                match judged.end {
-                    Some(End::Skip(words)) => Verdict::Skip(words),
-                    Some(End::Fail { code, message }) => Verdict::Fail {
-                        failed: Outcome::failed(code, message),
-                        raw: Some("/outcome/output"),
-                    },
-                    None => self.air_lock(
-                        unit,
-                        step,
-                        plan,
-                        item,
-                        task,
-                        output,
-                        judged.stripped,
-                        &mut cause,
-                    ),
-                }
+        let output = outcome.get("output").unwrap_or(&Value::Null);
+        let judged = output
+            .is_object()
+            .then(|| reserved::judge(output, plan.confidence_threshold_millionths));
+        if let Some(judged) = &judged {
+            cause = self.evaluated(unit, step, item, task, judged, cause);
+        }
+        let (end, stripped) =
+            judged.map_or((None, Vec::new()), |judged| (judged.end, judged.stripped));
+        // A fatal field counts whatever else is wrong; a skip hides neither errors nor commands.
+        let verdict = match (end, refused(&outcome)) {
+            (Some(End::Fail { code, message }), _) => Verdict::Fail {
+                failed: Outcome::failed(code, message),
+                raw: Some("/outcome/output"),
+            },
+            (_, Some(refused)) => refused,
+            (Some(End::Skip(words)), None) => Verdict::Skip(words),
+            (None, None) => {
+                self.air_lock(unit, step, plan, item, task, output, stripped, &mut cause)
             }
         };
         let place = |path: &str| Reference {
@@ -175,7 +172,7 @@ impl At<'_> {
     ) -> Verdict {
         let mut clean = output.clone();
         if let Some(members) = clean.as_object_mut() {
-            members.retain(|name, _| !stripped.contains(name));
+            members.retain(|name, _| !is_reserved(name));
         }
         let agent = self.definition.agents.get(&plan.file);
         let mut errors =

@@ -202,6 +202,17 @@ impl Story {
     }
 }
 
+fn without_nulls(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            members.retain(|_, member| !member.is_null());
+            members.values_mut().for_each(without_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_nulls),
+        _ => {}
+    }
+}
+
 fn report(n: u32) -> Value {
     json!({"digest": format!("d{n}"), "n": n})
 }
@@ -350,4 +361,20 @@ fn the_tree_of_frames_names_items() {
     assert!(line.ends_with("classify.9 no heartbeat"), "{line}");
     let deepest = tree.out.lines().map(|line| line.matches('│').count()).max();
     assert!(deepest <= Some(2), "{}", tree.out);
+}
+
+#[test]
+fn the_api_declares_every_member_that_agents_have_in_an_envelope() {
+    use ktsu::http::routes::wire;
+
+    let desk = desk(10);
+    let shown = desk.ktsu(&["runs", "get", RUN]).is(0).json();
+    let declared: wire::Envelope = serde_json::from_value(shown.clone()).unwrap();
+    let mut again = serde_json::to_value(declared).unwrap();
+    let steps = again["steps"].as_array().unwrap().iter();
+    let reflected: Vec<_> = steps.map(|step| step["reflected"].clone()).collect();
+    assert_eq!(reflected, [true, false]);
+    without_nulls(&mut again);
+    assert_eq!(again["steps"], shown["steps"]);
+    assert_eq!(again["totals"], shown["totals"]);
 }
