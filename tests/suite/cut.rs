@@ -8,13 +8,16 @@ use ktsu::assemble::LedgerPlace;
 use ktsu::workflow::turn;
 use ktsu_ledger::Frame;
 use ktsu_ledger::appender::Options;
-use ktsu_ledger::event::WebhookEvent;
+use ktsu_ledger::event::{AgentEvent, WebhookEvent};
 use ktsu_ledger::store::{MemoryStore, Reader, SqliteReader, SqliteStore};
 use ktsu_ledger::verify::{self, verify};
 use ktsu_ledger::{Event, StreamId};
+use serde_json::Value;
 
 use crate::support::ledgers::{Recorded, definition};
-use crate::support::scenarios::{self, Played, Scenario, TOKEN, answer_recorded, envelopes};
+use crate::support::scenarios::{
+    self, Played, Scenario, TOKEN, agents, answer_recorded, envelopes,
+};
 use crate::support::sink::{Heard, Reply};
 use crate::support::{Client, Lab, Sink, Within, stopped};
 
@@ -43,6 +46,7 @@ fn answers(frames: &[Frame], after: usize) -> Vec<(String, u16)> {
 }
 
 /// Makes a sink answer as history has it: in its order, each once the one before is recorded.
+/// Models say to the same what they said before.
 fn repeat_history(sink: &Sink, answers: &[(String, u16)]) {
     let mut queues: BTreeMap<String, VecDeque<(usize, u16)>> = BTreeMap::new();
     for (number, (id, status)) in answers.iter().enumerate() {
@@ -54,6 +58,12 @@ fn repeat_history(sink: &Sink, answers: &[(String, u16)]) {
     let queues = Mutex::new(queues);
     sink.forget();
     sink.follow(move |heard| {
+        if agents::asks_a_model(heard) {
+            return match agents::model(heard) {
+                Reply::After(_, status, text) => Reply::Now(status, text),
+                reply => reply,
+            };
+        }
         let next = queues
             .lock()
             .unwrap()
@@ -76,15 +86,57 @@ async fn to_the_end(client: &Client, sink: &Sink, run: &str, cut: usize, answers
     assert!(!events.broken);
 }
 
+/// Envelopes without the attempts of agents: work that was cut off is begun again.
+fn whoever_worked(mut envelopes: Vec<(String, Value)>) -> Vec<(String, Value)> {
+    for (_, envelope) in &mut envelopes {
+        for step in envelope["steps"].as_array_mut().unwrap() {
+            if step["type"] == "agent" {
+                step.as_object_mut().unwrap().remove("attempt");
+            }
+            let items = step.get_mut("items").and_then(Value::as_array_mut);
+            for item in items.into_iter().flatten() {
+                item.as_object_mut().unwrap().remove("attempt");
+            }
+        }
+    }
+    envelopes
+}
+
+/// A model whose answer is on record at the cut was not asked the same again.
+fn asked_once(frames: &[Frame], cut: usize, heard: &[Heard], told: &str) {
+    let answered = |request: u64| {
+        frames[..cut].iter().any(|frame| {
+            matches!(&frame.event, Event::Agent(AgentEvent::Response(answer)) if answer.request == request)
+        })
+    };
+    for frame in &frames[..cut] {
+        let Event::Agent(AgentEvent::Request(request)) = &frame.event else {
+            continue;
+        };
+        let messages = request.messages.to_value();
+        let same = |one: &&Heard| agents::asks_a_model(one) && one.json()["messages"] == messages;
+        let times = heard.iter().filter(same).count();
+        assert!(
+            !answered(frame.seq) || times == 0,
+            "{told}: {messages} was asked again"
+        );
+    }
+}
+
 /// Held against the run as it was.
 async fn same(original: &Played, client: &Client, got: &Recorded, heard: &[Heard], told: &str) {
-    assert_eq!(envelopes(client, got).await, original.envelopes, "{told}");
+    let ended = envelopes(client, got).await;
+    assert_eq!(
+        whoever_worked(ended),
+        whoever_worked(original.envelopes.clone()),
+        "{told}"
+    );
     let body_of: BTreeMap<&str, &Heard> = original
         .heard
         .iter()
         .map(|one| (one.id.as_str(), one))
         .collect();
-    for one in heard {
+    for one in heard.iter().filter(|one| !agents::asks_a_model(one)) {
         assert_eq!(
             Some(&one),
             body_of.get(one.id.as_str()),
@@ -157,6 +209,7 @@ async fn cut_everywhere(scenario: &Scenario, cuts: impl Fn(usize) -> Vec<usize>)
         let heard = sink.heard();
         same(&original, &within.client, &got, &heard, &told).await;
         sent_again(&frames, cut, &heard, &told);
+        asked_once(&frames, cut, &heard, &told);
         let report = verify(&store, &verify::Options::default(), &mut |_| {});
         assert_eq!(report.problems, [], "{told}");
     }
@@ -211,6 +264,7 @@ cut! {
     a_timeout_ends_the_same: "timeout", everywhere;
     a_run_with_secrets_ends_the_same: "secrets", everywhere;
     webhooks_answered_in_any_order_end_the_same: "concurrent", everywhere;
+    agents_end_the_same: "agent-", everywhere;
     a_turn_bound_by_bytes_ends_the_same: "bound-by-bytes", everywhere;
     a_turn_bound_by_frames_ends_the_same: "bound-by-frames", around_the_bounds;
 }
@@ -219,12 +273,13 @@ cut! {
 #[tokio::test]
 async fn a_ledger_file_that_is_cut_ends_the_same() {
     let all = scenarios::all();
-    let chosen = ["children-execute", "failure"];
+    let chosen = ["children-execute", "failure", "agent-child"];
     for scenario in all.iter().filter(|one| chosen.contains(&one.name.as_str())) {
         let sink = Sink::new().await;
         let original = scenario.play(&sink).await;
         let frames = original.recorded.frames();
-        let kit = scenario.kit().load();
+        let kit = scenario.kit();
+        let kit = kit.load();
         let pairs = [("SINK", sink.url.as_str()), ("TOKEN", TOKEN)];
         let run = original.recorded.stream.name().to_owned();
         for cut in (1..=frames.len()).step_by(3) {

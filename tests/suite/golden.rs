@@ -212,6 +212,14 @@ fn the_goldens_cover_what_can_happen() {
         r#""webhooks":"suppress""#,
         r#""code":"schema_violation""#,
         "[REDACTED]",
+        r#""reason":"restart""#,
+        r#""purpose":"repair""#,
+        r#""purpose":"reflect""#,
+        r#""code":"output_invalid""#,
+        r#""code":"max_failures_exceeded""#,
+        r#""code":"injection_attempt""#,
+        r#""code":"budget_exceeded""#,
+        r#""verdict":"fail_run""#,
     ] {
         assert!(text.contains(word), "no golden has {word}");
     }

@@ -1,9 +1,12 @@
 //! Runs of every kind: kept as golden ledgers, cut after every frame, played again.
 
+pub(crate) mod agents;
+
 use ktsu_ledger::Timestamp;
 use ktsu_ledger::appender::Options;
 use ktsu_ledger::store::MemoryStore;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 use super::ledgers::Recorded;
 use super::sink::{Heard, Reply};
@@ -21,10 +24,13 @@ type Script = fn(&Heard) -> Reply;
 pub(crate) struct Scenario {
     pub(crate) name: String,
     workflows: Vec<(String, String)>,
+    files: Vec<(String, String)>,
     body: Value,
-    script: Script,
+    pub(crate) script: Script,
     /// The gates in the order in which they open, each once the answer before it is recorded.
     gates: Vec<String>,
+    /// Whether the engine is started again before the first gate opens.
+    again: bool,
 }
 
 /// A run that went to its end.
@@ -40,10 +46,22 @@ impl Scenario {
         Self {
             name: name.to_owned(),
             workflows: vec![("root".to_owned(), workflow.to_owned())],
+            files: Vec::new(),
             body: json!({}),
             script: |_| Reply::Now(200, r#"{"received":true}"#.to_owned()),
             gates: Vec::new(),
+            again: false,
         }
+    }
+
+    fn file(mut self, path: &str, text: &str) -> Self {
+        self.files.push((path.to_owned(), text.to_owned()));
+        self
+    }
+
+    fn started_again(mut self) -> Self {
+        self.again = true;
+        self
     }
 
     fn with(mut self, name: &str, workflow: &str) -> Self {
@@ -69,7 +87,9 @@ impl Scenario {
     pub(crate) fn kit(&self) -> KitDir {
         let workflows = self.workflows.iter();
         let workflows: Vec<_> = workflows.map(|(a, b)| (a.as_str(), b.as_str())).collect();
-        KitDir::new(&workflows)
+        let kit = KitDir::new(&workflows);
+        let files = self.files.iter();
+        files.fold(kit, |kit, (path, text)| kit.with(path, text))
     }
 
     /// Plays it to its end, with a clock that stands still.
@@ -78,14 +98,38 @@ impl Scenario {
         let store = MemoryStore::new();
         let clock = stopped(Timestamp::from_micros(MOMENT));
         let pairs = [("SINK", sink.url.as_str()), ("TOKEN", TOKEN)];
-        let kit = self.kit().load();
+        let folder = self.kit();
+        let kit = folder.load();
         let options = Options::default();
-        let within = Within::new(kit, store.clone(), options, &pairs, Some(clock)).await;
+        let mut within = Within::new(
+            Arc::clone(&kit),
+            store.clone(),
+            options,
+            &pairs,
+            Some(clock),
+        )
+        .await;
         let run = within.client.invoke("root", self.body.clone()).await;
         let mut events = within.client.events(&run, None).await;
-        for gate in &self.gates {
-            sink.until(|heard| heard.iter().any(|one| one.path == format!("/{gate}")))
-                .await;
+        for (number, gate) in self.gates.iter().enumerate() {
+            let told = format!("gated {gate}");
+            let at = |one: &Heard| {
+                one.path == format!("/{gate}") || String::from_utf8_lossy(&one.body).contains(&told)
+            };
+            sink.until(|heard| heard.iter().any(at)).await;
+            if self.again && number == 0 {
+                let clock = stopped(Timestamp::from_micros(MOMENT));
+                let kit = Arc::clone(&kit);
+                drop(within);
+                within =
+                    Within::new(kit, store.clone(), Options::default(), &pairs, Some(clock)).await;
+                events = within.client.events(&run, None).await;
+                while events
+                    .next()
+                    .await
+                    .is_some_and(|event| !event.data.contains("worker.lost"))
+                {}
+            }
             sink.open(gate);
             answer_recorded(&mut events).await;
         }
@@ -100,14 +144,14 @@ impl Scenario {
     }
 }
 
-/// Waits for the next frame that says how a webhook was answered.
+/// Waits for the next frame that says how a webhook or a model answered.
 pub(crate) async fn answer_recorded(events: &mut super::client::Events) {
     loop {
         let event = events.next().await.expect("the run ended before an answer");
         let frame: Value = serde_json::from_str(&event.data).unwrap();
         if matches!(
             frame["type"].as_str(),
-            Some("webhook.delivered" | "webhook.failed")
+            Some("webhook.delivered" | "webhook.failed" | "llm.response")
         ) {
             return;
         }
@@ -164,6 +208,7 @@ pub(crate) fn all() -> Vec<Scenario> {
     for order in ["abc", "acb", "bac", "bca", "cab", "cba"] {
         all.push(concurrent(order));
     }
+    all.extend(agents::all());
     all
 }
 

@@ -33,6 +33,8 @@ pub(crate) struct Services {
     folders: [tempfile::TempDir; 3],
     kit: PathBuf,
     ports: [u16; 3],
+    /// A gateway of somebody else, instead of ours.
+    other_gateway: Option<String>,
     /// Of the gateway alone.
     secrets: Vec<(String, String)>,
     running: [Option<Process>; 3],
@@ -47,8 +49,18 @@ fn free() -> [u16; 3] {
 impl Services {
     /// All three. Only the gateway's environment has the secrets, only its folder `gateway.yaml`.
     pub(crate) fn start(kit: &KitDir, secrets: &[(&str, &str)]) -> Self {
+        Self::with(kit, secrets, None)
+    }
+
+    /// Orchestrator and runtime, with a gateway of somebody else.
+    pub(crate) fn with_gateway(kit: &KitDir, url: &str) -> Self {
+        Self::with(kit, &[], Some(url.to_owned()))
+    }
+
+    fn with(kit: &KitDir, secrets: &[(&str, &str)], other_gateway: Option<String>) -> Self {
         let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let mut services = Self {
+            other_gateway,
             folders: [(); 3].map(|()| tempfile::tempdir().unwrap()),
             kit: kit.dir.path().to_owned(),
             ports: free(),
@@ -58,10 +70,10 @@ impl Services {
         let gateway = services.folder(Service::Gateway).join("gateway.yaml");
         std::fs::copy(kit.dir.path().join("gateway.yaml"), gateway).unwrap();
         for _ in 0..10 {
-            if Service::ALL
-                .iter()
-                .all(|one| services.try_restart(*one).is_ok())
-            {
+            let own =
+                |one: &&Service| **one != Service::Gateway || services.other_gateway.is_none();
+            let own: Vec<Service> = Service::ALL.iter().filter(own).copied().collect();
+            if own.iter().all(|one| services.try_restart(*one).is_ok()) {
                 return services;
             }
             services.running = [None, None, None];
@@ -80,6 +92,9 @@ impl Services {
     }
 
     pub(crate) fn url(&self, service: Service) -> String {
+        if let (Service::Gateway, Some(other)) = (service, &self.other_gateway) {
+            return other.clone();
+        }
         format!("http://127.0.0.1:{}", self.ports[service as usize])
     }
 

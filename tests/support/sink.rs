@@ -37,6 +37,8 @@ pub(crate) enum Reply {
     Now(u16, String),
     /// Once somebody opens the gate of this name.
     When(String, u16),
+    /// The same, with a body.
+    After(String, u16, String),
     /// Never.
     Never,
 }
@@ -126,6 +128,11 @@ async fn receive(State(shared): State<Arc<Shared>>, request: Request<Body>) -> R
             let mut open = shared.open.subscribe();
             drop(open.wait_for(|open| open.contains(&gate)).await.unwrap());
             (status, String::new())
+        }
+        Reply::After(gate, status, text) => {
+            let mut open = shared.open.subscribe();
+            drop(open.wait_for(|open| open.contains(&gate)).await.unwrap());
+            (status, text)
         }
         Reply::Never => std::future::pending().await,
     };

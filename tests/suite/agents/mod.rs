@@ -2,9 +2,13 @@
 
 mod contract;
 mod fan_out;
+mod kills;
+mod load;
 mod outcomes;
 mod policy;
 mod reflect;
+mod replaced;
+mod supervision;
 mod three;
 
 use serde_json::{Value, json};

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::{lab, step};
-use crate::support::model::{COST, Model};
+use crate::support::model::{COST, Model, Said};
 
 const THREE: &str = r#"
 pipeline:
@@ -50,8 +50,10 @@ pipeline:
     let (_kit, lab) = lab(&model, &[("fan", fan)]).await;
     let list: Vec<u32> = (0..20).collect();
     let envelope = lab.client.run("fan", json!({ "list": list })).await;
-    assert_eq!(envelope["error"]["code"], "budget_exceeded", "{envelope:#}");
-    assert_eq!(model.calls().len(), 4);
+    assert_eq!(model.calls().len(), 4, "{envelope:#}");
+    // An item whose call was refused has failed, and here any number may.
+    assert_eq!(envelope["status"], "complete");
+    assert_eq!(step(&envelope, "each")["counts"]["failed"], 17);
     assert_eq!(envelope["totals"]["cost_micro_usd"], 4 * COST);
 }
 
@@ -113,6 +115,18 @@ async fn the_group_is_the_steps_or_the_agents_and_the_policy_changes_it() {
             assert_eq!(body.to_string().matches("77").count(), 1, "{body}");
         }
     }
+}
+
+#[tokio::test]
+async fn a_run_whose_time_is_over_fails_though_the_model_says_nothing() {
+    let model = Model::scripted(|_| Said::Never).await;
+    let workflow = format!("model_policy: {{timeout_s: 0.2}}\n{THREE}");
+    let (_kit, lab) = lab(&model, &[("three", &workflow)]).await;
+    let envelope = lab.client.run("three", json!({})).await;
+    assert_eq!(envelope["status"], "failed", "{envelope:#}");
+    assert_eq!(envelope["error"]["code"], "run_timeout");
+    assert_eq!(step(&envelope, "a")["status"], "failed");
+    assert_eq!(step(&envelope, "d")["status"], "skipped");
 }
 
 /// Seed 000, invariant 28: a run that is started by a webhook is a run of its own.
