@@ -100,6 +100,12 @@ impl Described {
             assert_eq!(answer.kind(), "application/problem+json", "{told}");
             return self.fits("Problem", &answer.json(), &told);
         }
+        if described["content"].is_null() {
+            assert_eq!(answer.text(), "", "a body is not described: {told}");
+            let case = (route, method.to_owned(), answer.status);
+            self.seen.lock().unwrap().insert(case);
+            return;
+        }
         let kind = answer.kind().to_owned();
         let schema = &described["content"][&kind]["schema"];
         assert!(
@@ -145,6 +151,9 @@ fn route_of(path: &str) -> String {
     if let Some(rest) = path.strip_prefix("/runs/") {
         let last = rest.rsplit('/').next().unwrap();
         return match last {
+            "report" | "complete" if rest.contains("/steps/") => {
+                format!("/runs/{{id}}/steps/{{step}}/{last}")
+            }
             "envelope" | "frames" | "trace" if rest.contains('/') => format!("/runs/{{id}}/{last}"),
             _ => "/runs/{id}".to_owned(),
         };
@@ -177,7 +186,31 @@ async fn every_shape_of_ours_refuses_members_it_does_not_name() {
     let (_kit, _lab, api) = super::lab("http://127.0.0.1:9").await;
     // A node stands inside a placed one; a shape that is closed cannot be extended.
     let open = ["Placed", "Node"];
-    for (name, shape) in api.shapes() {
+    // What services say to each other: a newer one may say more (see `contract`).
+    let between = [
+        "Answer",
+        "ClaimedMetrics",
+        "Complete",
+        "Decided",
+        "Event",
+        "Failure",
+        "Finished",
+        "Heard",
+        "Heartbeat",
+        "LlmRequest",
+        "LlmResponse",
+        "Message",
+        "Outcome",
+        "Purpose",
+        "Recorded",
+        "Report",
+        "Task",
+    ];
+    let shapes = api.shapes();
+    let ours = shapes
+        .iter()
+        .filter(|(name, _)| !between.contains(&name.as_str()));
+    for (name, shape) in ours {
         let closed = shape["additionalProperties"] == false;
         assert_eq!(closed, !open.contains(&name.as_str()), "{name}: {shape}");
     }

@@ -5,6 +5,7 @@ mod describe;
 mod follow;
 mod idempotency;
 mod lists;
+mod reports;
 mod secrets;
 mod tour;
 
@@ -83,7 +84,7 @@ pipeline:
     ])
     .with(
         "agents/thinker.agent.yaml",
-        "name: thinker\nmodel: m\nprompt: {system: s, user: u}\noutput: {schema: {type: object}}\n",
+        "name: thinker\nmodel: m\nprompt: {system: s, user: u}\noutput: {schema: {type: object}}\nservers: [{name: tools, path: servers/tools.server.yaml}]\n",
     )
 }
 

@@ -19,6 +19,7 @@ async fn every_described_answer_is_given_and_fits_its_description() {
     let mut seen = api.seen();
     seen.extend(without_a_disk(&kit, &api).await);
     seen.extend(without_room(&kit, &api).await);
+    seen.extend(super::reports::all(&api).await);
     let described = api.described();
     let missing: Vec<&Case> = described.difference(&seen).collect();
     assert!(missing.is_empty(), "described, but never seen: {missing:?}");
