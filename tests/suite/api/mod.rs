@@ -5,6 +5,7 @@ mod describe;
 mod follow;
 mod idempotency;
 mod lists;
+mod reports;
 mod secrets;
 mod tour;
 
@@ -80,11 +81,17 @@ pipeline:
     agent: ./agents/thinker.agent.yaml
 "#,
         ),
+        ("calling", "pipeline: [{id: call, agent: ./agents/caller.agent.yaml}]\n"),
     ])
     .with(
         "agents/thinker.agent.yaml",
         "name: thinker\nmodel: m\nprompt: {system: s, user: u}\noutput: {schema: {type: object}}\n",
     )
+    .with(
+        "agents/caller.agent.yaml",
+        "name: caller\nmodel: m\nprompt: {system: s, user: u}\nservers: [{name: crm, path: ../servers/crm.server.yaml}]\noutput: {schema: {type: object}}\n",
+    )
+    .with("servers/crm.server.yaml", "name: crm\nurl: http://127.0.0.1:9\n")
 }
 
 const HOOK: &str = "s3cr3t-hook";
