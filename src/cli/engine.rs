@@ -176,7 +176,7 @@ fn explain(refused: NotOpened, path: &str) -> Failure {
             let failure = Failure::could_not_run(error.to_string());
             match error {
                 BindError::System { source, .. } if source.kind() == ErrorKind::AddrInUse => {
-                    failure.hint("another port: --port 5051, or --port 0 for any free one")
+                    failure.hint("another port: --port 6050 (--runtime-port, --gateway-port), or --port 0 for any free ones")
                 }
                 BindError::System { .. } | BindError::NotLoopback(_) => failure,
             }

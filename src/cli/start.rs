@@ -60,24 +60,22 @@ pub(super) struct Arguments {
         hide_env_values = true
     )]
     port: Option<u16>,
-    /// The runtime's port, where all services start
+    /// The runtime's port, where all services start [default: 5051, or any free one with --port 0]
     #[arg(
         long,
         env = "KTSU_RUNTIME_PORT",
         hide_env_values = true,
-        default_value_t = 5051,
         value_name = "PORT"
     )]
-    runtime_port: u16,
-    /// The gateway's port, where all services start
+    runtime_port: Option<u16>,
+    /// The gateway's port, where all services start [default: 5052, or any free one with --port 0]
     #[arg(
         long,
         env = "KTSU_GATEWAY_PORT",
         hide_env_values = true,
-        default_value_t = 5052,
         value_name = "PORT"
     )]
-    gateway_port: u16,
+    gateway_port: Option<u16>,
     /// Where the runtime is (orchestrator)
     #[arg(
         long,
@@ -140,9 +138,13 @@ impl Arguments {
             }));
         }
         let host = address(&self.host)?;
+        let at = |port: Option<u16>, usual| {
+            let usual = if self.port == Some(0) { 0 } else { usual };
+            Some(SocketAddr::new(host, port.unwrap_or(usual)))
+        };
         Ok(Agents::Here {
-            runtime: Some(SocketAddr::new(host, self.runtime_port)),
-            gateway: Some(SocketAddr::new(host, self.gateway_port)),
+            runtime: at(self.runtime_port, 5051),
+            gateway: at(self.gateway_port, 5052),
         })
     }
 }

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-/// Levels a draft may have. Whatever is deeper no frame can carry, so it is no draft.
+/// Levels a draft may have: a report puts some more around it, and has 64 at the most. Whatever is
+/// deeper is no draft.
 const MAX_DEPTH: usize = 56;
 
 /// The object in a reply: alone, or within one Markdown fence. Nothing if it is none.
@@ -71,8 +72,8 @@ mod tests {
     fn what_is_nested_too_deep_for_a_frame_is_no_draft() {
         let nested =
             |levels: usize| format!("{{\"a\":{}{}}}", "[".repeat(levels), "]".repeat(levels));
-        assert!(object(&nested(63)).is_some());
-        assert!(object(&nested(64)).is_none());
+        assert!(object(&nested(MAX_DEPTH - 1)).is_some());
+        assert!(object(&nested(MAX_DEPTH)).is_none());
         assert!(object(&nested(200)).is_none());
     }
 }

@@ -139,12 +139,6 @@ fn recorded_frames_have_the_members_the_document_names() {
             let (role, members) = &types[frame.event.kind()];
             let expected = match frame.event.role() {
                 Role::Input => "input",
-                // The engine's own end of a task; the row says so.
-                Role::Decision if frame.event.kind() == "agent.finished" => {
-                    let data = frame.event.data();
-                    assert_eq!(data.get("report"), None);
-                    "input"
-                }
                 Role::Decision => "decision",
             };
             assert_eq!(role, expected, "{}", frame.event.kind());

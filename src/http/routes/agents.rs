@@ -52,7 +52,6 @@ impl Asked for Token {
         (status = 401, body = wire::Problem, content_type = "application/problem+json"),
         (status = 403, body = wire::Problem, content_type = "application/problem+json"),
         (status = 404, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 408, body = wire::Problem, content_type = "application/problem+json"),
         (status = 409, body = wire::Problem, content_type = "application/problem+json",
             description = "Another attempt, an end, other bytes under a used number: stop"),
         (status = 413, body = wire::Problem, content_type = "application/problem+json"),
@@ -87,7 +86,6 @@ pub(super) async fn report(
         (status = 401, body = wire::Problem, content_type = "application/problem+json"),
         (status = 403, body = wire::Problem, content_type = "application/problem+json"),
         (status = 404, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 408, body = wire::Problem, content_type = "application/problem+json"),
         (status = 409, body = wire::Problem, content_type = "application/problem+json"),
         (status = 413, body = wire::Problem, content_type = "application/problem+json"),
         (status = 422, body = wire::Problem, content_type = "application/problem+json"),
@@ -114,7 +112,6 @@ pub(super) async fn complete(
         (status = 200, body = Heard, description = "Tasks of the beat that nobody waits for"),
         (status = 400, body = wire::Problem, content_type = "application/problem+json"),
         (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 408, body = wire::Problem, content_type = "application/problem+json"),
         (status = 413, body = wire::Problem, content_type = "application/problem+json"),
         (status = 422, body = wire::Problem, content_type = "application/problem+json"),
     ))]

@@ -61,7 +61,6 @@ impl Asked for Wait {
         (status = 403, body = wire::Problem, content_type = "application/problem+json"),
         (status = 404, body = wire::Problem, content_type = "application/problem+json",
             description = "Unknown, or a sub-workflow"),
-        (status = 408, body = wire::Problem, content_type = "application/problem+json"),
         (status = 409, body = wire::Problem, content_type = "application/problem+json",
             description = "The idempotency key was used for another request"),
         (status = 413, body = wire::Problem, content_type = "application/problem+json"),

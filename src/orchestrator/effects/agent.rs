@@ -21,7 +21,7 @@ use crate::orchestrator::run::Message;
 use crate::orchestrator::supervise::Watch;
 use crate::orchestrator::token::TaskName;
 use crate::workflow::definition::Definition;
-use crate::workflow::next::told;
+use crate::workflow::next::{Memo, told};
 
 /// How long a runtime may take to say that it took a task.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -80,6 +80,7 @@ pub(in crate::orchestrator) fn prepare(
     shared: &Shared,
     state: &RunState,
     definition: &Definition,
+    memo: &Memo,
     place: Place,
 ) -> Option<Dispatch> {
     let task = state.task(place.scope, place.step, place.item)?;
@@ -88,7 +89,7 @@ pub(in crate::orchestrator) fn prepare(
     }
     let scope = state.scope(place.scope)?;
     let step = &scope.shape.step(place.step)?.id;
-    let told = told(definition, state, place.scope, place.step, place.item)?;
+    let told = told(definition, state, memo, place.scope, place.step, place.item)?;
     let name = name(state, &scope.path, step, place.item);
     let token = shared.tokens.token(&name, task.attempt);
     let url = |what: &str| {

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use super::Shared;
 use super::run::Message;
 use crate::workflow::definition::Definition;
+use crate::workflow::next::Memo;
 pub(super) use agent::{name, recorded, watch};
 
 /// A step, or an item of it, whose effect is announced.
@@ -57,6 +58,7 @@ pub(super) fn start(
     mailbox: &mpsc::Sender<Box<Message>>,
 ) {
     let mut tasks = Vec::new();
+    let memo = Memo::default();
     for place in places {
         if let Some(sending) = webhook::prepare(shared, state, definition, *place) {
             let shared = Arc::clone(shared);
@@ -66,7 +68,7 @@ pub(super) fn start(
                 // The run may have ended meanwhile; then nobody waits for the answer.
                 let _ = mailbox.send(Box::new(Message::Answer(answer))).await;
             });
-        } else if let Some(task) = agent::prepare(shared, state, definition, *place) {
+        } else if let Some(task) = agent::prepare(shared, state, definition, &memo, *place) {
             agent::watch(shared, state, *place, mailbox);
             tasks.push(task);
         }

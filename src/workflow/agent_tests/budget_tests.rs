@@ -168,7 +168,15 @@ fn the_policy_of_the_root_chooses_the_group_and_bounds_the_cost_in_children_too(
         (forced, of_step, "forced"),
     ] {
         let run = run(policy, more);
-        let told = told(&run.definition, &run.state, 1, 0, None).unwrap();
+        let told = told(
+            &run.definition,
+            &run.state,
+            &crate::workflow::next::Memo::default(),
+            1,
+            0,
+            None,
+        )
+        .unwrap();
         assert_eq!(told.group, group);
     }
     let mut run = run(json!({"cost_budget_micro_usd": 50}), json!({}));
@@ -218,7 +226,16 @@ fn a_child_of_agents_hands_its_output_up_by_reference_and_counts_once() {
     );
     run.does("c/g.0", json!({"y": 0}));
     run.does("c/g.1", json!({"y": 1}));
-    let told_user = told(&run.definition, &run.state, 1, 1, None).unwrap().user;
+    let told_user = told(
+        &run.definition,
+        &run.state,
+        &crate::workflow::next::Memo::default(),
+        1,
+        1,
+        None,
+    )
+    .unwrap()
+    .user;
     assert_eq!(told_user, r#"{"x":1}"#);
     run.does("c/i", json!({"list": ["p", "q"], "ktsu_flags": ["f"]}));
     let place = run.last("step.completed c")["output_from"].clone();

@@ -299,9 +299,16 @@ fn items_keep_their_types_in_params() {
     let items = json!([{"m": 12, "w": {"a": [1]}}, {"m": "t", "w": "text"}, {"m": {"o": 1}}]);
     let mut run = run_of(json!([step]), json!({"items": items}));
     let told = |item| {
-        crate::workflow::next::told(&run.definition, &run.state, 0, 0, Some(item))
-            .unwrap()
-            .user
+        crate::workflow::next::told(
+            &run.definition,
+            &run.state,
+            &crate::workflow::next::Memo::default(),
+            0,
+            0,
+            Some(item),
+        )
+        .unwrap()
+        .user
     };
     assert_eq!(told(0), r#"{"msg":"12","n":0,"who":{"a":[1]}}"#);
     let given = run.last("item.started f.0")["input"].clone();
@@ -330,9 +337,16 @@ fn computed_items_stand_in_the_step_and_are_pointed_at_there() {
     let given = run.last("item.started f.1")["input"]["/params/x"]["ref"].clone();
     assert_eq!(given["path"], "/input/~1for_each~1from/value/value/1");
     let told = |run: &Driven, step, item| {
-        crate::workflow::next::told(&run.definition, &run.state, 0, step, Some(item))
-            .unwrap()
-            .user
+        crate::workflow::next::told(
+            &run.definition,
+            &run.state,
+            &crate::workflow::next::Memo::default(),
+            0,
+            step,
+            Some(item),
+        )
+        .unwrap()
+        .user
     };
     assert_eq!(told(&run, 0, 1), r#"{"x":3}"#);
     run.finishes("f.1", json!({"b": 1}));

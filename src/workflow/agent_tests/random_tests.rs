@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::workflow::driven_tests::{Driven, Say, error, output};
 use crate::workflow::expression::converted;
-use crate::workflow::next::{Memo, told_within};
+use crate::workflow::next::{Memo, told};
 use crate::workflow::plans_tests::{agent, child, fan_out, merge, plan, run_of, workflow};
 
 fn a_run(concurrency: u32, max_failures: i64) -> Driven {
@@ -168,7 +168,7 @@ fn five_thousand_items_cost_no_more_than_ten_times_five_hundred() {
         );
         let memo = Memo::default();
         for item in 0..items {
-            let told = told_within(&run.definition, &run.state, &memo, 0, 0, Some(item)).unwrap();
+            let told = told(&run.definition, &run.state, &memo, 0, 0, Some(item)).unwrap();
             assert!(
                 told.user.contains(&format!(r#""x":{item}"#)),
                 "{}",

@@ -40,20 +40,9 @@ pub struct Told {
     pub schema: Json,
 }
 
-/// What a runtime is told about a task that has begun: the same however often it is asked.
+/// What a runtime is told about a task that has begun: the same however often it is asked. `memo`
+/// keeps what is converted for one task for the next: the items of a fan-out are read once.
 pub fn told(
-    definition: &Definition,
-    state: &RunState,
-    scope: u32,
-    step: u32,
-    item: Option<u32>,
-) -> Option<Told> {
-    told_within(definition, state, &Memo::default(), scope, step, item)
-}
-
-/// As [`told`], with what is converted for one task at hand for the next: telling about all items
-/// of a fan-out reads their list once.
-pub fn told_within(
     definition: &Definition,
     state: &RunState,
     memo: &Memo,

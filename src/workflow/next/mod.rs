@@ -13,7 +13,7 @@ mod settle;
 mod transform;
 mod webhook;
 
-pub use agent::{Told, told, told_within};
+pub use agent::{Told, told};
 pub use names::{Memo, Scoped};
 pub use webhook::delivery_id;
 

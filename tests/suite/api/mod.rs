@@ -81,17 +81,11 @@ pipeline:
     agent: ./agents/thinker.agent.yaml
 "#,
         ),
-        ("calling", "pipeline: [{id: call, agent: ./agents/caller.agent.yaml}]\n"),
     ])
     .with(
         "agents/thinker.agent.yaml",
-        "name: thinker\nmodel: m\nprompt: {system: s, user: u}\noutput: {schema: {type: object}}\n",
+        "name: thinker\nmodel: m\nprompt: {system: s, user: u}\noutput: {schema: {type: object}}\nservers: [{name: tools, path: servers/tools.server.yaml}]\n",
     )
-    .with(
-        "agents/caller.agent.yaml",
-        "name: caller\nmodel: m\nprompt: {system: s, user: u}\nservers: [{name: crm, path: ../servers/crm.server.yaml}]\noutput: {schema: {type: object}}\n",
-    )
-    .with("servers/crm.server.yaml", "name: crm\nurl: http://127.0.0.1:9\n")
 }
 
 const HOOK: &str = "s3cr3t-hook";

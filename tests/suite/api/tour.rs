@@ -6,7 +6,7 @@ use ktsu_ledger::store::{MemoryStore, Store as _};
 use serde_json::json;
 
 use super::describe::{Case, Described};
-use super::{HOOK, lab, reports};
+use super::{HOOK, lab};
 use crate::support::{KitDir, Sink, Within};
 
 /// A route or a status that is added without a line here fails this test.
@@ -19,7 +19,7 @@ async fn every_described_answer_is_given_and_fits_its_description() {
     let mut seen = api.seen();
     seen.extend(without_a_disk(&kit, &api).await);
     seen.extend(without_room(&kit, &api).await);
-    seen.extend(reports::walk(&kit, &api).await);
+    seen.extend(super::reports::all(&api).await);
     let described = api.described();
     let missing: Vec<&Case> = described.difference(&seen).collect();
     assert!(missing.is_empty(), "described, but never seen: {missing:?}");
@@ -150,7 +150,7 @@ async fn refusals(api: &Described, run: &str) {
         ),
         ("hello", vec![("Idempotency-Key", "")], "{}", 400),
         ("hello", vec![], r#"{"msg":5}"#, 422),
-        ("calling", vec![], "{}", 501),
+        ("thinking", vec![], "{}", 501),
     ] {
         let path = format!("/invoke/{workflow}");
         let answer = api.call("POST", &path, &headers, body).await;

@@ -115,17 +115,20 @@ fn an_environment_with_principals_starts_nothing() {
 }
 
 #[test]
-fn agent_steps_do_not_start() {
+fn an_agent_without_a_gateway_fails_with_what_is_missing() {
     let desk = Desk::new();
     let thinks = desk.write_kit("thinks", AGENT);
     desk.write_file("thinks/agents/thinker.agent.yaml", THINKER);
-    desk.ktsu(&["run", &thinks]).is(2).warns("is an agent step");
+    desk.ktsu(&["run", &thinks])
+        .is(1)
+        .warns("unknown_group")
+        .warns("gateway.yaml declares them");
     desk.ktsu(&["start", "runtime"])
         .is(2)
-        .warns("no agent runtime in this version");
-    desk.ktsu(&["start", "gateway"])
+        .warns("--orchestrator http://127.0.0.1:5050");
+    desk.ktsu(&["start", "gateway", "--kit", &thinks])
         .is(2)
-        .warns("no LLM gateway in this version");
+        .warns("gateway.yaml");
 }
 
 #[test]
