@@ -249,6 +249,24 @@ async fn a_run_outlives_the_death_of_every_service() {
     is_sound(&ledger, &runs);
 }
 
+/// All three, one after the other, while the same call is under way.
+#[tokio::test]
+async fn a_run_outlives_the_death_of_all_services_in_turn() {
+    let model = model().await;
+    let kit = kit(&model);
+    let mut services = Services::start(&kit, &[KEY]);
+    let moment = Moment::Call("reflection");
+    let round = up_to(&services.client(), &model, 0, &moment).await;
+    for victim in Service::ALL {
+        services.kill(victim);
+        services.restart(victim);
+    }
+    round
+        .ended_well(&services.client(), &model, true, "all killed")
+        .await;
+    is_sound(&services.ledger(), &[round.run]);
+}
+
 #[tokio::test]
 async fn a_run_outlives_the_death_of_the_one_process_that_does_everything() {
     let mut random = seeded();

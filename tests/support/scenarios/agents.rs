@@ -103,7 +103,8 @@ fn fan_out() -> Scenario {
   - {id: none, agent: ./agents/echo.agent.yaml, for_each: {from: "params.list[?@ == 'none']"}, params: {msg: "{{ item_index }}"}}
 output: {map: {all: "{{ step.each.results[*].answer }}"}}
 "#;
-    let list = json!(["one", {"noanswer": 2}, {"ktsu_skip_reason": "three"}, "four"]);
+    let skip = json!({"ktsu_skip_reason": "three"}).to_string();
+    let list = json!(["one", json!({"noanswer": 2}).to_string(), skip, "four"]);
     scenario("fan-out", &format!("{EACH}{each}")).body(json!({ "list": list }))
 }
 
@@ -112,7 +113,8 @@ fn fan_out_fails() -> Scenario {
   - {id: each, agent: ./agents/echo.agent.yaml, for_each: {from: params.list, concurrency: 1}, params: {msg: "{{ item }}"}}
   - {id: after, depends_on: [each], transform: {inputs: [], ops: []}}
 "#;
-    let list = json!(["one", {"answer": "two", "ktsu_low_quality": true}, "three"]);
+    let two = json!({"answer": "two", "ktsu_low_quality": true}).to_string();
+    let list = json!(["one", two, "three"]);
     scenario("fan-out-fails", &format!("{EACH}{each}")).body(json!({ "list": list }))
 }
 
@@ -121,7 +123,8 @@ fn injection() -> Scenario {
   - {id: each, agent: ./agents/echo.agent.yaml, for_each: {from: params.list, concurrency: 1, max_failures: -1}, params: {msg: "{{ item }}"}}
   - {id: after, depends_on: [each], transform: {inputs: [], ops: []}}
 "#;
-    let list = json!(["one", {"answer": "two", "ktsu_injection_attempt": true}, "three"]);
+    let two = json!({"answer": "two", "ktsu_injection_attempt": true}).to_string();
+    let list = json!(["one", two, "three"]);
     scenario("injection", &format!("{EACH}{each}")).body(json!({ "list": list }))
 }
 
