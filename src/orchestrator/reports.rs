@@ -437,7 +437,7 @@ impl About<'_> {
 
 /// The error of a `complete`: text, or structured.
 fn failure(error: Option<&Value>) -> Failure {
-    let structured = error.and_then(|error| Failure::deserialize_from(error));
+    let structured = error.and_then(Failure::deserialize_from);
     structured.unwrap_or_else(|| Failure {
         code: "agent_failed".to_owned(),
         message: match error {

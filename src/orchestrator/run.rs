@@ -250,10 +250,11 @@ impl RunTask {
     fn told(&mut self, message: Message) -> Result<(), Broken> {
         let before = self.state.spend();
         match message {
-            Message::Answer(answer) => match admit::answer(&self.state, answer) {
-                Some(input) => self.take(input)?,
-                None => {}
-            },
+            Message::Answer(answer) => {
+                if let Some(input) = admit::answer(&self.state, answer) {
+                    self.take(input)?;
+                }
+            }
             Message::Report {
                 scope,
                 events,
