@@ -18,7 +18,12 @@ use crate::plans;
 
 /// A runtime as the command line has one.
 pub(crate) fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Runtime::new().unwrap()
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder
+        .enable_all()
+        .max_blocking_threads(16)
+        .build()
+        .unwrap()
 }
 
 /// An engine on `ledger.db` in a folder.

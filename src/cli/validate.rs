@@ -10,8 +10,10 @@ use serde_json::{Value, json};
 use super::engine::{must_be_file, no_kit, process_environment};
 use super::output::{BAD, GOOD, is_coloured, line, painted};
 use super::{Common, Failure, json as shape, text};
+use crate::egress;
 use crate::environment::{self, Environment};
 use crate::error::EXIT_VERDICT;
+use crate::gateway::{self, Gateway};
 use crate::kit::fault::{Faults, Severity};
 use crate::kit::{self, Kit, render};
 
@@ -55,11 +57,13 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
             .filter(|fault| fault.severity == Severity::Error)
             .count()
     };
-    let error_count = errors(&kit_faults) + errors(&environment_faults) + unset.len();
-    let all = kit_faults.faults.len() + environment_faults.faults.len() + unset.len();
+    let gateway_faults = judge_gateway(&arguments.dir, arguments.env.as_deref());
+    let groups = [&kit_faults, &gateway_faults, &environment_faults];
+    let error_count = groups.map(errors).iter().sum::<usize>() + unset.len();
+    let all = groups.map(|one| one.faults.len()).iter().sum::<usize>() + unset.len();
     let sound = error_count == 0 && kit.is_some();
     if common.json {
-        let faults = [&kit_faults, &environment_faults].map(render::json);
+        let faults = groups.map(render::json);
         let faults: Vec<Value> = faults.into_iter().flat_map(members).collect();
         let workflows = kit.iter().flat_map(|kit| &kit.workflows);
         let body = json!({
@@ -78,7 +82,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     } else if arguments.graph && sound {
         graphs(kit.as_ref());
     } else {
-        for faults in [&kit_faults, &environment_faults] {
+        for faults in groups {
             let shown = render::text(faults, is_coloured());
             for one in text::clean_coloured(&shown).lines() {
                 line(one);
@@ -131,6 +135,30 @@ fn judge(path: &Path, kit: Option<&Kit>) -> (Faults, Vec<String>) {
         }
     }
     (Faults::default(), unset)
+}
+
+/// What is wrong with the kit's `gateway.yaml`, as this environment would use it.
+fn judge_gateway(dir: &Path, environment: Option<&Path>) -> Faults {
+    let file = Path::new("gateway.yaml");
+    if !dir.join(file).is_file() {
+        return Faults::default();
+    }
+    // An environment that cannot be read is told apart.
+    let environment = environment.and_then(|path| Environment::load(path).ok());
+    let config = match gateway::Config::load_in(dir, file, environment.as_ref()) {
+        Ok(config) => config,
+        Err(faults) => return faults,
+    };
+    // Keys and addresses have values only where they are used.
+    let client = egress::Client::new(&egress::Policy::default());
+    match (&environment, client) {
+        (Some(_), Ok(client)) => {
+            let process = process_environment();
+            let built = Gateway::new(&config, environment.as_ref(), &process, &client);
+            built.err().unwrap_or_default()
+        }
+        _ => Faults::default(),
+    }
 }
 
 fn members(value: Value) -> Vec<Value> {
