@@ -8,6 +8,7 @@ mod failing;
 mod owning;
 mod reading;
 mod running;
+mod triage;
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
