@@ -155,8 +155,153 @@ fn samples(text: &str, value: &Json) -> Vec<Event> {
     for full in [false, true] {
         events.push(Event::Webhook(WebhookEvent::Delivered(answer(full))));
         events.push(Event::Webhook(WebhookEvent::Failed(answer(full))));
+        events.extend(samples_of_agents(text, value, full));
     }
     events
+}
+
+/// Every type about agents, items and workers.
+fn samples_of_agents(text: &str, value: &Json, full: bool) -> Vec<Event> {
+    let name = || text.to_owned();
+    let item = full.then_some(2);
+    let reference = full.then(|| Reference {
+        frame: 3,
+        path: "/outcome/output".to_owned(),
+    });
+    let report = || Report {
+        digest: name(),
+        n: 1,
+    };
+    let metrics = ClaimedMetrics {
+        cost_micro_usd: 270,
+        llm_calls: 1,
+        model: name(),
+        reflect_calls: 0,
+        tokens_in: 1000,
+        tokens_out: 200,
+        tool_calls: 0,
+    };
+    let error = CallError {
+        code: name(),
+        message: name(),
+        retryable: true,
+    };
+    vec![
+        Event::Step(StepEvent::ReservedEvaluated(ReservedEvaluated {
+            attempt: 1,
+            field: name(),
+            item,
+            step: name(),
+            value: value.clone(),
+            verdict: if full {
+                Verdict::FailRun
+            } else {
+                Verdict::Noted
+            },
+        })),
+        Event::Item(ItemEvent::Started(ItemStarted {
+            input: BTreeMap::new(),
+            item: 2,
+            step: name(),
+        })),
+        Event::Item(ItemEvent::Completed(ItemCompleted {
+            attempt: 1,
+            item: 2,
+            output_from: reference.clone(),
+            skipped: full.then(name),
+            step: name(),
+            stripped: full.then(name).into_iter().collect(),
+        })),
+        Event::Item(ItemEvent::Failed(ItemFailed {
+            attempt: 1,
+            code: name(),
+            item: 2,
+            message: name(),
+            raw: full.then(|| value.clone()),
+            raw_from: reference,
+            step: name(),
+        })),
+        Event::Agent(AgentEvent::Request(LlmRequest {
+            attempt: 1,
+            base: full.then_some(4),
+            digest: name(),
+            group: name(),
+            item,
+            max_tokens: 1024,
+            messages: value.clone(),
+            purpose: if full {
+                Purpose::Reflect
+            } else {
+                Purpose::Turn
+            },
+            report: report(),
+            step: name(),
+        })),
+        Event::Agent(AgentEvent::Response(Box::new(LlmResponse {
+            attempt: 1,
+            cached: full,
+            content: full.then(|| Json::string(text)),
+            cost_micro_usd: 270,
+            duration_ms: 12,
+            error: (!full).then_some(error),
+            input_hash: name(),
+            item,
+            model: name(),
+            output_hash: name(),
+            prices: name(),
+            provider: name(),
+            report: report(),
+            request: 4,
+            step: name(),
+            tokens_in: 1000,
+            tokens_out: 200,
+        }))),
+        Event::Agent(AgentEvent::Decided(AgentDecided {
+            attempt: 1,
+            draft: value.clone(),
+            item,
+            report: report(),
+            step: name(),
+        })),
+        Event::Agent(AgentEvent::ReflectStarted(ReflectStarted {
+            attempt: 1,
+            item,
+            step: name(),
+        })),
+        Event::Agent(AgentEvent::BudgetExhausted(BudgetExhausted {
+            attempt: 1,
+            cost_micro_usd: 270,
+            item,
+            limit_micro_usd: 200,
+            report: report(),
+            step: name(),
+        })),
+        Event::Agent(AgentEvent::Finished(Box::new(AgentFinished {
+            attempt: 1,
+            item,
+            metrics: full.then_some(metrics),
+            outcome: value.clone(),
+            reason: if full {
+                FinishReason::MaxTurns
+            } else {
+                FinishReason::Completed
+            },
+            report: full.then(report),
+            step: name(),
+        }))),
+        Event::Worker(WorkerEvent::Dispatched(WorkerDispatched {
+            attempt: 1,
+            item,
+            step: name(),
+        })),
+        Event::Worker(WorkerEvent::Lost(WorkerLost {
+            attempt: 1,
+            item,
+            reason: LostReason::Instance,
+            runtime_alive: full,
+            step: name(),
+        })),
+    ]
 }
 
 fn seal(event: Event) -> Result<Sealed, FrameError> {

@@ -250,7 +250,14 @@ fn items_stand_one_by_one_and_their_sum_on_the_step() {
         .called("each", Some(0), 1, "turn")
         .item(1)
         .called("each", Some(1), 1, "turn")
-        .called("each", Some(1), 3, "reflect")
+        .of(
+            "each",
+            Some(1),
+            "agent.decided",
+            json!({"draft": {}, "report": report(3)}),
+        )
+        .of("each", Some(1), "reflect.started", json!({}))
+        .called("each", Some(1), 4, "reflect")
         .item(2)
         .finished("each", Some(0), 3, &json!({"n": 0}))
         .evaluated("each", Some(0), "ktsu_flags", json!(["odd"]))
@@ -261,7 +268,7 @@ fn items_stand_one_by_one_and_their_sum_on_the_step() {
         json!({"succeeded": 1, "failed": 0, "skipped": 0})
     );
     assert_eq!(under_way["items"][1]["status"], "running");
-    let story = story.finished("each", Some(1), 5, &json!({"n": 1})).of(
+    let story = story.finished("each", Some(1), 6, &json!({"n": 1})).of(
         "each",
         Some(1),
         "item.completed",

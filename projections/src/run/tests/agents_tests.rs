@@ -132,7 +132,6 @@ fn a_task_is_sent_out_once_an_attempt_and_reported_on_by_its_attempt_alone() {
     run.refuses(sent_out("a", None, 2));
     run.refuses(lost("a", 2));
     run.refuses(finished("a", None, 2, Some(1)));
-    run.refuses(finished("a", None, 1, Some(2)));
     let run = run.then(lost("a", 1));
     run.refuses(finished("a", None, 1, Some(1)));
     let run = run.then(sent_out("a", None, 2));
