@@ -1,6 +1,7 @@
 //! Orchestrator, runtime and gateway as three processes in three folders, each killed and started
 //! again by itself.
 
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -40,10 +41,17 @@ pub(crate) struct Services {
     running: [Option<Process>; 3],
 }
 
-/// Ports nobody has just now. Somebody else may take one before we do: then others are tried.
+/// Ports nobody has just now, below those that systems give away by themselves: a connection of
+/// another test could get one of those while its service is down. Somebody may still take one
+/// before we do: then others are tried.
 fn free() -> [u16; 3] {
-    let held = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    held.map(|listener| listener.local_addr().unwrap().port())
+    let candidate = || 10_240 + (RandomState::new().build_hasher().finish() % 20_000) as u16;
+    let mut held: Vec<TcpListener> = Vec::new();
+    while held.len() < 3 {
+        held.extend(TcpListener::bind(("127.0.0.1", candidate())));
+    }
+    let ports = held.iter().map(|one| one.local_addr().unwrap().port());
+    ports.collect::<Vec<_>>().try_into().unwrap()
 }
 
 impl Services {
