@@ -175,6 +175,10 @@ pub async fn open(setup: Setup) -> Result<Engine, NotOpened> {
     };
     let egress = egress::Client::new(&policy)?;
     let gateway = setup.gateway(&egress)?;
+    let here = matches!(setup.agents, Agents::Here { .. });
+    let groups = gateway.group_names().map(str::to_owned);
+    let groups = here.then(|| groups.collect());
+    let gateway = gateway::router(gateway);
     let (mut lock, mut store, readers, room) = open_store(&setup.ledger)?;
     let tokens = token_key(&setup.ledger)?;
     rebuild_index(store.as_mut())?;
@@ -208,6 +212,7 @@ pub async fn open(setup: Setup) -> Result<Engine, NotOpened> {
         clock: Arc::clone(&clock),
         runtime: agents.runtime,
         gateway: agents.gateway,
+        groups,
         tokens,
         own_url: setup.own_url.unwrap_or_else(|| url.clone()),
     };
@@ -398,17 +403,16 @@ impl Engine {
 }
 
 impl Setup {
-    /// The routes of this process's gateway, if agents run here.
-    fn gateway(&self, egress: &egress::Client) -> Result<Router, NotOpened> {
+    /// The gateway of this process, if agents run here.
+    fn gateway(&self, egress: &egress::Client) -> Result<Gateway, NotOpened> {
         let file = self.gateway.clone();
         let file = file.unwrap_or_else(|| self.kit.root.join("gateway.yaml"));
         let wanted = matches!(self.agents, Agents::Here { .. });
-        let gateway = match wanted && (self.gateway.is_some() || file.is_file()) {
+        match wanted && (self.gateway.is_some() || file.is_file()) {
             true => Gateway::load(&file, self.environment.as_ref(), &self.process, egress)
-                .map_err(NotOpened::Gateway)?,
-            false => Gateway::empty(),
-        };
-        Ok(gateway::router(gateway))
+                .map_err(NotOpened::Gateway),
+            false => Ok(Gateway::empty()),
+        }
     }
 }
 

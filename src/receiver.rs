@@ -54,8 +54,17 @@ struct Log {
 impl Receiver {
     /// Listens on loopback, at a port the system chooses, and keeps the last `keep` deliveries.
     pub async fn start(keep: usize) -> Result<Self, BindError> {
+        Self::start_at(0, keep).await
+    }
+
+    /// As [`Receiver::start`], at a port if it is free: runs that were interrupted know it.
+    pub async fn start_at(port: u16, keep: usize) -> Result<Self, BindError> {
         let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
-        let listener = server::bind_loopback(anywhere).await?;
+        let wanted = SocketAddr::from(([127, 0, 0, 1], port));
+        let listener = match server::bind_loopback(wanted).await {
+            Ok(listener) => listener,
+            Err(_) => server::bind_loopback(anywhere).await?,
+        };
         let address = listener.local_addr().map_err(|source| BindError::System {
             address: anywhere,
             source,

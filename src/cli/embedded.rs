@@ -36,7 +36,12 @@ pub(super) async fn run(common: &Common, job: Job) -> Result<ExitCode, Failure> 
     logging::start(LogFormat::Text, "warn")?;
     let mut signals = Signals::new()?;
     let mut process = process_environment();
-    let receiver = receiver(job.environment.as_ref(), &mut process).await?;
+    let receiver = receiver(
+        job.environment.as_ref(),
+        &mut process,
+        job.ledger.as_ref().map(|place| place.path.as_path()),
+    )
+    .await?;
     let engine = open(Setup {
         kit: Arc::clone(&job.kit),
         environment: job.environment.clone(),
@@ -52,8 +57,14 @@ pub(super) async fn run(common: &Common, job: Job) -> Result<ExitCode, Failure> 
         gateway: None,
     })
     .await?;
-    if engine.recovered.unfinished > 0 {
-        let count = engine.recovered.unfinished;
+    if engine.recovered.left > 0 {
+        let count = engine.recovered.left;
+        note(&format!(
+            "{count} unfinished runs wait for a start with their own kit"
+        ));
+    }
+    let count = engine.recovered.unfinished - engine.recovered.left;
+    if count > 0 {
         note(&format!(
             "{count} unfinished runs of this ledger are taken up"
         ));

@@ -140,14 +140,31 @@ const DELIVERIES: usize = 20;
 pub(super) async fn receiver(
     environment: Option<&Environment>,
     process: &mut BTreeMap<String, String>,
+    ledger: Option<&Path>,
 ) -> Result<Option<Receiver>, Failure> {
     let variable = environment.and_then(|one| one.receiver.clone());
     let Some(variable) = variable.filter(|variable| !process.contains_key(variable)) else {
         return Ok(None);
     };
-    let receiver = Receiver::start(DELIVERIES).await;
+    let noted = ledger.map(|ledger| {
+        let mut name = ledger.as_os_str().to_owned();
+        name.push(".receiver");
+        PathBuf::from(name)
+    });
+    let before = noted
+        .as_ref()
+        .and_then(|path| std::fs::read_to_string(path).ok());
+    let port: Option<u16> = before.and_then(|port| port.trim().parse().ok());
+    let receiver = Receiver::start_at(port.unwrap_or(0), DELIVERIES).await;
     let receiver = receiver.map_err(|error| Failure::could_not_run(error.to_string()))?;
-    process.insert(variable, receiver.url());
+    let url = receiver.url();
+    if let (Some(path), None) = (&noted, port) {
+        // Without the note a run that is taken up again may call a port where nobody listens.
+        let port = url.rsplit(':').next().unwrap_or_default();
+        let folder = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+        let _ = folder.and_then(|()| std::fs::write(path, port));
+    }
+    process.insert(variable, url);
     Ok(Some(receiver))
 }
 

@@ -234,7 +234,7 @@ async fn orchestrator(
     let environment = load_environment(arguments.env.as_deref(), &kit.root)?;
     let ledger = place(common, environment.as_ref());
     let mut process = process_environment();
-    let receiver = receiver(environment.as_ref(), &mut process).await?;
+    let receiver = receiver(environment.as_ref(), &mut process, Some(&ledger.path)).await?;
     let engine = open(Setup {
         kit,
         environment,
@@ -257,6 +257,7 @@ async fn orchestrator(
         url = engine.url,
         unfinished = recovered.unfinished,
         resent = recovered.resent,
+        left = recovered.left,
         "ready"
     );
     for (service, url) in &engine.services {

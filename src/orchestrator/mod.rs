@@ -27,7 +27,7 @@ pub use reports::{Addressed, NotTaken};
 pub use run::Progress;
 pub use token::TokenKey;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use ktsu_ledger::appender::Appender;
@@ -73,6 +73,8 @@ pub struct Parts {
     pub clock: Clock,
     /// Where agents run, if anywhere.
     pub runtime: Option<Peer>,
+    /// The groups of the gateway in this process, if it is in this process.
+    pub groups: Option<BTreeSet<String>>,
     /// Asked for its health alone: model calls go through the runtime (seed 000, invariant 6).
     pub gateway: Option<Peer>,
     /// The key behind the tokens of attempts.
@@ -101,6 +103,7 @@ pub(crate) struct Shared {
     keys: Keys,
     runtime: Option<Peer>,
     gateway: Option<Peer>,
+    groups: Option<BTreeSet<String>>,
     tokens: TokenKey,
     own_url: String,
     supervisor: Supervisor,
@@ -201,6 +204,7 @@ impl Orchestrator {
             stop: watch::Sender::new(false),
             runtime: parts.runtime,
             gateway: parts.gateway,
+            groups: parts.groups,
             tokens: parts.tokens,
             own_url: parts.own_url,
             supervisor: Supervisor::default(),
@@ -397,6 +401,14 @@ impl Shared {
     /// Whether agents run within this process, and end with it.
     fn runtime_is_local(&self) -> bool {
         matches!(self.runtime, Some(Peer::Local(_)))
+    }
+
+    /// A model group that a definition needs and the gateway of this process does not have. That
+    /// another kit is at hand is nothing the world said, so it must not fail a run.
+    fn lacks(&self, definition: &Definition) -> Option<String> {
+        let groups = self.groups.as_ref()?;
+        let mut needed = definition.groups().into_iter();
+        needed.find(|group| !groups.contains(group))
     }
 
     fn has_room(&self) -> Result<(), NotStarted> {

@@ -23,6 +23,9 @@ pub struct Recovered {
     pub resent: u64,
     /// Unfinished runs that cannot be folded; `ktsu verify` says why.
     pub unreadable: u64,
+    /// Unfinished runs whose model groups are not those of the gateway at hand: they wait for a
+    /// start with their own kit.
+    pub left: u64,
 }
 
 /// Makes the index again if it is not whole: rows are derived, so anybody may delete or change them.
@@ -126,6 +129,11 @@ async fn resume(shared: &Arc<Shared>, stream: StreamId, found: &mut Recovered) {
         .with(move |reader| fold(&folding, reader, &stream))
         .await;
     match folded {
+        Ok((definition, _)) if shared.lacks(&definition).is_some() => {
+            found.left += 1;
+            let group = shared.lacks(&definition).unwrap_or_default();
+            tracing::warn!(run = name, "waits for a start with the model group {group}");
+        }
         Ok((definition, state)) => {
             found.resent += state.unanswered().len() as u64;
             let (task, _) = RunTask::new(shared, definition, state, Memo::default());

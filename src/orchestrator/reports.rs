@@ -18,6 +18,9 @@ use crate::contract::report::{self as wire, Answer, Complete, Failure, Heard, He
 use crate::secret::Redactor;
 use crate::workflow::admit::report::{Reported, report};
 
+/// How long a runtime may take to say which instance it is.
+const HEALTH: std::time::Duration = std::time::Duration::from_secs(2);
+
 /// A task, as a path names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Addressed {
@@ -131,9 +134,32 @@ impl Orchestrator {
         frames.map(|_| ())
     }
 
-    /// Hears a heartbeat.
-    pub fn beat(&self, beat: &Heartbeat) -> Heard {
-        self.shared.supervisor.beat(beat)
+    /// Hears a heartbeat. An instance that says nothing of another's tasks has taken its place only
+    /// if the runtime says so itself: whoever beats beside it must not cost it its work.
+    pub async fn beat(&self, beat: &Heartbeat) -> Heard {
+        let supervisor = &self.shared.supervisor;
+        let (heard, elsewhere) = supervisor.beat(beat);
+        if elsewhere && self.is_the_runtime(&beat.runtime_id).await {
+            supervisor.replaced(beat);
+        }
+        heard
+    }
+
+    /// Whether the configured runtime is this instance. One that gives no id is believed.
+    async fn is_the_runtime(&self, instance: &str) -> bool {
+        let Some(runtime) = &self.shared.runtime else {
+            return true;
+        };
+        let asked = tokio::time::timeout(HEALTH, runtime.get("/health", "application/json")).await;
+        let Ok(Ok(answer)) = asked else {
+            return false;
+        };
+        let Ok(body) = axum::body::to_bytes(answer.into_body(), 64 * 1024).await else {
+            return false;
+        };
+        let health: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let named = health.get("runtime_id").and_then(Value::as_str);
+        named.is_none_or(|named| named == instance)
     }
 
     async fn hand_over(

@@ -117,41 +117,38 @@ impl Supervisor {
         self.lock().tasks.retain(|name, _| !inside(name));
     }
 
-    /// A runtime is alive. Tells which of its tasks nobody waits for; those that an earlier
-    /// instance had and this one does not name are lost at once.
-    pub(super) fn beat(&self, beat: &Heartbeat) -> Heard {
+    /// A runtime is alive. Tells which of its tasks nobody waits for, and whether there are tasks
+    /// of another instance that it does not name: see [`Supervisor::replaced`].
+    pub(super) fn beat(&self, beat: &Heartbeat) -> (Heard, bool) {
         let mut heard = Heard::default();
         let mut watched = self.lock();
         let now = watched.now;
-        let is_new = watched
-            .instances
-            .insert(beat.runtime_id.clone(), now)
-            .is_none();
-        let mut named = HashSet::new();
+        watched.instances.insert(beat.runtime_id.clone(), now);
         for task in &beat.active {
-            let name = TaskName {
-                run: task.run_id.clone(),
-                step: task.step_id.clone(),
-            };
-            match watched.tasks.get_mut(&name) {
+            match watched.tasks.get_mut(&name_of(task)) {
                 Some(worker) if task.attempt.is_none_or(|attempt| attempt == worker.attempt) => {
                     worker.heard = now;
                     worker.instance = Some(beat.runtime_id.clone());
-                    named.insert(name);
                 }
                 _ => heard.stop.push(Task::clone(task)),
             }
         }
-        if is_new {
-            for (name, worker) in &mut watched.tasks {
-                let elsewhere = worker.instance.as_ref();
-                let elsewhere = elsewhere.is_some_and(|instance| *instance != beat.runtime_id);
-                if elsewhere && !named.contains(name) {
-                    worker.lose(LostReason::Instance, true);
-                }
+        let elsewhere = watched
+            .tasks
+            .values()
+            .any(|worker| worker.is_elsewhere(beat));
+        (heard, elsewhere)
+    }
+
+    /// The instance of a beat has taken the place of the one before it: what that one had and this
+    /// one does not name is lost.
+    pub(super) fn replaced(&self, beat: &Heartbeat) {
+        let named: HashSet<TaskName> = beat.active.iter().map(name_of).collect();
+        for (name, worker) in &mut self.lock().tasks {
+            if worker.is_elsewhere(beat) && !named.contains(name) {
+                worker.lose(LostReason::Instance, true);
             }
         }
-        heard
     }
 
     /// A tick: whatever nobody named for too long is lost.
@@ -171,7 +168,20 @@ impl Supervisor {
     }
 }
 
+fn name_of(task: &Task) -> TaskName {
+    TaskName {
+        run: task.run_id.clone(),
+        step: task.step_id.clone(),
+    }
+}
+
 impl Worker {
+    /// Whether another instance than that of a beat has the task.
+    fn is_elsewhere(&self, beat: &Heartbeat) -> bool {
+        let instance = self.instance.as_ref();
+        instance.is_some_and(|instance| *instance != beat.runtime_id) && !self.told
+    }
+
     /// Tells the run. A mailbox that is full is tried again at the next tick.
     fn lose(&mut self, reason: LostReason, runtime_alive: bool) {
         if self.told {
@@ -239,7 +249,10 @@ mod tests {
                 runtime_id: instance.to_owned(),
                 active: steps.iter().map(task).collect(),
             };
-            let heard = self.supervisor.beat(&beat);
+            let (heard, elsewhere) = self.supervisor.beat(&beat);
+            if elsewhere {
+                self.supervisor.replaced(&beat);
+            }
             heard.stop.into_iter().map(|task| task.step_id).collect()
         }
 

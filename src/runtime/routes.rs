@@ -56,13 +56,17 @@ fn described() -> OpenApiRouter<Runtime> {
 struct Health {
     /// `ok`.
     status: String,
+    /// The instance, as in its heartbeats.
+    runtime_id: String,
 }
 
 /// Whether the runtime is alive.
 #[utoipa::path(get, path = "/health", responses((status = 200, body = Health)))]
-async fn health() -> Json<Health> {
-    let status = "ok".to_owned();
-    Json(Health { status })
+async fn health(State(runtime): State<Runtime>) -> Json<Health> {
+    Json(Health {
+        status: "ok".to_owned(),
+        runtime_id: runtime.id().to_owned(),
+    })
 }
 
 /// Takes a task, and answers before it is done.

@@ -207,6 +207,7 @@ async fn an_engine_without_syncs() {
     let (appender, thread) = Appender::start(Box::new(store), Options::default()).unwrap();
     let readers = Readers::new(move || Ok(Box::new(SqliteReader::open(&ledger)?)));
     let parts = Parts {
+        groups: None,
         appender,
         readers,
         kit: Arc::clone(&load(Path::new(&kit))),

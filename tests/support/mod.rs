@@ -209,6 +209,7 @@ impl Within {
             orchestrator: Callbacks::Local(Arc::clone(&way_back)),
         });
         let parts = Parts {
+            groups: None,
             appender,
             readers,
             environment: resolved.collect(),

@@ -142,6 +142,12 @@ pub struct Policy {
 }
 
 impl Policy {
+    /// The group that is asked in place of another (`spec` A9).
+    pub fn group<'a>(&'a self, wanted: &'a str) -> &'a str {
+        let mapped = self.group_map.get(wanted).map(String::as_str);
+        self.force_group.as_deref().or(mapped).unwrap_or(wanted)
+    }
+
     fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -48,11 +48,12 @@ pub fn fails_the_run(code: &str) -> bool {
     matches!(code, "injection_attempt" | "needs_human_review")
 }
 
-/// Whether a confidence reaches a threshold in millionths; what is absent or no number counts
-/// as 0, and what is equal passes.
+/// Whether a confidence reaches a threshold in millionths; what is absent, no number, or not
+/// between 0 and 1 counts as 0, and what is equal passes.
 pub fn is_confident(value: Option<&Value>, threshold_millionths: u32) -> bool {
-    let confidence = value.and_then(Value::as_f64).unwrap_or(0.0);
-    confidence >= f64::from(threshold_millionths) / 1_000_000.0
+    let confidence = value.and_then(Value::as_f64);
+    let confidence = confidence.filter(|one| (0.0..=1.0).contains(one));
+    confidence.unwrap_or(0.0) >= f64::from(threshold_millionths) / 1_000_000.0
 }
 
 /// Whether a draft is looked at once more (`spec` A13): never if one of its fields is fatal; else
@@ -84,6 +85,8 @@ mod tests {
             (json!(0.71), true),
             (json!(1), true),
             (json!("0.9"), false),
+            (json!(5), false),
+            (json!(-1), false),
             (json!(null), false),
         ] {
             assert_eq!(is_confident(Some(&value), 700_000), passes, "{value}");

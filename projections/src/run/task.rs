@@ -204,12 +204,16 @@ impl Task {
 
     /// The report of this attempt with a number.
     pub fn seen(&self, n: u32) -> Option<&Seen> {
-        // They come without gaps from 1; a `complete`, which is the last, has 0.
-        let at = match n {
-            0 => self.reports.len().checked_sub(1)?,
-            _ => n as usize - 1,
+        if n == 0 {
+            // A `complete` is the last.
+            return self.reports.last().filter(|seen| seen.report.n == 0);
+        }
+        let of = |seen: &Seen| match seen.report.n {
+            0 => u32::MAX,
+            n => n,
         };
-        self.reports.get(at).filter(|seen| seen.report.n == n)
+        let at = self.reports.binary_search_by_key(&n, of).ok()?;
+        self.reports.get(at)
     }
 
     /// The task as judging its next report needs it: of the reports taken before, the last.
@@ -267,9 +271,22 @@ impl Task {
             AgentEvent::ReflectStarted(_) => current && self.phase == TaskPhase::Drafted,
             AgentEvent::BudgetExhausted(_) => live && reported && self.open.is_none(),
             AgentEvent::Finished(finished) => match finished.report {
-                Some(_) => live && reported,
+                Some(_) => live && reported && self.ends_with(&finished.outcome),
                 None => current && self.is_unfinished(),
             },
+        }
+    }
+
+    /// Whether an output is the one that a draft leads to (decision R2): without a reflection the
+    /// draft itself, with one what its call gave.
+    fn ends_with(&self, outcome: &Json) -> bool {
+        let (Some(draft), Some(output)) = (&self.draft, outcome.pointer("/output")) else {
+            return true;
+        };
+        match self.reflection {
+            Reflection::No => output.is_null() || output == draft.to_value(),
+            Reflection::Due | Reflection::Started => output.is_null(),
+            Reflection::Asked => self.open.is_none() || output.is_null(),
         }
     }
 

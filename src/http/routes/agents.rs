@@ -122,7 +122,7 @@ pub(super) async fn heartbeat(
 ) -> Result<Json<Heard>, Problem> {
     let bytes = body::read_at_most(body, MAX_REPORT).await?;
     let beat: Heartbeat = read(&bytes)?;
-    Ok(Json(orchestrator.beat(&beat)))
+    Ok(Json(orchestrator.beat(&beat).await))
 }
 
 /// The task of a path. The run must exist; a task that does not has no token.

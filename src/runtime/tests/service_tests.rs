@@ -146,7 +146,8 @@ async fn it_says_that_it_is_alive_and_what_it_offers() {
         let (status, body) = peer.whole(request.unwrap()).await.unwrap();
         (status, serde_json::from_slice::<Value>(&body).unwrap())
     };
-    assert_eq!(read("/health").await, (200, json!({"status": "ok"})));
+    let health = json!({"status": "ok", "runtime_id": world.runtime.id()});
+    assert_eq!(read("/health").await, (200, health));
     let (status, api) = read("/openapi.json").await;
     assert_eq!(status, 200);
     assert_eq!(api, serde_json::to_value(openapi()).unwrap());

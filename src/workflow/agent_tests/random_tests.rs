@@ -98,6 +98,8 @@ fn act(run: &mut Driven, which: usize, what: u8) {
         16 => vec![Say::Ask(Purpose::Repair)],
         17 => vec![error("stopped", "says the runtime")],
         18 => vec![output(json!({"v": 1, "ktsu_confidence": 0.9}))],
+        // A runtime that has shown a draft cannot end with something else.
+        _ if run.task(&name).draft.is_some() => return,
         _ => return run.completes(&name, json!({"v": 3}), Default::default()),
     };
     run.reports(&name, attempt, n, &says);

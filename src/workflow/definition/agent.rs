@@ -22,6 +22,7 @@ pub struct Agent {
     params: Option<ParamsSchema>,
     secret: BTreeSet<String>,
     text: BTreeSet<String>,
+    nullable: BTreeSet<String>,
     user: Option<Template>,
     reflect: Option<Template>,
 }
@@ -66,6 +67,10 @@ impl Agent {
         };
         let secret = named(&|schema| schema.get("secret") == Some(&Value::Bool(true)));
         let text = named(&|schema| schema.get("type") == Some(&Value::from("string")));
+        let nullable = named(&|schema| {
+            let kinds = schema.get("type").and_then(Value::as_array);
+            kinds.is_some_and(|kinds| kinds.contains(&Value::from("null")))
+        });
         (faults.len() == before).then_some(())?;
         Some(Self {
             file: file.clone(),
@@ -73,6 +78,7 @@ impl Agent {
             params,
             secret,
             text,
+            nullable,
             user,
             reflect,
         })
@@ -88,7 +94,7 @@ impl Agent {
         self.reflect.is_some()
     }
 
-    /// The params as the agent gets them: nulls left out, texts made of scalars (decision T6),
+    /// The params as the agent gets them: nulls left out where the schema does not name them, texts made of scalars (decision T6),
     /// defaults filled in, judged by the schema.
     ///
     /// # Errors
@@ -98,7 +104,7 @@ impl Agent {
             Value::Object(members) => members,
             _ => Map::new(),
         };
-        given.retain(|_, value| !value.is_null());
+        given.retain(|name, value| !value.is_null() || self.nullable.contains(name));
         for (name, value) in &mut given {
             let scalar = !value.is_object() && !value.is_array();
             if scalar && self.text.contains(name) {
@@ -164,6 +170,7 @@ mod tests {
                     "msg": {"type": "string"},
                     "n": {"type": "integer", "default": 3},
                     "key": {"type": "string", "secret": true},
+                    "maybe": {"type": ["string", "null"]},
                 },
             }))),
             prompt: Prompt {
@@ -184,6 +191,12 @@ mod tests {
             .params(json!({"msg": 12_345_678, "key": null}))
             .unwrap();
         assert_eq!(Value::Object(params), json!({"msg": "12345678", "n": 3}));
+        let params = agent.params(json!({"msg": "m", "maybe": null})).unwrap();
+        assert_eq!(
+            params.get("maybe"),
+            Some(&Value::Null),
+            "its schema names null"
+        );
         assert_eq!(
             agent.params(json!({"msg": null})).unwrap_err()[0].rule,
             "required"

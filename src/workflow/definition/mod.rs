@@ -5,7 +5,7 @@
 mod agent;
 mod step;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use ktsu_ledger::Json;
@@ -113,6 +113,22 @@ impl Definition {
             let agent = steps.find(|step| matches!(step.work, Work::Agent(_)));
             agent.map(|step| format!("{}/{}", workflow.name, step.id))
         })
+    }
+
+    /// Every model group its agents may be sent to, after the root's policy had its say.
+    pub fn groups(&self) -> BTreeSet<String> {
+        let steps = self.plan.workflows.values().flat_map(|one| &one.steps);
+        let agents = steps.filter_map(|step| match &step.work {
+            Work::Agent(agent) => Some(agent),
+            Work::Transform(_) | Work::Webhook(_) | Work::Workflow(_) => None,
+        });
+        let policy = self.outline.root().plan.policy.clone();
+        let groups = agents.filter_map(|agent| {
+            let wanted = agent.group.as_ref();
+            let wanted = wanted.or_else(|| Some(&self.agents.get(&agent.file)?.file.group))?;
+            Some(policy.group(wanted).to_owned())
+        });
+        groups.collect()
     }
 
     /// The workflow a child step names.

@@ -294,9 +294,7 @@ impl At<'_> {
     fn group(&self, plan: &AgentPlan, agent: &Agent) -> String {
         let policy = &self.state.outline().root().plan.policy;
         let wanted = plan.group.as_ref().unwrap_or(&agent.file.group);
-        let forced = policy.force_group.as_ref();
-        let mapped = forced.or_else(|| policy.group_map.get(wanted));
-        mapped.unwrap_or(wanted).clone()
+        policy.group(wanted).to_owned()
     }
 }
 
