@@ -471,6 +471,18 @@ fn token_key(ledger: &LedgerPlace) -> Result<TokenKey, NotOpened> {
     }
 }
 
+/// Takes a file away from everybody but its owner, whatever was done to it.
+fn keep_to_owner(path: &Path) -> std::io::Result<()> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        if std::fs::metadata(path)?.permissions().mode() & 0o077 != 0 {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        }
+    }
+    Ok(())
+}
+
 /// Writes a file only its owner can read; whole, or not at all.
 fn write_secret(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     use std::io::Write as _;

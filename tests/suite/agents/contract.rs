@@ -428,6 +428,30 @@ async fn a_heartbeat_is_told_what_nobody_waits_for_and_writes_nothing() {
     assert_eq!(answer.json(), json!({"stop": [own]}));
 }
 
+/// Whoever beats beside the configured runtime does not cost it its work.
+#[tokio::test]
+async fn another_instance_takes_nothing_from_the_runtime_at_hand() {
+    let hand = ByHand::new(&[("one", ONE)]).await;
+    hand.runtime.follow(|heard| match heard.path.as_str() {
+        "/health" => Reply::Now(200, r#"{"status":"ok","runtime_id":"at hand"}"#.to_owned()),
+        _ => Reply::Now(202, String::new()),
+    });
+    let run = hand.client().invoke("one", json!({})).await;
+    let task = hand.task(&run, "s1").await;
+    let own = json!({"run_id": run, "step_id": "s1", "attempt": 1});
+    let beat = |id: &str, active: Value| json!({"runtime_id": id, "active": active}).to_string();
+    let first = beat("at hand", json!([own]));
+    assert_eq!(hand.client().post("/heartbeat", first).await.status, 200);
+    let before = hand.client().frames(&run).await;
+    for other in 0..5 {
+        let other = beat(&format!("other {other}"), json!([]));
+        assert_eq!(hand.client().post("/heartbeat", other).await.status, 200);
+    }
+    assert_eq!(hand.client().frames(&run).await, before);
+    let body = json!({"status": "ok", "output": {"answer": "x"}});
+    assert_eq!(task.complete(&body).await.status, 200);
+}
+
 /// A runtime that is started anew and does not name a task has lost it: the next attempt comes with
 /// what was recorded, and the token of the first is worth nothing any more.
 #[tokio::test]

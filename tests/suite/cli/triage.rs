@@ -1,8 +1,11 @@
 //! The main job of the README: `kits/triage`, as it is shipped.
 
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+
 use serde_json::{Value, json};
 
-use super::{Desk, kit, repository};
+use super::{Desk, kit, repository, send};
 
 /// The example, as a tree.
 fn example() -> Value {
@@ -96,4 +99,36 @@ fn the_live_view_tells_calls_cost_and_what_to_type_next() {
         .warns("ktsu trace run_")
         .warns("ktsu frames run_")
         .says("$0.0");
+}
+
+/// It is interrupted while its agents work; another kit leaves it alone; its own takes it up, and
+/// finds its receiver where it was.
+#[test]
+fn an_interrupted_triage_waits_for_its_own_kit_and_ends_well() {
+    let desk = Desk::new();
+    let mut child = desk
+        .command(&["run", &kit("triage")])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let begun = lines.find(|line| line.as_ref().unwrap().starts_with("step classify."));
+    assert!(begun.is_some());
+    send("INT", child.id());
+    let rest: Vec<String> = lines.map(Result::unwrap).collect();
+    assert_eq!(child.wait().unwrap().code(), Some(2), "{rest:?}");
+    let runs = desk.ktsu(&["runs", "--json"]).is(0).json();
+    let run = runs["runs"][0]["run_id"].as_str().unwrap().to_owned();
+    desk.ktsu(&["run", &kit("hello")])
+        .is(0)
+        .warns("1 unfinished runs wait for a start with their own kit");
+    let owner = desk.start(&["--kit", &kit("triage")]);
+    desk.ktsu(&["frames", &run, "--follow"]).is(0);
+    assert_eq!(owner.stop("TERM").0, 0);
+    let envelope = desk.ktsu(&["runs", "get", &run]).is(0).json();
+    assert_eq!(envelope["status"], "complete", "{envelope:#}");
+    let totals = &envelope["totals"];
+    assert!(totals["llm_calls"].as_u64().unwrap() >= 32, "{totals}");
+    desk.ktsu(&["verify"]).is(0);
 }

@@ -243,3 +243,14 @@ fn a_reserved_field_is_evaluated_between_the_end_and_the_verdict() {
     run.refuses(completed_of("a"));
     run.then(failed_of("a"));
 }
+
+/// Decision R2: what a runtime gives after a draft is what the draft leads to.
+#[test]
+fn a_draft_cannot_be_exchanged_for_another_output() {
+    let run = begun().then(sent_out("a", None, 1)).then(decided(1));
+    run.refuses(finished("a", None, 1, Some(2)));
+    let run = run.then(reflecting());
+    run.refuses(finished("a", None, 1, Some(2)));
+    let run = run.then(asked(2, "reflect"));
+    run.refuses(finished("a", None, 1, Some(3)));
+}
