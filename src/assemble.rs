@@ -454,7 +454,10 @@ fn token_key(ledger: &LedgerPlace) -> Result<TokenKey, NotOpened> {
     let path = PathBuf::from(name);
     match std::fs::read(&path) {
         Ok(bytes) => match <[u8; 32]>::try_from(bytes.as_slice()) {
-            Ok(key) => Ok(TokenKey::new(key)),
+            Ok(key) => {
+                keep_to_owner(&path).map_err(|error| failed("is open to others", &path, &error))?;
+                Ok(TokenKey::new(key))
+            }
             Err(_) => Err(failed(
                 "is damaged",
                 &path,
