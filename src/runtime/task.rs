@@ -136,13 +136,21 @@ impl Work {
             temperature: None,
             tools: Vec::new(),
         };
-        let key = format!("{run_id}/{step_id}/{seq}");
-        self.models.ask(seq, &key, &call).await
+        self.models
+            .ask(seq, &name(run_id, step_id, seq), &call)
+            .await
     }
 
     async fn finish(&self, end: Finished) -> Result<(), Stop> {
         self.record.add(vec![Event::Finished(end)]).await.map(drop)
     }
+}
+
+/// The name of a model call. As long however deep the run of a child is: a gateway takes no name of
+/// more than 255 characters.
+pub(super) fn name(run_id: &str, step_id: &str, seq: u64) -> String {
+    let words = format!("{run_id}/{step_id}/{seq}");
+    format!("ktsu-{}", blake3::hash(words.as_bytes()).to_hex())
 }
 
 /// Goes on with what is recorded. False if that leads nowhere.

@@ -156,7 +156,7 @@ async fn a_task_is_reported_from_its_request_to_its_output_here_and_over_sockets
         // What was recorded is what is sent on: redacted, and named by its number.
         let asked = world.gateway.asked();
         assert_eq!(asked.len(), 1);
-        assert_eq!(asked[0].0, "run_1/s/10");
+        assert_eq!(asked[0].0, task::name("run_1", "s", 10));
         assert_eq!(
             asked[0].1,
             json!({"run_id": "run_1", "step_id": "s", "group": "g", "max_tokens": 50,
@@ -181,7 +181,7 @@ async fn a_reply_that_is_no_json_is_repaired_once() {
     assert_eq!(request["purpose"], "repair");
     assert_eq!(request["messages"].as_array().unwrap().len(), 4);
     assert_eq!(world.finished()["outcome"]["output"], json!({"a": 1}));
-    assert_eq!(world.gateway.asked()[1].0, "run_1/s/14");
+    assert_eq!(world.gateway.asked()[1].0, task::name("run_1", "s", 14));
 }
 
 #[tokio::test]
@@ -254,6 +254,23 @@ async fn a_gateway_that_does_not_answer_is_asked_again_under_the_same_name() {
     assert!(asked.iter().all(|one| *one == asked[0]));
     assert_eq!(world.finished()["reason"], "completed");
     assert_eq!(world.orchestrator.types().len(), 3);
+}
+
+#[test]
+fn the_name_of_a_call_has_a_fixed_length_and_is_its_own() {
+    let deep = format!("run_1/{}", "child/".repeat(100));
+    let names = [
+        task::name(&deep, "s", 1),
+        task::name(&deep, "s", 2),
+        task::name(&deep, "t", 1),
+        task::name("run_1", "s", 1),
+    ];
+    for (at, name) in names.iter().enumerate() {
+        assert_eq!(name.len(), 69);
+        assert!(name.starts_with("ktsu-"), "{name}");
+        assert!(!names[..at].contains(name), "{name}");
+    }
+    assert_eq!(names[0], task::name(&deep, "s", 1));
 }
 
 #[tokio::test]
@@ -400,7 +417,7 @@ async fn an_orchestrator_that_takes_no_reports_gets_one_completion() {
                            "tool_calls": 0, "reflect_calls": 1}})
     );
     let keys: Vec<String> = world.gateway.asked().into_iter().map(|one| one.0).collect();
-    assert_eq!(keys, ["run_1/s/1", "run_1/s/3", "run_1/s/6"]);
+    assert_eq!(keys, [1, 3, 6].map(|seq| task::name("run_1", "s", seq)));
 }
 
 #[tokio::test]
