@@ -20,9 +20,14 @@ pub(super) enum Record {
     Own(Box<Own>),
 }
 
-/// The orchestrator does not wait for this task, or does not believe it: end without a word.
+/// Why a task does not go on.
 #[derive(Debug)]
-pub(super) struct Stop;
+pub(super) enum Stop {
+    /// The orchestrator does not wait for this task, or does not believe it: end without a word.
+    Unwanted,
+    /// It refuses what it was told, with this status, however often it is told: end with an error.
+    Refused(u16),
+}
 
 /// Numbers reports and sends each until it is answered.
 pub(super) struct Reporter {
@@ -65,7 +70,7 @@ impl Reporter {
         let body = deliver(&self.callbacks, &self.url, &report).await?;
         serde_json::from_slice(&body).map_err(|error| {
             tracing::error!(%error, "the answer to a report cannot be read; the task is dropped");
-            Stop
+            Stop::Unwanted
         })
     }
 }
@@ -79,17 +84,18 @@ async fn deliver(
     // Made once: another try is recognised by its bytes.
     let bytes = serde_json::to_vec(message).map_err(|error| {
         tracing::error!(%error, "a message cannot be written; the task is dropped");
-        Stop
+        Stop::Unwanted
     })?;
     match callbacks.deliver(url, Bytes::from(bytes)).await {
         Delivered::Taken(body) => Ok(body),
-        Delivered::Refused(409) => Err(Stop),
+        // Nobody waits for it any more: that is no fault.
+        Delivered::Refused(409) => Err(Stop::Unwanted),
         Delivered::Refused(status) => {
-            tracing::warn!(
-                status,
-                "the orchestrator refuses a message; the task is dropped"
-            );
-            Err(Stop)
+            tracing::warn!(status, "the orchestrator refuses a message");
+            Err(match status {
+                401 | 404 => Stop::Unwanted,
+                _ => Stop::Refused(status),
+            })
         }
     }
 }

@@ -36,8 +36,7 @@ pub(super) async fn run(work: Arc<Work>) {
     let mut under_way = JoinSet::new();
     let worker = Arc::clone(&work);
     under_way.spawn(async move {
-        // Stopped: nobody waits for it, so there is nothing to say.
-        let _ = worker.converse().await;
+        worker.work().await;
     });
     let end = match tokio::time::timeout(time, under_way.join_next()).await {
         Ok(None | Some(Ok(()))) => return,
@@ -55,6 +54,26 @@ pub(super) async fn run(work: Arc<Work>) {
 }
 
 impl Work {
+    /// The conversation to its end. What the orchestrator refuses for good would be refused in every
+    /// attempt: the task is ended by that, with an error that is short enough to be taken.
+    async fn work(&self) {
+        match self.converse().await {
+            // Nobody waits for it, so there is nothing to say.
+            Ok(()) | Err(Stop::Unwanted) => {}
+            Err(Stop::Refused(status)) => {
+                let words = format!("the orchestrator refused a report of this task with {status}");
+                let end = conversation::failed("error", failure("report_refused", words), None);
+                if self.finish(end).await.is_err() {
+                    tracing::error!(
+                        run_id = self.invoke.run_id,
+                        step_id = self.invoke.step_id,
+                        "the orchestrator refuses the end of a task, too; the task is dropped"
+                    );
+                }
+            }
+        }
+    }
+
     /// The loop: asks what comes next, does it, and goes on with what is recorded of it.
     async fn converse(&self) -> Result<(), Stop> {
         if !self.invoke.tool_servers.is_empty() {

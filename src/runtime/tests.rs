@@ -317,7 +317,7 @@ async fn a_report_is_sent_until_it_is_answered_with_the_same_bytes() {
 
 #[tokio::test]
 async fn a_task_whose_report_is_refused_stops_without_a_word() {
-    for status in [409, 401, 404, 400] {
+    for status in [409, 401, 404] {
         let world = world([Say::Text("{}")]).await;
         world
             .orchestrator
@@ -326,6 +326,57 @@ async fn a_task_whose_report_is_refused_stops_without_a_word() {
         assert_eq!(world.orchestrator.reports().len(), 1, "{status}");
         assert_eq!(world.gateway.asked(), []);
     }
+}
+
+#[tokio::test]
+async fn a_task_whose_report_is_refused_for_good_ends_with_an_error() {
+    for status in [400, 413, 422] {
+        let world = world([Say::Text("{}")]).await;
+        let faults = [Fault::Status(503), Fault::Status(status)];
+        world
+            .orchestrator
+            .with(|recorded| recorded.faults.extend(faults));
+        world.work(world.task()).await;
+        let came = world.orchestrator.reports();
+        assert_eq!(came[0], came[1], "{status}");
+        assert_eq!(came[2], (2, vec!["agent.finished".to_owned()]), "{status}");
+        assert_eq!(came.len(), 3, "{status}");
+        let message = format!("the orchestrator refused a report of this task with {status}");
+        let error = json!({"code": "report_refused", "message": message, "retryable": false});
+        assert_eq!(
+            world.finished(),
+            json!({"reason": "error", "outcome": {"error": error}})
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_completion_that_is_refused_for_good_is_followed_by_an_error() {
+    let world = world([Say::Text("{}")]).await;
+    world
+        .orchestrator
+        .with(|recorded| recorded.faults.push_back(Fault::Status(413)));
+    let mut task = world.task();
+    task.as_object_mut().unwrap().remove("report_url");
+    world.work(task).await;
+    let came = world.orchestrator.with(|recorded| recorded.came.clone());
+    assert_eq!(came.len(), 2);
+    let complete: Value = serde_json::from_slice(&came[1].1).unwrap();
+    assert_eq!(complete["status"], "failed");
+    assert_eq!(complete["error"]["code"], "report_refused");
+}
+
+#[tokio::test]
+async fn a_task_whose_end_is_refused_too_is_dropped() {
+    let world = world([Say::Text("{}")]).await;
+    world.orchestrator.with(|recorded| {
+        recorded
+            .faults
+            .extend([Fault::Status(413), Fault::Status(422)])
+    });
+    world.work(world.task()).await;
+    assert_eq!(world.orchestrator.reports().len(), 2);
+    assert_eq!(world.gateway.asked(), []);
 }
 
 #[tokio::test]
