@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
+use super::callbacks::Silence;
 use super::conversation::{self, Action, Conversation};
 use super::model::Models;
 use super::prompt::Prompt;
@@ -26,6 +27,8 @@ pub(super) struct Work {
     pub(super) invoke: Invoke,
     pub(super) record: Record,
     pub(super) models: Models,
+    /// Of the gateway.
+    pub(super) silence: Silence,
 }
 
 /// Works, and sees to it that every end is reported: a timeout and a panic, too.
@@ -156,7 +159,7 @@ impl Work {
             tools: Vec::new(),
         };
         self.models
-            .ask(seq, &name(run_id, step_id, seq), &call)
+            .ask(seq, &name(run_id, step_id, seq), &call, &self.silence)
             .await
     }
 

@@ -85,6 +85,7 @@ impl World {
             invoke,
             record,
             models,
+            silence: Silence::default(),
         };
         soon(task::run(Arc::new(work))).await;
     }
