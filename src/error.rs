@@ -122,6 +122,8 @@ error_codes! {
     HeartbeatTimeout = "heartbeat_timeout", 504, EXIT_VERDICT, "The runtime is gone";
     /// The runtime would not take the task.
     RuntimeRefused = "runtime_refused", 502, EXIT_VERDICT, "The runtime refused the task";
+    /// The orchestrator would not take what the runtime reported.
+    ReportRefused = "report_refused", 502, EXIT_VERDICT, "A report of the runtime was refused";
     /// An outcome has commands nothing executes.
     CommandNotSupported = "command_not_supported", 422, EXIT_VERDICT, "The command is not supported";
     /// A secret would have stood in a prompt.

@@ -69,3 +69,14 @@ pub struct Reply {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<Value>,
 }
+
+/// What a model wrote, without the one Markdown fence that may stand around it.
+pub fn unfenced(text: &str) -> &str {
+    let text = text.trim();
+    let Some(inner) = text.strip_prefix("```") else {
+        return text;
+    };
+    let inner = inner.strip_suffix("```").unwrap_or(inner);
+    let language = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '+' | '.');
+    inner.trim_start_matches(language).trim()
+}

@@ -178,7 +178,7 @@ impl Gateway {
             redactor.redact_value(call);
         }
         Reply {
-            content: redactor.redact_text(&answer.content),
+            content: redactor.redact_reply(&answer.content),
             model_resolved: model.to_string(),
             tokens_in: answer.tokens_in,
             tokens_out: answer.tokens_out,

@@ -201,6 +201,10 @@ async fn a_key_never_comes_back() {
     let (url, _asked) = provider(200, completion(&format!("your key is {KEY}!"))).await;
     let (_, reply) = post(&real(&url, ""), None, ask("U")).await;
     assert_eq!(reply["content"], "your key is [REDACTED]!");
+    let hidden = r#"{"x":1,"t":"sk-01\u00323456789"}"#;
+    let (url, _asked) = provider(200, completion(hidden)).await;
+    let (_, reply) = post(&real(&url, ""), None, ask("U")).await;
+    assert_eq!(reply["content"], r#"{"t":"[REDACTED]","x":1}"#);
     let said = json!({"error": {"message": format!("bad key {KEY}")}}).to_string();
     let (url, _asked) = provider(401, said).await;
     let (_, refused) = post(&real(&url, ""), None, ask("U")).await;

@@ -376,7 +376,9 @@ impl About<'_> {
         AgentEvent::Response(Box::new(LlmResponse {
             attempt: self.attempt,
             cached: answer.cached,
-            content: answer.content.map(|content| Json::string(&text(&content))),
+            content: answer
+                .content
+                .map(|content| Json::string(&self.redactor.redact_reply(&content))),
             cost_micro_usd: answer.cost_micro_usd,
             duration_ms: answer.duration_ms,
             error: answer.error.map(|error| CallError {
@@ -401,13 +403,17 @@ impl About<'_> {
     fn finished(
         &self,
         reason: FinishReason,
-        outcome: Outcome,
+        mut outcome: Outcome,
         metrics: Option<ClaimedMetrics>,
     ) -> Result<AgentEvent, NotTaken> {
         if outcome.output.is_some() == outcome.error.is_some() {
             let words = "an outcome has an output or an error";
             return Err(NotTaken::Malformed(words.to_owned()));
         }
+        // A reply, too: whoever reads it may read it as JSON.
+        outcome.raw_output = outcome
+            .raw_output
+            .map(|raw| self.redactor.redact_reply(&raw));
         Ok(AgentEvent::Finished(Box::new(AgentFinished {
             attempt: self.attempt,
             item: self.item,
@@ -493,6 +499,44 @@ fn micro_usd(usd: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_secret_that_is_escaped_in_part_is_taken_out_of_a_reply() {
+        let redactor = Redactor::new(&[crate::secret::Secret::new("sk-verysecretkey-1")]);
+        let about = About {
+            attempt: 1,
+            item: None,
+            step: "s",
+            report: Report {
+                digest: String::new(),
+                n: 1,
+            },
+            redactor: &redactor,
+        };
+        let hidden = r#"{"x":1,"t":"sk-very\u0073ecretkey-1"}"#;
+        let response = about.response(wire::LlmResponse {
+            content: Some(hidden.to_owned()),
+            ..wire::LlmResponse::default()
+        });
+        let AgentEvent::Response(response) = response else {
+            panic!("{response:?}");
+        };
+        let redacted = json!(r#"{"t":"[REDACTED]","x":1}"#);
+        assert_eq!(
+            response.content.map(|text| text.to_value()),
+            Some(redacted.clone())
+        );
+        let outcome = Outcome {
+            error: Some(failure(None)),
+            raw_output: Some(hidden.to_owned()),
+            ..Outcome::default()
+        };
+        let Ok(AgentEvent::Finished(finished)) = about.finished(FinishReason::Error, outcome, None)
+        else {
+            panic!("it is an end");
+        };
+        assert_eq!(finished.outcome.pointer("/raw_output"), Some(redacted));
+    }
 
     #[test]
     fn dollars_become_millionths_rounded_half_up() {

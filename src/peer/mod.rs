@@ -50,6 +50,14 @@ pub enum Unreachable {
     },
 }
 
+impl Unreachable {
+    /// Whom, without a query.
+    pub fn url(&self) -> &str {
+        let (Self::Url(url) | Self::Silent { url, .. }) = self;
+        url.split(['?', '#']).next().unwrap_or_default()
+    }
+}
+
 impl Peer {
     /// A service by its URL (`http://127.0.0.1:5050`), with a token if there is one. The URL is
     /// judged when it is called.

@@ -1,5 +1,6 @@
 //! The way back to the orchestrator: in process, or by the URLs of the dispatch.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -51,7 +52,7 @@ impl Callbacks {
 
     /// Posts the same bytes until they are answered by anything but an overload or a failure of
     /// the other side. Whoever calls bounds the time.
-    pub(super) async fn deliver(&self, url: &str, json: Bytes) -> Delivered {
+    pub(super) async fn deliver(&self, url: &str, json: Bytes, silence: &Silence) -> Delivered {
         let mut backoff = Backoff::default();
         loop {
             match self.post(TRY, url, json.clone()).await {
@@ -60,7 +61,11 @@ impl Callbacks {
                     tracing::debug!(status, "a callback is sent again");
                 }
                 Ok((status, _)) => return Delivered::Refused(status),
-                Err(error) => tracing::debug!(%error, "a callback is sent again"),
+                Err(error) => {
+                    let plain = url.split(['?', '#']).next().unwrap_or_default();
+                    silence.tell("the orchestrator", plain, &error);
+                    tracing::debug!(%error, "a callback is sent again");
+                }
             }
             backoff.wait().await;
         }
@@ -99,6 +104,19 @@ impl Callbacks {
             Self::Remote { connections, .. } => Peer::over(connections.clone(), origin, None),
         };
         peer.post_within(limit, &path, &[], json).await
+    }
+}
+
+/// Whether it was said that somebody does not answer: once for a task, not with every try.
+#[derive(Default)]
+pub(super) struct Silence(AtomicBool);
+
+impl Silence {
+    /// Says it, unless it was said. The URL comes without its query, which may hold a token.
+    pub(super) fn tell(&self, who: &str, url: &str, error: &Unreachable) {
+        if !self.0.swap(true, Ordering::Relaxed) {
+            tracing::warn!(url, %error, "{who} does not answer; it is asked again until it does");
+        }
     }
 }
 

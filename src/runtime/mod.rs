@@ -29,6 +29,7 @@ use std::sync::Arc;
 
 use axum::Router;
 
+use self::callbacks::Silence;
 use self::model::Models;
 use self::record::Record;
 use self::task::Work;
@@ -102,6 +103,7 @@ impl Runtime {
             invoke,
             record,
             models,
+            silence: Silence::default(),
         };
         self.0.tasks.start(key, attempt, task::run(Arc::new(work)))
     }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use axum::body::Bytes;
 use tokio::sync::Semaphore;
 
-use super::callbacks::Backoff;
+use super::callbacks::{Backoff, Silence};
 use crate::contract::gateway::{Invoke, Reply};
 use crate::contract::report::{Failure, LlmResponse};
 use crate::contract::runtime::Refused;
@@ -34,7 +34,13 @@ impl Models {
 
     /// Asks. No answer at all is no reason to give up (decision W4), an error answer is final. The
     /// key names the call, so that a gateway that has answered it need not ask a provider again.
-    pub(super) async fn ask(&self, request: u64, key: &str, call: &Invoke) -> LlmResponse {
+    pub(super) async fn ask(
+        &self,
+        request: u64,
+        key: &str,
+        call: &Invoke,
+        silence: &Silence,
+    ) -> LlmResponse {
         let json = match serde_json::to_vec(call) {
             Ok(json) => Bytes::from(json),
             Err(error) => return failure(request, 0, unreadable(error.to_string(), false)),
@@ -60,6 +66,7 @@ impl Models {
                     return failure(request, duration_ms, error);
                 }
                 Err(error @ Unreachable::Silent { .. }) => {
+                    silence.tell("the gateway", error.url(), &error);
                     tracing::debug!(%error, key, "a model call is sent again");
                 }
             }

@@ -8,7 +8,7 @@ use axum::body::Bytes;
 use serde::Serialize;
 
 use self::own::Own;
-use super::callbacks::{Callbacks, Delivered};
+use super::callbacks::{Callbacks, Delivered, Silence};
 use crate::contract::report::{Answer, Event, Report};
 use crate::contract::runtime::Invoke;
 
@@ -20,13 +20,19 @@ pub(super) enum Record {
     Own(Box<Own>),
 }
 
-/// The orchestrator does not wait for this task, or does not believe it: end without a word.
+/// Why a task does not go on.
 #[derive(Debug)]
-pub(super) struct Stop;
+pub(super) enum Stop {
+    /// The orchestrator does not wait for this task, or does not believe it: end without a word.
+    Unwanted,
+    /// It refuses what it was told, with this status, however often it is told: end with an error.
+    Refused(u16),
+}
 
 /// Numbers reports and sends each until it is answered.
 pub(super) struct Reporter {
     callbacks: Callbacks,
+    silence: Silence,
     url: String,
     attempt: u32,
     sent: AtomicU32,
@@ -38,6 +44,7 @@ impl Record {
         match &task.report_url {
             Some(url) => Self::Reported(Reporter {
                 callbacks,
+                silence: Silence::default(),
                 url: url.clone(),
                 attempt: task.attempt,
                 sent: AtomicU32::new(0),
@@ -62,10 +69,10 @@ impl Reporter {
             n: self.sent.fetch_add(1, Ordering::Relaxed) + 1,
             events,
         };
-        let body = deliver(&self.callbacks, &self.url, &report).await?;
+        let body = deliver(&self.callbacks, &self.url, &report, &self.silence).await?;
         serde_json::from_slice(&body).map_err(|error| {
             tracing::error!(%error, "the answer to a report cannot be read; the task is dropped");
-            Stop
+            Stop::Unwanted
         })
     }
 }
@@ -75,21 +82,23 @@ async fn deliver(
     callbacks: &Callbacks,
     url: &str,
     message: &impl Serialize,
+    silence: &Silence,
 ) -> Result<Vec<u8>, Stop> {
     // Made once: another try is recognised by its bytes.
     let bytes = serde_json::to_vec(message).map_err(|error| {
         tracing::error!(%error, "a message cannot be written; the task is dropped");
-        Stop
+        Stop::Unwanted
     })?;
-    match callbacks.deliver(url, Bytes::from(bytes)).await {
+    match callbacks.deliver(url, Bytes::from(bytes), silence).await {
         Delivered::Taken(body) => Ok(body),
-        Delivered::Refused(409) => Err(Stop),
+        // Nobody waits for it any more: that is no fault.
+        Delivered::Refused(409) => Err(Stop::Unwanted),
         Delivered::Refused(status) => {
-            tracing::warn!(
-                status,
-                "the orchestrator refuses a message; the task is dropped"
-            );
-            Err(Stop)
+            tracing::warn!(status, "the orchestrator refuses a message");
+            Err(match status {
+                401 | 404 => Stop::Unwanted,
+                _ => Stop::Refused(status),
+            })
         }
     }
 }

@@ -2,24 +2,22 @@
 
 use serde_json::Value;
 
+use crate::contract::gateway::unfenced;
+use crate::http::body;
+
 /// Levels a draft may have: a report puts some more around it, and has 64 at the most. Whatever is
 /// deeper is no draft.
 const MAX_DEPTH: usize = 56;
 
-/// The object in a reply: alone, or within one Markdown fence. Nothing if it is none.
+/// The object in a reply: alone, or within one Markdown fence. Nothing if it is none, or one that
+/// could be read in two ways: with a key twice, or a number that cannot be kept exactly.
 pub(super) fn object(text: &str) -> Option<Value> {
-    let value: Value = serde_json::from_str(unfenced(text)).ok()?;
-    (value.is_object() && depth(&value) <= MAX_DEPTH).then_some(value)
-}
-
-fn unfenced(text: &str) -> &str {
-    let text = text.trim();
-    let Some(inner) = text.strip_prefix("```") else {
-        return text;
-    };
-    let inner = inner.strip_suffix("```").unwrap_or(inner);
-    let language = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '+' | '.');
-    inner.trim_start_matches(language).trim()
+    let text = unfenced(text);
+    if text.is_empty() {
+        return None;
+    }
+    let value = Value::Object(body::object(text.as_bytes()).ok()?);
+    (depth(&value) <= MAX_DEPTH).then_some(value)
 }
 
 fn depth(value: &Value) -> usize {
@@ -55,6 +53,8 @@ mod tests {
     fn what_is_no_object_is_no_draft() {
         for text in [
             "",
+            " \n",
+            "```json\n```",
             "null",
             "[]",
             "1",
@@ -65,6 +65,19 @@ mod tests {
             "{} {}",
         ] {
             assert_eq!(object(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_could_be_read_in_two_ways_is_no_draft() {
+        for text in [
+            r#"{"x":1,"ktsu_injection_attempt":true,"ktsu_injection_attempt":false}"#,
+            r#"{"a":{"b":1,"b":1}}"#,
+            r#"{"a":"\ud800"}"#,
+            r#"{"a":123456789012345678901234567890}"#,
+            r#"{"a":1e400}"#,
+        ] {
+            assert_eq!(object(text), None, "{text}");
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
+use super::callbacks::Silence;
 use super::conversation::{self, Action, Conversation};
 use super::model::Models;
 use super::prompt::Prompt;
@@ -26,6 +27,8 @@ pub(super) struct Work {
     pub(super) invoke: Invoke,
     pub(super) record: Record,
     pub(super) models: Models,
+    /// Of the gateway.
+    pub(super) silence: Silence,
 }
 
 /// Works, and sees to it that every end is reported: a timeout and a panic, too.
@@ -36,8 +39,7 @@ pub(super) async fn run(work: Arc<Work>) {
     let mut under_way = JoinSet::new();
     let worker = Arc::clone(&work);
     under_way.spawn(async move {
-        // Stopped: nobody waits for it, so there is nothing to say.
-        let _ = worker.converse().await;
+        worker.work().await;
     });
     let end = match tokio::time::timeout(time, under_way.join_next()).await {
         Ok(None | Some(Ok(()))) => return,
@@ -55,6 +57,26 @@ pub(super) async fn run(work: Arc<Work>) {
 }
 
 impl Work {
+    /// The conversation to its end. What the orchestrator refuses for good would be refused in every
+    /// attempt: the task is ended by that, with an error that is short enough to be taken.
+    async fn work(&self) {
+        match self.converse().await {
+            // Nobody waits for it, so there is nothing to say.
+            Ok(()) | Err(Stop::Unwanted) => {}
+            Err(Stop::Refused(status)) => {
+                let words = format!("the orchestrator refused a report of this task with {status}");
+                let end = conversation::failed("error", failure("report_refused", words), None);
+                if self.finish(end).await.is_err() {
+                    tracing::error!(
+                        run_id = self.invoke.run_id,
+                        step_id = self.invoke.step_id,
+                        "the orchestrator refuses the end of a task, too; the task is dropped"
+                    );
+                }
+            }
+        }
+    }
+
     /// The loop: asks what comes next, does it, and goes on with what is recorded of it.
     async fn converse(&self) -> Result<(), Stop> {
         if !self.invoke.tool_servers.is_empty() {
@@ -136,13 +158,21 @@ impl Work {
             temperature: None,
             tools: Vec::new(),
         };
-        let key = format!("{run_id}/{step_id}/{seq}");
-        self.models.ask(seq, &key, &call).await
+        self.models
+            .ask(seq, &name(run_id, step_id, seq), &call, &self.silence)
+            .await
     }
 
     async fn finish(&self, end: Finished) -> Result<(), Stop> {
         self.record.add(vec![Event::Finished(end)]).await.map(drop)
     }
+}
+
+/// The name of a model call. As long however deep the run of a child is: a gateway takes no name of
+/// more than 255 characters.
+pub(super) fn name(run_id: &str, step_id: &str, seq: u64) -> String {
+    let words = format!("{run_id}/{step_id}/{seq}");
+    format!("ktsu-{}", blake3::hash(words.as_bytes()).to_hex())
 }
 
 /// Goes on with what is recorded. False if that leads nowhere.

@@ -85,6 +85,7 @@ impl World {
             invoke,
             record,
             models,
+            silence: Silence::default(),
         };
         soon(task::run(Arc::new(work))).await;
     }
@@ -156,7 +157,7 @@ async fn a_task_is_reported_from_its_request_to_its_output_here_and_over_sockets
         // What was recorded is what is sent on: redacted, and named by its number.
         let asked = world.gateway.asked();
         assert_eq!(asked.len(), 1);
-        assert_eq!(asked[0].0, "run_1/s/10");
+        assert_eq!(asked[0].0, task::name("run_1", "s", 10));
         assert_eq!(
             asked[0].1,
             json!({"run_id": "run_1", "step_id": "s", "group": "g", "max_tokens": 50,
@@ -181,7 +182,7 @@ async fn a_reply_that_is_no_json_is_repaired_once() {
     assert_eq!(request["purpose"], "repair");
     assert_eq!(request["messages"].as_array().unwrap().len(), 4);
     assert_eq!(world.finished()["outcome"]["output"], json!({"a": 1}));
-    assert_eq!(world.gateway.asked()[1].0, "run_1/s/14");
+    assert_eq!(world.gateway.asked()[1].0, task::name("run_1", "s", 14));
 }
 
 #[tokio::test]
@@ -256,6 +257,23 @@ async fn a_gateway_that_does_not_answer_is_asked_again_under_the_same_name() {
     assert_eq!(world.orchestrator.types().len(), 3);
 }
 
+#[test]
+fn the_name_of_a_call_has_a_fixed_length_and_is_its_own() {
+    let deep = format!("run_1/{}", "child/".repeat(100));
+    let names = [
+        task::name(&deep, "s", 1),
+        task::name(&deep, "s", 2),
+        task::name(&deep, "t", 1),
+        task::name("run_1", "s", 1),
+    ];
+    for (at, name) in names.iter().enumerate() {
+        assert_eq!(name.len(), 69);
+        assert!(name.starts_with("ktsu-"), "{name}");
+        assert!(!names[..at].contains(name), "{name}");
+    }
+    assert_eq!(names[0], task::name(&deep, "s", 1));
+}
+
 #[tokio::test]
 async fn a_gateway_that_starts_late_is_waited_for() {
     let port = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -300,7 +318,7 @@ async fn a_report_is_sent_until_it_is_answered_with_the_same_bytes() {
 
 #[tokio::test]
 async fn a_task_whose_report_is_refused_stops_without_a_word() {
-    for status in [409, 401, 404, 400] {
+    for status in [409, 401, 404] {
         let world = world([Say::Text("{}")]).await;
         world
             .orchestrator
@@ -309,6 +327,57 @@ async fn a_task_whose_report_is_refused_stops_without_a_word() {
         assert_eq!(world.orchestrator.reports().len(), 1, "{status}");
         assert_eq!(world.gateway.asked(), []);
     }
+}
+
+#[tokio::test]
+async fn a_task_whose_report_is_refused_for_good_ends_with_an_error() {
+    for status in [400, 413, 422] {
+        let world = world([Say::Text("{}")]).await;
+        let faults = [Fault::Status(503), Fault::Status(status)];
+        world
+            .orchestrator
+            .with(|recorded| recorded.faults.extend(faults));
+        world.work(world.task()).await;
+        let came = world.orchestrator.reports();
+        assert_eq!(came[0], came[1], "{status}");
+        assert_eq!(came[2], (2, vec!["agent.finished".to_owned()]), "{status}");
+        assert_eq!(came.len(), 3, "{status}");
+        let message = format!("the orchestrator refused a report of this task with {status}");
+        let error = json!({"code": "report_refused", "message": message, "retryable": false});
+        assert_eq!(
+            world.finished(),
+            json!({"reason": "error", "outcome": {"error": error}})
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_completion_that_is_refused_for_good_is_followed_by_an_error() {
+    let world = world([Say::Text("{}")]).await;
+    world
+        .orchestrator
+        .with(|recorded| recorded.faults.push_back(Fault::Status(413)));
+    let mut task = world.task();
+    task.as_object_mut().unwrap().remove("report_url");
+    world.work(task).await;
+    let came = world.orchestrator.with(|recorded| recorded.came.clone());
+    assert_eq!(came.len(), 2);
+    let complete: Value = serde_json::from_slice(&came[1].1).unwrap();
+    assert_eq!(complete["status"], "failed");
+    assert_eq!(complete["error"]["code"], "report_refused");
+}
+
+#[tokio::test]
+async fn a_task_whose_end_is_refused_too_is_dropped() {
+    let world = world([Say::Text("{}")]).await;
+    world.orchestrator.with(|recorded| {
+        recorded
+            .faults
+            .extend([Fault::Status(413), Fault::Status(422)])
+    });
+    world.work(world.task()).await;
+    assert_eq!(world.orchestrator.reports().len(), 2);
+    assert_eq!(world.gateway.asked(), []);
 }
 
 #[tokio::test]
@@ -400,7 +469,7 @@ async fn an_orchestrator_that_takes_no_reports_gets_one_completion() {
                            "tool_calls": 0, "reflect_calls": 1}})
     );
     let keys: Vec<String> = world.gateway.asked().into_iter().map(|one| one.0).collect();
-    assert_eq!(keys, ["run_1/s/1", "run_1/s/3", "run_1/s/6"]);
+    assert_eq!(keys, [1, 3, 6].map(|seq| task::name("run_1", "s", seq)));
 }
 
 #[tokio::test]

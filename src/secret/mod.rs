@@ -4,8 +4,11 @@ mod escapes;
 
 use std::fmt;
 
+use ktsu_ledger::canonical::parse_strict;
 use serde_json::{Map, Value};
 use zeroize::Zeroizing;
+
+use crate::contract::gateway::unfenced;
 
 /// What stands where a secret stood.
 pub const REDACTED: &str = "[REDACTED]";
@@ -131,6 +134,27 @@ impl Redactor {
     /// As [`Redactor::redact`], always giving text.
     pub fn redact_text(&self, text: &str) -> String {
         self.redact(text).unwrap_or_else(|| text.to_owned())
+    }
+
+    /// The reply of a model, redacted. Others read it as JSON, and a secret that is escaped in part
+    /// would stand in clear then: a JSON text that hides one is read, redacted and written anew; of
+    /// any other text that does nothing is given.
+    pub fn redact_reply(&self, text: &str) -> String {
+        let text = self.redact_text(text);
+        if !self.is_hidden_in(&text) {
+            return text;
+        }
+        // Strictly: a text that nobody takes must not become one by being written anew.
+        let Ok(mut value) = parse_strict(unfenced(&text).as_bytes()) else {
+            return REDACTED.to_owned();
+        };
+        self.redact_value(&mut value);
+        let written = value.to_string();
+        // Escaped twice, or a number that was written in another way.
+        match self.redact(&written).is_some() || self.is_hidden_in(&written) {
+            true => REDACTED.to_owned(),
+            false => written,
+        }
     }
 
     /// Redacts the text of a tree, in place: strings, and the names of members, which in a payload

@@ -82,6 +82,34 @@ fn what_is_escaped_in_part_takes_the_whole_text_with_it() {
 }
 
 #[test]
+fn a_reply_that_hides_a_secret_is_written_anew_or_not_given() {
+    let redactor = Redactor::new(&[Secret::new("s3cret!"), Secret::new("1234567")]);
+    for (reply, redacted) in [
+        ("plain \\u0041 %41", "plain \\u0041 %41"),
+        (
+            r#"{"b": "s3cret!", "a": 1}"#,
+            r#"{"b": "[REDACTED]", "a": 1}"#,
+        ),
+        (
+            r#"{"b": "s\u0033cret!", "a": 1}"#,
+            r#"{"a":1,"b":"[REDACTED]"}"#,
+        ),
+        (
+            "```json\n{\"\\u00733cret!\": 1}\n```",
+            r#"{"[REDACTED]":1}"#,
+        ),
+        (r#"Here: {"b": "s\u0033cret!"}"#, REDACTED),
+        // Nobody would take it as it stands.
+        (r#"{"a": 1, "a": 2, "b": "s\u0033cret!"}"#, REDACTED),
+        (r#"{"b": "s\\u0033cret!"}"#, REDACTED),
+        (r#"{"b": "%73\u0033cret!"}"#, REDACTED),
+        (r#"{"a": 1.234567e6, "b": "s\u0033cret!"}"#, REDACTED),
+    ] {
+        assert_eq!(redactor.redact_reply(reply), redacted, "{reply}");
+    }
+}
+
+#[test]
 fn of_a_secret_that_begins_before_the_end_nothing_is_left() {
     let secret = "s3cret w/rd";
     let redactor = Redactor::new(&[Secret::new(secret)]);

@@ -17,8 +17,9 @@ use crate::error::{ErrorCode, Problem};
 use crate::http::{body, ids};
 use crate::orchestrator::{Addressed, NotTaken, Orchestrator};
 
-/// The most bytes of a report: a conversation may be longer than a request to start a run.
-const MAX_REPORT: usize = 8 * 1024 * 1024;
+/// The most bytes of a report: a conversation may be longer than a request to start a run, and a
+/// reply of a model may be told twice in one, as text and as an output.
+const MAX_REPORT: usize = 32 * 1024 * 1024;
 
 /// Who speaks.
 #[derive(Debug, IntoParams)]

@@ -9,12 +9,13 @@ use crate::contract::report::{
     Answer, ClaimedMetrics, Complete, Event, Finished, LlmResponse, Purpose,
 };
 use crate::contract::runtime::{Invoke, Recorded};
-use crate::runtime::callbacks::Callbacks;
+use crate::runtime::callbacks::{Callbacks, Silence};
 use crate::runtime::reflect::Trigger;
 
 /// See the module documentation.
 pub(in crate::runtime) struct Own {
     callbacks: Callbacks,
+    silence: Silence,
     url: String,
     run_id: String,
     step_id: String,
@@ -42,6 +43,7 @@ impl Own {
         };
         Self {
             callbacks,
+            silence: Silence::default(),
             url: task.callback_url.clone(),
             run_id: task.run_id.clone(),
             step_id: task.step_id.clone(),
@@ -114,7 +116,7 @@ impl Own {
             events: outcome.events.clone(),
             commands: outcome.commands.clone(),
         };
-        super::deliver(&self.callbacks, &self.url, &message).await?;
+        super::deliver(&self.callbacks, &self.url, &message, &self.silence).await?;
         Ok(())
     }
 

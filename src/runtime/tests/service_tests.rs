@@ -1,6 +1,56 @@
 //! Dispatches, heartbeats, and the list of tasks between them.
 
+use std::sync::Mutex;
+
 use super::*;
+
+/// What is logged at `warn` and above while the guard lives, by this thread.
+fn warnings() -> (Arc<Mutex<Vec<u8>>>, tracing::subscriber::DefaultGuard) {
+    struct Kept(Arc<Mutex<Vec<u8>>>);
+    impl std::io::Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let into = Arc::clone(&kept);
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::WARN)
+        .with_ansi(false)
+        .with_writer(move || Kept(Arc::clone(&into)))
+        .finish();
+    (kept, tracing::subscriber::set_default(subscriber))
+}
+
+#[tokio::test]
+async fn who_does_not_answer_is_logged_once_for_a_task_without_the_token() {
+    let (kept, _guard) = warnings();
+    let world = world([Say::Break, Say::Break, Say::Text("{}")]).await;
+    for report_url in [true, false] {
+        let breaks = [Fault::Break, Fault::Break];
+        world
+            .orchestrator
+            .with(|recorded| recorded.faults.extend(breaks));
+        let mut task = world.task();
+        if !report_url {
+            task.as_object_mut().unwrap().remove("report_url");
+        }
+        world.work(task).await;
+        let logged = String::from_utf8(std::mem::take(&mut *kept.lock().unwrap())).unwrap();
+        let about = |who: &str| logged.lines().filter(|line| line.contains(who)).count();
+        assert_eq!(about("the orchestrator does not answer"), 1, "{logged}");
+        // Only the first task met a silent gateway.
+        let silent = usize::from(report_url);
+        assert_eq!(about("the gateway does not answer"), silent, "{logged}");
+        let steps = format!("{}/runs/run_1/steps/s/", world.url);
+        assert_eq!(about(&steps), 1, "{logged}");
+        assert!(!logged.contains("token"), "{logged}");
+    }
+}
 
 #[tokio::test]
 async fn tool_servers_are_taken_and_the_task_fails_by_them() {

@@ -50,7 +50,7 @@ async fn refusals(api: &Described, path: &str) {
     assert_eq!(api.post(bare, "{}").await.status, 401);
     assert_eq!(api.call("POST", path, &evil, "{}").await.status, 403);
     assert_eq!(api.post(&absent, "{}").await.status, 404);
-    let large = " ".repeat(8 * 1024 * 1024 + 1);
+    let large = " ".repeat(32 * 1024 * 1024 + 1);
     assert_eq!(api.post(path, &large).await.status, 413);
     for body in [
         "{}",
@@ -71,7 +71,7 @@ async fn heartbeats(api: &Described) {
     assert_eq!(foreign.status, 403);
     assert_eq!(api.post("/heartbeat", "{").await.status, 400);
     assert_eq!(api.post("/heartbeat", "{}").await.status, 422);
-    let large = " ".repeat(8 * 1024 * 1024 + 1);
+    let large = " ".repeat(32 * 1024 * 1024 + 1);
     assert_eq!(api.post("/heartbeat", &large).await.status, 413);
 }
 
