@@ -128,6 +128,12 @@ error_codes! {
     CommandNotSupported = "command_not_supported", 422, EXIT_VERDICT, "The command is not supported";
     /// A secret would have stood in a prompt.
     SecretInPrompt = "secret_in_prompt", 422, EXIT_VERDICT, "A secret cannot stand in a prompt";
+    /// The gateway has no model group of this name.
+    UnknownGroup = "unknown_group", 400, EXIT_VERDICT, "There is no such model group";
+    /// A provider refused a call, or did not answer.
+    ProviderError = "provider_error", 502, EXIT_VERDICT, "The provider failed";
+    /// An agent used all of its turns.
+    MaxTurnsExceeded = "max_turns_exceeded", 422, EXIT_VERDICT, "The agent used all of its turns";
     /// An agent failed and gave no code.
     AgentFailed = "agent_failed", 502, EXIT_VERDICT, "The agent failed";
     /// The ledger stopped after an error of the disk.
