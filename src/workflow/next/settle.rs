@@ -73,8 +73,27 @@ impl At<'_> {
                 self.air_lock(unit, step, plan, item, task, output, stripped, &mut cause)
             }
         };
+        self.conclude(unit, step, item, task, *seq, verdict, cause);
+        Some(())
+    }
+
+    /// Ends the step, or the item, as the verdict says; `finished` is the frame with the outcome.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one end, each part of it given once"
+    )]
+    fn conclude(
+        &self,
+        unit: &mut Unit,
+        step: &Step,
+        item: Option<u32>,
+        task: &Task,
+        finished: u64,
+        verdict: Verdict,
+        cause: u64,
+    ) {
         let place = |path: &str| Reference {
-            frame: *seq,
+            frame: finished,
             path: path.to_owned(),
         };
         match (verdict, item) {
@@ -126,7 +145,6 @@ impl At<'_> {
                 self.fail_item(unit, step, item, task.attempt, failed, raw, cause);
             }
         }
-        Some(())
     }
 
     /// Adds a frame for each reserved field that has none yet; tells the number of the last.
