@@ -1,5 +1,7 @@
 //! The only file that names concrete parts: which store, which clock, which client.
 
+mod key;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -26,7 +28,7 @@ use crate::http::routes;
 use crate::http::server::{self, BindError, Limits};
 use crate::kit::Kit;
 use crate::kit::fault::Faults;
-use crate::orchestrator::{Clock, Orchestrator, Parts, Recovered, TokenKey, clock, rebuild_index};
+use crate::orchestrator::{Clock, Orchestrator, Parts, Recovered, clock, rebuild_index};
 use crate::peer::Peer;
 use crate::readers::Readers;
 use crate::runtime::{self, Callbacks, Runtime};
@@ -180,7 +182,7 @@ pub async fn open(setup: Setup) -> Result<Engine, NotOpened> {
     let groups = here.then(|| groups.collect());
     let gateway = gateway::router(gateway);
     let (mut lock, mut store, readers, room) = open_store(&setup.ledger)?;
-    let tokens = token_key(&setup.ledger)?;
+    let tokens = key::of(&setup.ledger)?;
     rebuild_index(store.as_mut())?;
     let listener = server::bind_loopback(setup.listen).await?;
     let url = url_of(&listener)?;
@@ -436,68 +438,6 @@ pub async fn open_gateway(
     let gateway = Gateway::load(file, environment, process, &egress);
     let gateway = gateway.map_err(NotOpened::Gateway)?;
     open_service(listen, gateway::router(gateway)).await
-}
-
-/// The key behind the tokens of attempts: in a file beside the ledger that nobody else reads, made
-/// where there is none (decision W1).
-fn token_key(ledger: &LedgerPlace) -> Result<TokenKey, NotOpened> {
-    let failed = |what: &str, path: &Path, why: &dyn std::fmt::Display| {
-        NotOpened::Other(format!("the key file {} {what}: {why}", path.display()))
-    };
-    let mut key = [0; 32];
-    let LedgerPlace::File(path) = ledger else {
-        getrandom::fill(&mut key).map_err(|error| NotOpened::Other(error.to_string()))?;
-        return Ok(TokenKey::new(key));
-    };
-    let mut name = path.clone().into_os_string();
-    name.push(".key");
-    let path = PathBuf::from(name);
-    match std::fs::read(&path) {
-        Ok(bytes) => match <[u8; 32]>::try_from(bytes.as_slice()) {
-            Ok(key) => {
-                keep_to_owner(&path).map_err(|error| failed("is open to others", &path, &error))?;
-                Ok(TokenKey::new(key))
-            }
-            Err(_) => Err(failed(
-                "is damaged",
-                &path,
-                &"remove it, and a new one is made",
-            )),
-        },
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            getrandom::fill(&mut key).map_err(|error| NotOpened::Other(error.to_string()))?;
-            write_secret(&path, &key)
-                .map_err(|error| failed("cannot be written", &path, &error))?;
-            Ok(TokenKey::new(key))
-        }
-        Err(error) => Err(failed("cannot be read", &path, &error)),
-    }
-}
-
-/// Takes a file away from everybody but its owner, whatever was done to it.
-fn keep_to_owner(path: &Path) -> std::io::Result<()> {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt as _;
-        if std::fs::metadata(path)?.permissions().mode() & 0o077 != 0 {
-            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-        }
-    }
-    Ok(())
-}
-
-/// Writes a file only its owner can read; whole, or not at all.
-fn write_secret(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    use std::io::Write as _;
-    let mut options = std::fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let part = path.with_extension("key.part");
-    let mut file = options.open(&part)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    std::fs::rename(&part, path)
 }
 
 /// Readers of a ledger file, for commands that only look. They never lock.

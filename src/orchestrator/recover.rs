@@ -129,12 +129,12 @@ async fn resume(shared: &Arc<Shared>, stream: StreamId, found: &mut Recovered) {
         .with(move |reader| fold(&folding, reader, &stream))
         .await;
     match folded {
-        Ok((definition, _)) if shared.lacks(&definition).is_some() => {
-            found.left += 1;
-            let group = shared.lacks(&definition).unwrap_or_default();
-            tracing::warn!(run = name, "waits for a start with the model group {group}");
-        }
         Ok((definition, state)) => {
+            if let Some(group) = shared.lacks(&definition) {
+                found.left += 1;
+                tracing::warn!(run = name, "waits for a start with the model group {group}");
+                return;
+            }
             found.resent += state.unanswered().len() as u64;
             let (task, _) = RunTask::new(shared, definition, state, Memo::default());
             task.resume((shared.clock)());

@@ -6,6 +6,7 @@ use ktsu_ledger::event::{
     AgentDecided, AgentEvent, AgentFinished, CallError, ClaimedMetrics, FinishReason, LlmRequest,
     LlmResponse, Purpose, Report,
 };
+use ktsu_ledger::store::StoreError;
 use ktsu_ledger::{Event, Frame, Hash, Json, StreamId};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -53,14 +54,7 @@ pub enum NotTaken {
 
 impl Addressed {
     fn name(&self) -> TaskName {
-        let run = self.stream.name();
-        TaskName {
-            run: match self.scope.as_str() {
-                "" => run.to_owned(),
-                scope => format!("{run}/{scope}"),
-            },
-            step: ktsu_projections::lineage::item_name(&self.step, self.item),
-        }
+        TaskName::new(self.stream.name(), &self.scope, &self.step, self.item)
     }
 }
 
@@ -92,16 +86,7 @@ impl Orchestrator {
             let words = "the number of a report is counted from 1";
             return Err(NotTaken::Malformed(words.to_owned()));
         }
-        let about = About {
-            attempt,
-            item: task.item,
-            step: &task.step,
-            report: Report {
-                digest: Hash::of(bytes).to_string(),
-                n: said.n,
-            },
-            redactor: &self.shared.redactor,
-        };
+        let about = self.about(&task, attempt, said.n, bytes);
         let events = said.events.into_iter().map(|event| about.event(event));
         let events: Vec<AgentEvent> = events.collect::<Result<_, _>>()?;
         let frames = self.hand_over(&task, events, attempt).await?;
@@ -119,19 +104,23 @@ impl Orchestrator {
         said: Complete,
         bytes: &[u8],
     ) -> Result<(), NotTaken> {
-        let about = About {
+        let about = self.about(&task, attempt, 0, bytes);
+        let event = about.completed(said)?;
+        let frames = self.hand_over(&task, vec![event], attempt).await;
+        frames.map(|_| ())
+    }
+
+    fn about<'a>(&'a self, task: &'a Addressed, attempt: u32, n: u32, bytes: &[u8]) -> About<'a> {
+        About {
             attempt,
             item: task.item,
             step: &task.step,
             report: Report {
                 digest: Hash::of(bytes).to_string(),
-                n: 0,
+                n,
             },
             redactor: &self.shared.redactor,
-        };
-        let event = about.completed(said)?;
-        let frames = self.hand_over(&task, vec![event], attempt).await;
-        frames.map(|_| ())
+        }
     }
 
     /// Hears a heartbeat. An instance that says nothing of another's tasks has taken its place only
@@ -208,7 +197,7 @@ impl Orchestrator {
         durable.map_err(NotTaken::Unavailable)?;
         match frames {
             Some(frames) => Ok(frames),
-            None => self.recorded(task, first).await,
+            None => Ok(from(task, self.frames(task).await?, first)),
         }
     }
 
@@ -219,17 +208,11 @@ impl Orchestrator {
         task: &Addressed,
         events: Vec<AgentEvent>,
     ) -> Result<Vec<Frame>, NotTaken> {
-        let (stream, scope) = (task.stream.clone(), task.scope.clone());
-        let read = self
-            .shared
-            .readers
-            .with(move |reader| frames(reader, &stream))
-            .await;
-        let frames = read.map_err(|error| NotTaken::Unavailable(error.to_string()))?;
+        let frames = self.frames(task).await?;
         let state = ktsu_projections::run::RunState::fold(&frames);
         let state = state.map_err(|error| NotTaken::Unavailable(error.to_string()))?;
         let ended = state.status().is_terminal();
-        match report(&state, &scope, events) {
+        match report(&state, &task.scope, events) {
             Reported::Repeated { first, .. } => Ok(from(task, frames, first)),
             // It is waited for, and the run will be taken up again: ask later.
             Reported::Taken(_) | Reported::Held(_) if !ended => {
@@ -241,15 +224,15 @@ impl Orchestrator {
         }
     }
 
-    async fn recorded(&self, task: &Addressed, first: u64) -> Result<Vec<Frame>, NotTaken> {
+    /// Everything that is recorded of a task's run.
+    async fn frames(&self, task: &Addressed) -> Result<Vec<Frame>, NotTaken> {
         let stream = task.stream.clone();
         let read = self
             .shared
             .readers
-            .with(move |reader| frames(reader, &stream))
-            .await;
-        let frames = read.map_err(|error| NotTaken::Unavailable(error.to_string()))?;
-        Ok(from(task, frames, first))
+            .with(move |reader| frames(reader, &stream));
+        let unreadable = |error: StoreError| NotTaken::Unavailable(error.to_string());
+        read.await.map_err(unreadable)
     }
 }
 

@@ -15,6 +15,7 @@ use ktsu_projections::run::{RunState, RunStatus, Spend};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
+use super::token::TaskName;
 use super::{Shared, UnderWay, effects, lock};
 use crate::rows;
 use crate::workflow::admit::report::{self, Reported};
@@ -338,18 +339,24 @@ impl RunTask {
     }
 
     fn take(&mut self, input: Draft) -> Result<(), Broken> {
-        self.take_report(vec![input]).map(|_| ())
+        let turn = self.decide(vec![input])?;
+        self.hand_over(turn);
+        Ok(())
     }
 
-    /// Takes an input of several frames. Tells those of the turn that are about agents.
+    /// Takes a report. Tells the frames of its turn that are about agents.
     fn take_report(&mut self, input: Vec<Draft>) -> Result<Vec<Frame>, Broken> {
-        let at = self.now();
-        let turn = turn::take_report(&self.definition, &mut self.state, input, at, &self.memo)?;
+        let turn = self.decide(input)?;
         let about = |sealed: &&Sealed| matches!(sealed.frame.event, Event::Agent(_));
         let frames = turn.sealed.iter().filter(about);
         let frames = frames.map(|sealed| sealed.frame.clone()).collect();
         self.hand_over(turn);
         Ok(frames)
+    }
+
+    fn decide(&mut self, input: Vec<Draft>) -> Result<Turn, Broken> {
+        let at = self.now();
+        turn::take_report(&self.definition, &mut self.state, input, at, &self.memo)
     }
 
     /// Hands a turn to the appender, and notes what is to be done once it is durable.
@@ -392,7 +399,8 @@ impl RunTask {
             Event::Webhook(WebhookEvent::Sent(sent)) => (&sent.step, None),
             Event::Worker(WorkerEvent::Dispatched(sent)) => (&sent.step, sent.item),
             Event::Agent(AgentEvent::Finished(finished)) => {
-                let name = effects::name(&self.state, &frame.scope, &finished.step, finished.item);
+                let run = self.state.stream().name();
+                let name = TaskName::new(run, &frame.scope, &finished.step, finished.item);
                 return self.shared.supervisor.forget(&name);
             }
             _ => return,

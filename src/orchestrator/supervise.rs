@@ -28,7 +28,8 @@ pub(super) struct Supervisor(Mutex<Watched>);
 #[derive(Default)]
 struct Watched {
     now: u64,
-    tasks: HashMap<TaskName, Worker>,
+    /// By run, so that the end of a run costs no more the more tasks others have.
+    runs: HashMap<String, HashMap<TaskName, Worker>>,
     /// When each instance was last heard of.
     instances: HashMap<String, u64>,
 }
@@ -74,16 +75,19 @@ impl Supervisor {
             told: false,
             mailbox: watch.mailbox,
         };
-        watched.tasks.insert(watch.name, worker);
+        let run = watch.name.root().to_owned();
+        watched
+            .runs
+            .entry(run)
+            .or_default()
+            .insert(watch.name, worker);
     }
 
     /// Whether an attempt is still watched.
     pub(super) fn is_watched(&self, name: &TaskName, attempt: u32) -> bool {
-        let watched = self.lock();
-        watched
-            .tasks
-            .get(name)
-            .is_some_and(|worker| worker.attempt == attempt)
+        let mut watched = self.lock();
+        let worker = watched.worker(name);
+        worker.is_some_and(|worker| worker.attempt == attempt)
     }
 
     /// A runtime took a task, or reported about it.
@@ -93,7 +97,7 @@ impl Supervisor {
         if let Some(instance) = &instance {
             watched.instances.insert(instance.clone(), now);
         }
-        if let Some(worker) = watched.tasks.get_mut(name)
+        if let Some(worker) = watched.worker(name)
             && worker.attempt == attempt
         {
             worker.heard = now;
@@ -105,16 +109,14 @@ impl Supervisor {
 
     /// Nobody works on a task any more, and nobody should.
     pub(super) fn forget(&self, name: &TaskName) {
-        self.lock().tasks.remove(name);
+        if let Some(tasks) = self.lock().runs.get_mut(name.root()) {
+            tasks.remove(name);
+        }
     }
 
     /// A run has ended, or its task has.
     pub(super) fn forget_run(&self, run: &str) {
-        let inside = |name: &TaskName| {
-            let rest = name.run.strip_prefix(run);
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
-        self.lock().tasks.retain(|name, _| !inside(name));
+        self.lock().runs.remove(run);
     }
 
     /// A runtime is alive. Tells which of its tasks nobody waits for, and whether there are tasks
@@ -125,7 +127,7 @@ impl Supervisor {
         let now = watched.now;
         watched.instances.insert(beat.runtime_id.clone(), now);
         for task in &beat.active {
-            match watched.tasks.get_mut(&name_of(task)) {
+            match watched.worker(&name_of(task)) {
                 Some(worker) if task.attempt.is_none_or(|attempt| attempt == worker.attempt) => {
                     worker.heard = now;
                     worker.instance = Some(beat.runtime_id.clone());
@@ -133,10 +135,8 @@ impl Supervisor {
                 _ => heard.stop.push(Task::clone(task)),
             }
         }
-        let elsewhere = watched
-            .tasks
-            .values()
-            .any(|worker| worker.is_elsewhere(beat));
+        let mut workers = watched.runs.values().flat_map(HashMap::values);
+        let elsewhere = workers.any(|worker| worker.is_elsewhere(beat));
         (heard, elsewhere)
     }
 
@@ -144,7 +144,7 @@ impl Supervisor {
     /// one does not name is lost.
     pub(super) fn replaced(&self, beat: &Heartbeat) {
         let named: HashSet<TaskName> = beat.active.iter().map(name_of).collect();
-        for (name, worker) in &mut self.lock().tasks {
+        for (name, worker) in self.lock().runs.values_mut().flatten() {
             if worker.is_elsewhere(beat) && !named.contains(name) {
                 worker.lose(LostReason::Instance, true);
             }
@@ -160,11 +160,17 @@ impl Supervisor {
             .instances
             .retain(|_, heard| *heard + PATIENCE >= now);
         let alive = !watched.instances.is_empty();
-        for worker in watched.tasks.values_mut() {
+        for worker in watched.runs.values_mut().flat_map(HashMap::values_mut) {
             if worker.heard + PATIENCE < now {
                 worker.lose(LostReason::Heartbeat, alive);
             }
         }
+    }
+}
+
+impl Watched {
+    fn worker(&mut self, name: &TaskName) -> Option<&mut Worker> {
+        self.runs.get_mut(name.root())?.get_mut(name)
     }
 }
 

@@ -5,6 +5,7 @@
 //! remembered, and one that was handed out before a restart is good after it. The key lives in a
 //! file beside the ledger; neither it nor a token ever stands in a frame or a log.
 
+use ktsu_projections::lineage::item_name;
 use subtle::ConstantTimeEq as _;
 use zeroize::Zeroizing;
 
@@ -18,6 +19,24 @@ pub struct TaskName {
     pub run: String,
     /// The step, with its item.
     pub step: String,
+}
+
+impl TaskName {
+    /// The name of a task of a run, in one of its scopes.
+    pub fn new(run: &str, scope: &str, step: &str, item: Option<u32>) -> Self {
+        Self {
+            run: match scope {
+                "" => run.to_owned(),
+                scope => format!("{run}/{scope}"),
+            },
+            step: item_name(step, item),
+        }
+    }
+
+    /// The run alone.
+    pub fn root(&self) -> &str {
+        self.run.split('/').next().unwrap_or_default()
+    }
 }
 
 impl TokenKey {

@@ -9,7 +9,6 @@ use axum::http::{Request, StatusCode, header};
 use ktsu_ledger::branch::frames;
 use ktsu_ledger::event::{AgentEvent, AgentFinished, FinishReason, Report};
 use ktsu_ledger::{Event, Frame, Json};
-use ktsu_projections::lineage::item_name;
 use ktsu_projections::run::RunState;
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -37,23 +36,6 @@ pub(in crate::orchestrator) struct Dispatch {
     invoke: Invoke,
 }
 
-/// The name of a task towards runtimes.
-pub(in crate::orchestrator) fn name(
-    state: &RunState,
-    scope: &str,
-    step: &str,
-    item: Option<u32>,
-) -> TaskName {
-    let run = state.stream().name();
-    TaskName {
-        run: match scope {
-            "" => run.to_owned(),
-            scope => format!("{run}/{scope}"),
-        },
-        step: item_name(step, item),
-    }
-}
-
 /// Begins to watch a task that is with a runtime.
 pub(in crate::orchestrator) fn watch(
     shared: &Shared,
@@ -65,7 +47,7 @@ pub(in crate::orchestrator) fn watch(
     let step = &scope.shape.step(place.step)?.id;
     let task = state.task(place.scope, place.step, place.item)?;
     shared.supervisor.watch(Watch {
-        name: name(state, &scope.path, step, place.item),
+        name: TaskName::new(state.stream().name(), &scope.path, step, place.item),
         attempt: task.attempt,
         scope: scope.path.clone(),
         step: step.clone(),
@@ -90,7 +72,7 @@ pub(in crate::orchestrator) fn prepare(
     let scope = state.scope(place.scope)?;
     let step = &scope.shape.step(place.step)?.id;
     let told = told(definition, state, memo, place.scope, place.step, place.item)?;
-    let name = name(state, &scope.path, step, place.item);
+    let name = TaskName::new(state.stream().name(), &scope.path, step, place.item);
     let token = shared.tokens.token(&name, task.attempt);
     let url = |what: &str| {
         let run = name.run.replace('/', "%2F");

@@ -13,7 +13,7 @@ use super::Shared;
 use super::run::Message;
 use crate::workflow::definition::Definition;
 use crate::workflow::next::Memo;
-pub(super) use agent::{name, recorded, watch};
+pub(super) use agent::{recorded, watch};
 
 /// A step, or an item of it, whose effect is announced.
 #[derive(Debug, Clone, Copy)]
