@@ -53,13 +53,17 @@ pub(super) struct Arguments {
     )]
     host: String,
     /// The port; 0 for any free one [default: 5050, 5051 for the runtime, 5052 for the gateway]
+    #[arg(long)]
+    port: Option<u16>,
+    /// The orchestrator's port, if `--port` does not name it
     #[arg(
         long,
-        alias = "orchestrator-port",
         env = "KTSU_ORCHESTRATOR_PORT",
-        hide_env_values = true
+        hide_env_values = true,
+        hide = true,
+        value_name = "PORT"
     )]
-    port: Option<u16>,
+    orchestrator_port: Option<u16>,
     /// The runtime's port, where all services start [default: 5051, or any free one with --port 0]
     #[arg(
         long,
@@ -120,11 +124,10 @@ enum Service {
 }
 
 impl Arguments {
-    fn listen(&self, usual: u16) -> Result<SocketAddr, Failure> {
-        Ok(SocketAddr::new(
-            address(&self.host)?,
-            self.port.unwrap_or(usual),
-        ))
+    /// Where a service that stands by itself listens: the port of another is none of its business.
+    fn listen(&self, own: Option<u16>, usual: u16) -> Result<SocketAddr, Failure> {
+        let port = self.port.or(own).unwrap_or(usual);
+        Ok(SocketAddr::new(address(&self.host)?, port))
     }
 
     /// Where agents run.
@@ -169,7 +172,7 @@ async fn runtime(
         let words = format!("the runtime needs to know where it is: {flag}");
         url.ok_or_else(|| Failure::could_not_run(words).hint(format!("{flag} {example}")))
     };
-    let listen = arguments.listen(5051)?;
+    let listen = arguments.listen(arguments.runtime_port, 5051)?;
     let orchestrator = needed(
         arguments.orchestrator_url,
         "--orchestrator",
@@ -185,7 +188,7 @@ async fn gateway(
     arguments: Arguments,
     signals: Signals,
 ) -> Result<ExitCode, Failure> {
-    let listen = arguments.listen(5052)?;
+    let listen = arguments.listen(arguments.gateway_port, 5052)?;
     let config = arguments.config.clone();
     let config = config.unwrap_or_else(|| arguments.kit.join("gateway.yaml"));
     let environment = load_environment(arguments.env.as_deref(), &arguments.kit)?;
@@ -216,7 +219,7 @@ async fn orchestrator(
     arguments: Arguments,
     mut signals: Signals,
 ) -> Result<ExitCode, Failure> {
-    let listen = arguments.listen(5050)?;
+    let listen = arguments.listen(arguments.orchestrator_port, 5050)?;
     let agents = arguments.agents()?;
     let kit = load_kit(&arguments.kit)?;
     for fault in &kit.warnings.faults {

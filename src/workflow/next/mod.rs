@@ -354,17 +354,9 @@ impl<'a> At<'a> {
             (None, _) => {}
         }
         if let Some(first) = errors.iter().flatten().next() {
-            let place = if first.path.is_empty() {
-                String::new()
-            } else {
-                format!(" at {}", first.path)
-            };
             let failed = Outcome::Failed {
                 code: "schema_violation".to_owned(),
-                message: clipped(format!(
-                    "air-lock validation failed on step \"{}\": {}{place}",
-                    step.id, first.message
-                )),
+                message: settle::air_lock_words(step, None, first),
                 raw: Some(json),
             };
             return self.settle(unit, step, attempt, failed, cause);

@@ -420,7 +420,8 @@ fn commanded(commands: &Value) -> Option<String> {
     ))
 }
 
-fn air_lock_words(step: &Step, item: Option<u32>, first: &Violation) -> String {
+/// What the air-lock says of the first place that breaks a schema.
+pub(super) fn air_lock_words(step: &Step, item: Option<u32>, first: &Violation) -> String {
     let name = ktsu_projections::lineage::item_name(&step.id, item);
     let place = match first.path.as_str() {
         "" => String::new(),

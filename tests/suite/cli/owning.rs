@@ -1,10 +1,11 @@
 //! One ledger, one owner: who else may do what.
 
 use std::fmt::Write as _;
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
+use std::process::Stdio;
 
-use super::{Desk, kit};
+use super::{Desk, kit, send};
 
 #[test]
 fn a_second_owner_is_told_who_the_first_is_and_what_to_type() {
@@ -172,4 +173,38 @@ fn a_long_run_is_traced_here_and_over_http() {
     assert!(trace["tree"].as_array().unwrap().len() > 2 * STEPS);
     let (code, _) = owner.stop("TERM");
     assert_eq!(code, 0);
+}
+
+/// The variables of one service are none of another's business.
+#[test]
+fn a_runtime_does_not_listen_where_the_orchestrator_is_to_be() {
+    let desk = Desk::new();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let nobody = "http://127.0.0.1:9";
+    let mut child = desk
+        .command(&[
+            "start",
+            "runtime",
+            "--orchestrator",
+            nobody,
+            "--gateway",
+            nobody,
+        ])
+        .env("KTSU_ORCHESTRATOR_PORT", &port)
+        .env("KTSU_RUNTIME_PORT", "0")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let ready = lines.next();
+    send("TERM", child.id());
+    assert!(child.wait().unwrap().success());
+    let ready = ready.unwrap().unwrap();
+    assert!(
+        ready.starts_with("the ktsu runtime listens on http://127.0.0.1:"),
+        "{ready}"
+    );
+    assert!(!ready.ends_with(&format!(":{port}")), "{ready}");
 }
