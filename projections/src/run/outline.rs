@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use ktsu_ledger::Json;
 use ktsu_ledger::event::RunCreated;
 use ktsu_ledger::event::plan::{AgentFile, Plan, StepPlan, Webhooks, Work, WorkflowPlan};
 
@@ -58,7 +59,15 @@ impl Outline {
     /// # Errors
     /// [`BadPlan`].
     pub fn of_run(created: &RunCreated) -> Result<Arc<Self>, BadPlan> {
-        let plan = serde_json::from_str(created.definition.as_str());
+        Self::of_definition(&created.definition)
+    }
+
+    /// Reads a definition as frames carry it.
+    ///
+    /// # Errors
+    /// [`BadPlan`].
+    pub fn of_definition(definition: &Json) -> Result<Arc<Self>, BadPlan> {
+        let plan = serde_json::from_str(definition.as_str());
         Self::of(plan.map_err(|error| BadPlan::Unreadable(error.to_string()))?)
     }
 
