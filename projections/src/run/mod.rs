@@ -175,11 +175,14 @@ pub struct Spend {
 }
 
 impl RunState {
-    /// The state after `run.created`.
+    /// The state after `run.created`, or after a `branch.created` that shares nothing.
     ///
     /// # Errors
     /// [`Refusal`] if the frame is not the first frame of a run.
     pub fn begin(frame: &Frame, outline: Arc<Outline>) -> Result<Self, Refusal> {
+        if let Event::Run(RunEvent::Branched(branch)) = &frame.event {
+            return Self::begin_branch(frame, branch, outline);
+        }
         let Event::Run(RunEvent::Created(created)) = &frame.event else {
             return Err(Refusal::NotARun);
         };
@@ -240,14 +243,9 @@ impl RunState {
     pub fn fold<'a>(frames: impl IntoIterator<Item = &'a Frame>) -> Result<Self, FoldError> {
         let mut frames = frames.into_iter();
         let first = frames.next().ok_or(FoldError::Empty)?;
-        let mut state = match (&first.event, person::begins(first)) {
-            (_, Some(branch)) => Self::begin_branch(first, branch)?,
-            (Event::Run(RunEvent::Created(created)), _) => {
-                let begun = Self::begin(first, Outline::of_run(created)?);
-                begun.map_err(|refusal| FoldError::Refused(first.seq, refusal))?
-            }
-            _ => return Err(FoldError::Refused(first.seq, Refusal::NotARun)),
-        };
+        let refused = |refusal| FoldError::Refused(first.seq, refusal);
+        let outline = Outline::begun_by(first)?.ok_or_else(|| refused(Refusal::NotARun))?;
+        let mut state = Self::begin(first, outline).map_err(refused)?;
         for frame in frames {
             state
                 .apply(frame)

@@ -5,14 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ktsu_ledger::event::{
-    BranchCreated, EnvValue, OverlaySet, Principal, Reference, RunEvent, RunResumed, SkipReason,
-    StepReset,
+    BranchCreated, EnvValue, OverlaySet, Principal, Reference, RunResumed, SkipReason, StepReset,
 };
-use ktsu_ledger::{Event, Frame, Hash, Json};
+use ktsu_ledger::{Frame, Hash, Json};
 
 use super::outline::Outline;
 use super::transition::Refusal;
-use super::{Created, FoldError, Held, Phase, RunState, RunStatus, Scope, Step, StepStatus, Todo};
+use super::{Created, Held, Phase, RunState, RunStatus, Scope, Step, StepStatus, Todo};
 
 /// Params and environment, and the frame that holds them: `run.created`, or a `branch.created`
 /// that changes them.
@@ -45,12 +44,15 @@ pub struct Fork {
 
 impl RunState {
     /// The state after a `branch.created` that shares nothing with its parent.
-    pub(super) fn begin_branch(frame: &Frame, branch: &BranchCreated) -> Result<Self, FoldError> {
-        let refused = || FoldError::Refused(frame.seq, Refusal::NotARun);
-        let whole = frame.seq == 0 && branch.fork_position == 0 && frame.prev == Hash::ZERO;
-        let (Some(definition), Some(params), true) = (&branch.definition, &branch.params, whole)
-        else {
-            return Err(refused());
+    pub(super) fn begin_branch(
+        frame: &Frame,
+        branch: &BranchCreated,
+        outline: Arc<Outline>,
+    ) -> Result<Self, Refusal> {
+        let first = frame.seq == 0 && branch.fork_position == 0 && frame.prev == Hash::ZERO;
+        let named = frame.stream.name() == branch.branch_id && frame.scope.is_empty();
+        let (Some(params), true) = (&branch.params, first && named) else {
+            return Err(Refusal::NotARun);
         };
         let created = Created {
             at: frame.at,
@@ -63,7 +65,7 @@ impl RunState {
             idempotency_key: None,
             idempotency_digest: None,
         };
-        let mut state = Self::pending(frame, Outline::of_definition(definition)?, created);
+        let mut state = Self::pending(frame, outline, created);
         state.park(frame, branch);
         Ok(state)
     }
@@ -516,13 +518,5 @@ impl Step {
                 overlaid,
             });
         }
-    }
-}
-
-/// What a stream begins with, if it is a run or a branch that shares nothing.
-pub(super) fn begins(frame: &Frame) -> Option<&BranchCreated> {
-    match &frame.event {
-        Event::Run(RunEvent::Branched(branch)) => Some(branch),
-        _ => None,
     }
 }
