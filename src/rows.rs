@@ -20,8 +20,8 @@ pub fn row(state: &RunState) -> IndexRow {
         stream: state.stream().clone(),
         workflow: row.workflow.clone(),
         status: row.status.clone(),
-        open: !state.status().is_terminal(),
-        created_us: state.created().at.as_micros(),
+        open: !state.status().is_terminal() && !state.is_parked(),
+        created_us: row.created_at.as_micros(),
         key: RunRow::key(state),
         row: row.to_json(),
     }
@@ -70,8 +70,29 @@ pub fn runs(
 ) -> Result<(Vec<StreamId>, Option<StreamId>), StoreError> {
     let page = reader.streams(after, PAGE)?;
     let last = page.last().cloned();
-    let runs = page.into_iter().filter(|stream| stream.kind() == "run");
+    let runs = page.into_iter().filter(is_run);
     Ok((runs.collect(), last))
+}
+
+/// The kinds of stream that are runs, as lists show them.
+const KINDS: [&str; 2] = ["run", "branch"];
+
+/// Whether a stream is a run, or a branch of one.
+pub fn is_run(stream: &StreamId) -> bool {
+    KINDS.contains(&stream.kind())
+}
+
+/// Whether every run has its row.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn are_whole<R: Reader + ?Sized>(reader: &R) -> Result<bool, StoreError> {
+    for kind in KINDS {
+        if !reader.is_indexed(kind)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// How many streams are looked at at a time.
@@ -117,6 +138,8 @@ fn unreadable(reader: &dyn Reader, stream: &StreamId) -> IndexRow {
         created_at: at,
         ended_at: None,
         error: None,
+        fork_position: None,
+        parent_run_id: None,
         idempotency_digest: created.and_then(|created| created.idempotency_digest.clone()),
         run_id: stream.name().to_owned(),
         status: UNREADABLE.to_owned(),

@@ -8,6 +8,7 @@ mod frames;
 mod health;
 mod invoke;
 mod paths;
+mod people;
 mod query;
 mod runs;
 mod trace;
@@ -69,6 +70,9 @@ fn described() -> OpenApiRouter<Orchestrator> {
         .routes(routes!(runs::envelope))
         .routes(routes!(frames::frames))
         .routes(routes!(trace::trace))
+        .routes(routes!(people::fork))
+        .routes(routes!(people::overlay))
+        .routes(routes!(people::resume))
         .routes(routes!(agents::report))
         .routes(routes!(agents::complete))
         .routes(routes!(agents::heartbeat))

@@ -26,7 +26,7 @@ const MAX_PAGE: usize = 1000;
 pub(super) struct Which {
     /// Of this workflow only.
     workflow: Option<String>,
-    /// With this status only: `pending`, `running`, `complete` or `failed`.
+    /// With this status only: `pending`, `running`, `waiting`, `complete` or `failed`.
     status: Option<String>,
     /// How many, at most 1000; 50 if absent.
     #[param(value_type = Option<u64>, minimum = 1)]
@@ -43,6 +43,7 @@ impl Asked for Which {
         let known = [
             RunStatus::Pending.as_str(),
             RunStatus::Running.as_str(),
+            RunStatus::Waiting.as_str(),
             RunStatus::Complete.as_str(),
             RunStatus::Failed.as_str(),
             UNREADABLE,

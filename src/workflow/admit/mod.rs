@@ -1,5 +1,6 @@
 //! What the world says, judged: an input frame, or a refusal that writes nothing.
 
+pub mod person;
 pub mod report;
 
 use std::collections::BTreeMap;
