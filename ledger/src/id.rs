@@ -25,15 +25,21 @@ pub struct StreamId(Arc<str>);
 /// The kinds of stream that have a name of their own after the colon.
 const KINDS: [&str; 5] = ["run", "branch", "eval", "recompute", "kv"];
 
+/// What the ids of recomputes begin with: they are addressed as runs are.
+pub const RECOMPUTE: &str = "recompute_";
+
 impl StreamId {
     /// The stream of what concerns the whole ledger.
     pub fn store() -> Self {
         Self(Arc::from("store"))
     }
 
-    /// The stream of a run; refused if `run` is not a name.
+    /// The stream of a run, or of a recompute, by its id; refused if `run` is not a name.
     pub fn run(run: &str) -> Result<Self, NotAStream> {
-        format!("run:{run}").parse()
+        match run.starts_with(RECOMPUTE) {
+            true => format!("recompute:{run}").parse(),
+            false => format!("run:{run}").parse(),
+        }
     }
 
     /// As it is written in frames.

@@ -57,6 +57,7 @@ pub(super) fn open_at(path: &Path) -> Result<Listed<SqliteReader>, Failure> {
 /// A run, by its id or a part of it; with the scope of an inline child, if one was asked for.
 pub(super) fn find_run(reader: &dyn Reader, asked: &str) -> Result<(StreamId, String), Failure> {
     let asked = asked.strip_prefix("run:").unwrap_or(asked);
+    let asked = asked.strip_prefix("recompute:").unwrap_or(asked);
     if asked.is_empty() {
         return Err(
             Failure::could_not_run("the id of the run is empty").hint("ktsu runs lists them")

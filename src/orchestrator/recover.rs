@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use ktsu_ledger::branch::frames;
-use ktsu_ledger::event::RunEvent;
 use ktsu_ledger::store::{Filter, IndexRow, Reader, Store, StoreError};
-use ktsu_ledger::{Event, Frame, StreamId};
+use ktsu_ledger::{Frame, StreamId};
 use ktsu_projections::run::RunState;
 
 use super::run::RunTask;
@@ -37,7 +36,7 @@ pub struct Recovered {
 /// [`StoreError`] if the ledger cannot be read or written.
 pub fn rebuild_index(store: &mut dyn Store) -> Result<(), StoreError> {
     let wrong = store.wrong_rows();
-    if store.is_indexed("run")? && wrong.is_ok_and(|wrong| wrong.is_empty()) {
+    if rows::are_whole(store)? && wrong.is_ok_and(|wrong| wrong.is_empty()) {
         return read_again(store);
     }
     let epoch = store.acquire()?;
@@ -178,11 +177,9 @@ fn fold(
 
 /// The recorded definition, compiled once however many runs share it.
 fn definition_of(shared: &Shared, first: &Frame) -> Result<Arc<Definition>, Lost> {
-    let Event::Run(RunEvent::Created(created)) = &first.event else {
-        return Err(Lost(
-            "the stream does not begin with run.created".to_owned(),
-        ));
-    };
+    let created = first.event.created();
+    let created =
+        created.ok_or_else(|| Lost("the stream does not begin with run.created".to_owned()))?;
     if let Some(known) = lock(&shared.definitions).get(&created.digest) {
         return Ok(Arc::clone(known));
     }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ktsu_ledger::event::{AgentEvent, WebhookEvent, Why, WorkerEvent, WorkerLost};
+use ktsu_ledger::event::{AgentEvent, RecomputeCompared, WebhookEvent, Why, WorkerEvent, WorkerLost};
 use ktsu_ledger::store::{Entry, IndexRow};
 use ktsu_ledger::{Draft, Event, Frame, Sealed, Timestamp};
 use ktsu_projections::run::{RunState, RunStatus, Spend};
@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::token::TaskName;
-use super::{Shared, UnderWay, effects, lock};
+use super::{Shared, UnderWay, effects, lock, recompute};
 use crate::rows;
 use crate::workflow::admit::report::{self, Reported};
 use crate::workflow::admit::{self, Answer};
@@ -50,6 +50,8 @@ pub(super) enum Message {
         /// What is lost.
         lost: WorkerLost,
     },
+    /// A recompute is compared with its run.
+    Compared(RecomputeCompared),
 }
 
 /// What became of a report.
@@ -102,7 +104,9 @@ pub(super) struct RunTask {
     waiting: VecDeque<(u64, effects::Place)>,
     /// Reports that wait for others.
     held: VecDeque<Held>,
-    indexed: Option<RunStatus>,
+    indexed: Option<(RunStatus, bool)>,
+    /// Whether a recompute that has ended is being compared with its run.
+    comparing: bool,
     more: bool,
     /// The timer that is set: what it is for by the wall clock, and when it fires.
     armed: Option<(Timestamp, Instant)>,
@@ -130,6 +134,7 @@ impl RunTask {
             waiting: VecDeque::new(),
             held: VecDeque::new(),
             indexed: None,
+            comparing: false,
             more: false,
             armed: None,
         };
@@ -147,7 +152,7 @@ impl RunTask {
 
     /// Takes a run up again, all of which is durable.
     pub(super) fn resume(mut self, clock: Timestamp) {
-        self.indexed = Some(self.state.status());
+        self.indexed = Some((self.state.status(), self.state.is_over()));
         let last = self.state.next_seq().saturating_sub(1);
         self.progress
             .send_modify(|progress| progress.durable = Some(last));
@@ -198,6 +203,7 @@ impl RunTask {
         let mut stop = self.shared.stop.subscribe();
         loop {
             self.start_effects();
+            self.compare();
             if self.has_ended() {
                 break;
             }
@@ -266,6 +272,11 @@ impl RunTask {
                 reply,
             })?,
             Message::Lost { scope, lost } => self.lost(&scope, lost)?,
+            Message::Compared(compared) => {
+                if let Some(input) = admit::compared(&self.state, compared) {
+                    self.take(input)?;
+                }
+            }
         }
         self.let_go(before)
     }
@@ -366,7 +377,7 @@ impl RunTask {
         for sealed in &turn.sealed {
             self.note_effect(&sealed.frame);
         }
-        let ended = self.state.status().is_terminal();
+        let ended = self.state.is_over();
         let progress = Arc::clone(&self.progress);
         let entry = Entry::from_sealed(turn.sealed);
         let entry = match entry {
@@ -412,11 +423,11 @@ impl RunTask {
 
     /// The run's row, where its status has changed: lists need nothing else, and rows cost.
     fn index_row(&mut self) -> Option<IndexRow> {
-        let status = self.state.status();
-        if self.indexed == Some(status) {
+        let standing = (self.state.status(), self.state.is_over());
+        if self.indexed == Some(standing) {
             return None;
         }
-        self.indexed = Some(status);
+        self.indexed = Some(standing);
         Some(rows::row(&self.state))
     }
 
@@ -435,6 +446,16 @@ impl RunTask {
             &places,
             &self.sender,
         );
+    }
+
+    /// Has a recompute compared with its run, once its end is durable.
+    fn compare(&mut self) {
+        let last = self.state.next_seq().saturating_sub(1);
+        let due = self.state.status().is_terminal() && !self.state.is_over();
+        if due && !self.comparing && self.durable.borrow().durable >= Some(last) {
+            self.comparing = true;
+            recompute::compare(&self.shared, &self.state, &self.sender);
+        }
     }
 
     fn failed(&self, reason: &str) {

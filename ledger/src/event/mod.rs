@@ -8,6 +8,7 @@
 mod agent;
 mod item;
 pub mod plan;
+mod recompute;
 mod run;
 mod step;
 mod store;
@@ -19,6 +20,9 @@ pub use agent::{
     FinishReason, LlmRequest, LlmResponse, Purpose, ReflectStarted, Report,
 };
 pub use item::{ItemCompleted, ItemEvent, ItemFailed, ItemStarted};
+pub use recompute::{
+    ComparedTask, RecomputeCompared, RecomputeEvent, RecomputeOf, Sameness, ValueChange,
+};
 pub use run::{
     ClockJumped, Continued, EnvValue, Limits, Principal, RunCompleted, RunCreated, RunEvent,
     RunFailed, RunStarted, TimerFired, TimerKind, Why,
@@ -40,6 +44,8 @@ use crate::canonical::Json;
 pub enum Event {
     /// About a run or an inline child.
     Run(RunEvent),
+    /// About a recompute.
+    Recompute(RecomputeEvent),
     /// About a step.
     Step(StepEvent),
     /// About an item of a fan-out.
@@ -76,11 +82,29 @@ impl Event {
     pub fn role(&self) -> Role {
         match self {
             Self::Run(event) => event.role(),
+            Self::Recompute(event) => event.role(),
             Self::Step(_) | Self::Item(_) => Role::Decision,
             Self::Agent(event) => event.role(),
             Self::Worker(event) => event.role(),
             Self::Webhook(event) => event.role(),
             Self::Store(_) | Self::Foreign { .. } => Role::Input,
+        }
+    }
+
+    /// What the first frame of a run, or of a recompute, says.
+    pub fn created(&self) -> Option<&RunCreated> {
+        match self {
+            Self::Run(RunEvent::Created(created))
+            | Self::Recompute(RecomputeEvent::Created(created)) => Some(created),
+            Self::Run(_)
+            | Self::Recompute(_)
+            | Self::Step(_)
+            | Self::Item(_)
+            | Self::Agent(_)
+            | Self::Worker(_)
+            | Self::Webhook(_)
+            | Self::Store(_)
+            | Self::Foreign { .. } => None,
         }
     }
 
@@ -95,6 +119,7 @@ impl Event {
         match self {
             Self::Foreign { kind, .. } => kind.starts_with("x."),
             Self::Run(_)
+            | Self::Recompute(_)
             | Self::Step(_)
             | Self::Item(_)
             | Self::Agent(_)
@@ -160,6 +185,8 @@ macro_rules! event_types {
 
 event_types! {
     "run.created" => Run::RunEvent::Created,
+    "recompute.created" => Recompute::RecomputeEvent::Created,
+    "recompute.compared" => Recompute::RecomputeEvent::Compared,
     "run.started" => Run::RunEvent::Started,
     "run.continued" => Run::RunEvent::Continued,
     "run.completed" => Run::RunEvent::Completed,

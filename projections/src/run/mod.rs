@@ -24,9 +24,9 @@ pub use transition::Refusal;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use ktsu_ledger::event::{EnvValue, Given, Limits, Principal, Reference, RunEvent};
+use ktsu_ledger::event::{EnvValue, Given, Limits, Principal, RecomputeOf, Reference, Sameness};
 use ktsu_ledger::frame::Link;
-use ktsu_ledger::{Event, Frame, Hash, Json, StreamId, Timestamp};
+use ktsu_ledger::{Frame, Hash, Json, StreamId, Timestamp};
 use serde_json::Value;
 
 /// Where a run stands (decision E1).
@@ -122,6 +122,8 @@ pub struct Created {
     pub idempotency_key: Option<String>,
     /// What the key was used for.
     pub idempotency_digest: Option<String>,
+    /// For a recompute of a run: which.
+    pub of: Option<RecomputeOf>,
 }
 
 /// See the module documentation.
@@ -143,6 +145,7 @@ pub struct RunState {
     /// Steps waiting to be sent again, by when.
     backoffs: BTreeSet<(Timestamp, u32, u32)>,
     spend: Spend,
+    compared: Option<Sameness>,
 }
 
 /// What model calls cost a run so far (decision F4).
@@ -162,9 +165,7 @@ impl RunState {
     /// # Errors
     /// [`Refusal`] if the frame is not the first frame of a run.
     pub fn begin(frame: &Frame, outline: Arc<Outline>) -> Result<Self, Refusal> {
-        let Event::Run(RunEvent::Created(created)) = &frame.event else {
-            return Err(Refusal::NotARun);
-        };
+        let created = frame.event.created().ok_or(Refusal::NotARun)?;
         if frame.seq != 0 || !frame.scope.is_empty() || frame.prev != Hash::ZERO {
             return Err(Refusal::NotARun);
         }
@@ -181,6 +182,7 @@ impl RunState {
                 digest: created.digest.clone(),
                 idempotency_key: created.idempotency_key.clone(),
                 idempotency_digest: created.idempotency_digest.clone(),
+                of: created.of.clone(),
             },
             next_seq: 1,
             head: frame.hash,
@@ -192,6 +194,7 @@ impl RunState {
             produced: BTreeMap::new(),
             backoffs: BTreeSet::new(),
             spend: Spend::default(),
+            compared: None,
             outline,
         })
     }
@@ -203,17 +206,9 @@ impl RunState {
     pub fn fold<'a>(frames: impl IntoIterator<Item = &'a Frame>) -> Result<Self, FoldError> {
         let mut frames = frames.into_iter();
         let first = frames.next().ok_or(FoldError::Empty)?;
-        let outline = match &first.event {
-            Event::Run(RunEvent::Created(created)) => Outline::of_run(created)?,
-            Event::Run(_)
-            | Event::Step(_)
-            | Event::Item(_)
-            | Event::Agent(_)
-            | Event::Worker(_)
-            | Event::Webhook(_)
-            | Event::Store(_)
-            | Event::Foreign { .. } => return Err(FoldError::Refused(0, Refusal::NotARun)),
-        };
+        let created = first.event.created();
+        let created = created.ok_or(FoldError::Refused(0, Refusal::NotARun))?;
+        let outline = Outline::of_run(created)?;
         let mut state = Self::begin(first, outline)
             .map_err(|refusal| FoldError::Refused(first.seq, refusal))?;
         for frame in frames {
@@ -244,6 +239,16 @@ impl RunState {
         self.scopes
             .first()
             .map_or(RunStatus::Pending, |scope| scope.status)
+    }
+
+    /// What a recompute came to, once it is compared with its run.
+    pub fn compared(&self) -> Option<Sameness> {
+        self.compared
+    }
+
+    /// Whether nothing more can happen: it has ended, and a recompute of a run is compared with it.
+    pub fn is_over(&self) -> bool {
+        self.status().is_terminal() && (self.created.of.is_none() || self.compared.is_some())
     }
 
     /// The place of the next frame.
