@@ -14,6 +14,7 @@
 pub mod clock;
 mod effects;
 mod idempotency;
+pub mod recompute;
 mod recover;
 pub mod reports;
 mod run;
