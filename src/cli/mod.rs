@@ -6,6 +6,7 @@
 
 mod agents;
 mod backup;
+mod compared;
 mod content;
 mod embedded;
 mod engine;
@@ -19,6 +20,7 @@ mod live;
 mod logging;
 mod output;
 mod reading;
+mod recompute;
 mod run;
 mod runs;
 mod signals;
@@ -97,6 +99,8 @@ enum Command {
     Trace(trace::Arguments),
     /// The recorded facts of a run
     Frames(frames::Arguments),
+    /// Asks a run's models once more, on the inputs it recorded, and says what came out differently
+    Recompute(recompute::Arguments),
     /// Whether the record is what was recorded: every byte, every hash, every run
     Verify(verify::Arguments),
     /// Copies a ledger into one file, in use or not, and verifies the copy
@@ -143,6 +147,7 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Runs(arguments) => runs::run(&common, arguments),
         Command::Trace(arguments) => trace::run(&common, &arguments),
         Command::Frames(arguments) => frames::run(&common, arguments).await,
+        Command::Recompute(arguments) => recompute::run(&common, arguments).await,
         Command::Verify(arguments) => verify::run(&common, &arguments),
         Command::Backup(arguments) => backup::backup(&common, &arguments),
         Command::Restore(arguments) => backup::restore(&common, &arguments),

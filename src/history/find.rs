@@ -62,7 +62,9 @@ fn root(reader: &dyn Reader, id: &str) -> Result<Found, StoreError> {
         for row in &page.rows {
             let name = row.stream.name();
             let bare = name.strip_prefix("run_");
-            let bare = bare.or_else(|| name.strip_prefix(RECOMPUTE)).unwrap_or(name);
+            let bare = bare
+                .or_else(|| name.strip_prefix(RECOMPUTE))
+                .unwrap_or(name);
             if name.starts_with(id) || bare.starts_with(id) || name.ends_with(id) {
                 matches.push(row.stream.clone());
             }

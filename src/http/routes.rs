@@ -9,6 +9,7 @@ mod health;
 mod invoke;
 mod paths;
 mod query;
+mod recompute;
 mod runs;
 mod trace;
 pub mod wire;
@@ -69,6 +70,7 @@ fn described() -> OpenApiRouter<Orchestrator> {
         .routes(routes!(runs::envelope))
         .routes(routes!(frames::frames))
         .routes(routes!(trace::trace))
+        .routes(routes!(recompute::start, recompute::get))
         .routes(routes!(agents::report))
         .routes(routes!(agents::complete))
         .routes(routes!(agents::heartbeat))

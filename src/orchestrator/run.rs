@@ -8,7 +8,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ktsu_ledger::event::{AgentEvent, RecomputeCompared, WebhookEvent, Why, WorkerEvent, WorkerLost};
+use ktsu_ledger::event::{
+    AgentEvent, RecomputeCompared, WebhookEvent, Why, WorkerEvent, WorkerLost,
+};
 use ktsu_ledger::store::{Entry, IndexRow};
 use ktsu_ledger::{Draft, Event, Frame, Sealed, Timestamp};
 use ktsu_projections::run::{RunState, RunStatus, Spend};

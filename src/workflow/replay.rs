@@ -149,7 +149,7 @@ impl Definitions {
     /// # Errors
     /// [`Stopped::Rules`], [`Stopped::Definition`].
     pub fn brought(&mut self, frame: &Frame) -> Result<Option<Arc<Definition>>, Stopped> {
-        let Event::Run(RunEvent::Created(created)) = &frame.event else {
+        let Some(created) = frame.event.created() else {
             return Ok(None);
         };
         if created.rules != RULES {

@@ -81,10 +81,18 @@ pub struct ComparedTask {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ValueChange {
     /// What comes out now; absent where nothing stands there any more.
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "present",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub after: Option<Json>,
     /// What the run recorded; absent where nothing stood there.
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "present",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub before: Option<Json>,
     /// JSON pointer; empty for the value itself.
     pub path: String,

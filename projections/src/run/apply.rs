@@ -2,8 +2,8 @@
 
 use ktsu_ledger::event::plan::{RetryOn, WebhookPlan, Webhooks, Work};
 use ktsu_ledger::event::{
-    RecomputeEvent, Reference, RunCompleted, RunEvent, RunFailed, RunStarted, SkipReason, StepEvent, TimerKind,
-    Verdict, WebhookAnswer, WebhookEvent,
+    RecomputeEvent, Reference, RunCompleted, RunEvent, RunFailed, RunStarted, SkipReason,
+    StepEvent, TimerKind, Verdict, WebhookAnswer, WebhookEvent,
 };
 use ktsu_ledger::{Event, Frame, Json};
 

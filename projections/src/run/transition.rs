@@ -5,7 +5,8 @@
 
 use ktsu_ledger::event::plan::Work;
 use ktsu_ledger::event::{
-    AgentEvent, ItemEvent, RecomputeEvent, RunEvent, SkipReason, StepEvent, TimerFired, TimerKind, WebhookEvent,
+    AgentEvent, ItemEvent, RecomputeEvent, RunEvent, SkipReason, StepEvent, TimerFired, TimerKind,
+    WebhookEvent,
 };
 use ktsu_ledger::{Cause, Event, Frame};
 

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use ktsu_ledger::event::plan::Visibility;
 use ktsu_ledger::event::{
-    ClockJumped, EnvValue, Limits, Principal, RecomputeCompared, RecomputeEvent, RunCreated, RunEvent, TimerFired, TimerKind,
-    Violation, WebhookAnswer, WebhookEvent, Why,
+    ClockJumped, EnvValue, Limits, Principal, RecomputeCompared, RecomputeEvent, RunCreated,
+    RunEvent, TimerFired, TimerKind, Violation, WebhookAnswer, WebhookEvent, Why,
 };
 use ktsu_ledger::{Actor, Cause, Draft, Event, Json, Timestamp};
 use ktsu_projections::run::{Phase, RunState, StepStatus};

@@ -29,7 +29,10 @@ impl Before {
             Some(End::Output(value)) => value.clone(),
             Some(End::Skipped(words)) => skipped(words),
             Some(End::Failed { code, message, .. }) => {
-                return Self::Nothing(format!("the run recorded no output: {code}: {message}"), None);
+                return Self::Nothing(
+                    format!("the run recorded no output: {code}: {message}"),
+                    None,
+                );
             }
             None => return Self::Nothing("the run recorded no end".to_owned(), None),
         };
@@ -130,7 +133,11 @@ pub fn judge(before: &Before, after: Option<&End>, step: Option<&StepPlan>) -> C
         None => return failed(task, "the recompute ended before this task did".to_owned()),
     };
     let changes = before.value().map(|before| diff(before, &value));
-    task.diff = changes.unwrap_or_default().into_iter().map(change).collect();
+    task.diff = changes
+        .unwrap_or_default()
+        .into_iter()
+        .map(change)
+        .collect();
     task.status = if !task.violations.is_empty() {
         Sameness::SchemaViolation
     } else if let Before::Nothing(reason, _) = before {

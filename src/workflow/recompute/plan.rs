@@ -70,7 +70,10 @@ pub fn prepare(
         let tree = tree.map(|tree| rewritten(&tree, "", first, &mut leaves));
         steps.push(fan_out(&id, &first.agent, tree)?);
         let given = tasks.iter().map(|task| given(task, &leaves));
-        params.insert(id, json!({"step": path, "tasks": given.collect::<Vec<_>>()}));
+        params.insert(
+            id,
+            json!({"step": path, "tasks": given.collect::<Vec<_>>()}),
+        );
     }
     let root = recorded.plan.workflows.get(&recorded.plan.root);
     let parts = Parts {
@@ -197,11 +200,7 @@ impl Parts {
 }
 
 /// One step that asks an agent for each of its tasks.
-fn fan_out(
-    id: &str,
-    agent: &AgentPlan,
-    params: Option<Value>,
-) -> Result<StepPlan, NotRecomputed> {
+fn fan_out(id: &str, agent: &AgentPlan, params: Option<Value>) -> Result<StepPlan, NotRecomputed> {
     let concurrency = agent.for_each.as_ref().map_or(1, |each| each.concurrency);
     let each = FanOut {
         concurrency,
