@@ -34,7 +34,7 @@ pub(super) fn print(verdict: &Recomputed, shape: Shape) -> Result<(), Failure> {
         }
         Shape::Text => {
             for task in &verdict.tasks {
-                print_task(task);
+                print_named(&name_of(task), task);
             }
             line(&format!(
                 "{} {}",
@@ -80,7 +80,7 @@ pub(super) fn word(status: &str) -> String {
 }
 
 /// The step, and the item of it.
-pub(super) fn name_of(task: &ComparedTask) -> String {
+fn name_of(task: &ComparedTask) -> String {
     let step = text::line(&task.step);
     match task.item {
         Some(item) => format!("{step}.{item}"),
@@ -88,14 +88,14 @@ pub(super) fn name_of(task: &ComparedTask) -> String {
     }
 }
 
-fn print_task(task: &ComparedTask) {
-    let name = painted(BOLD, &name_of(task));
+/// Prints a task under a name, with whatever is to be said of it.
+pub(super) fn print_named(name: &str, task: &ComparedTask) {
+    let name = painted(BOLD, name);
     line(&format!("{name}  {}", word(task.status.as_str())));
     details(task, "  ");
 }
 
-/// What is to be said of a task beside its status.
-pub(super) fn details(task: &ComparedTask, indent: &str) {
+fn details(task: &ComparedTask, indent: &str) {
     if let Some(reason) = &task.reason {
         line(&format!("{indent}{}", text::line(reason)));
     }

@@ -6,6 +6,7 @@
 
 mod agents;
 mod backup;
+mod capture;
 mod compared;
 mod content;
 mod embedded;
@@ -27,6 +28,7 @@ mod signals;
 mod start;
 mod steps;
 mod table;
+mod test;
 pub mod text;
 mod trace;
 mod tree;
@@ -101,6 +103,10 @@ enum Command {
     Frames(frames::Arguments),
     /// Asks a run's models once more, on the inputs it recorded, and says what came out differently
     Recompute(recompute::Arguments),
+    /// Makes baseline files of a run: what its agents were given, and what came of it
+    Capture(capture::Arguments),
+    /// Holds baseline files against a kit, with fresh model calls
+    Test(test::Arguments),
     /// Whether the record is what was recorded: every byte, every hash, every run
     Verify(verify::Arguments),
     /// Copies a ledger into one file, in use or not, and verifies the copy
@@ -148,6 +154,8 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Trace(arguments) => trace::run(&common, &arguments),
         Command::Frames(arguments) => frames::run(&common, arguments).await,
         Command::Recompute(arguments) => recompute::run(&common, arguments).await,
+        Command::Capture(arguments) => capture::run(&common, arguments),
+        Command::Test(arguments) => test::run(&common, arguments).await,
         Command::Verify(arguments) => verify::run(&common, &arguments),
         Command::Backup(arguments) => backup::backup(&common, &arguments),
         Command::Restore(arguments) => backup::restore(&common, &arguments),

@@ -137,10 +137,7 @@ async fn the_same_answers_again_are_clean_and_touch_neither_the_run_nor_the_worl
         ("each", Some(1)),
         ("call/inner", None),
     ] {
-        assert_eq!(
-            task(&verdict, step, item)["status"], "clean",
-            "{step}"
-        );
+        assert_eq!(task(&verdict, step, item)["status"], "clean", "{step}");
     }
     // Every request came a second time, byte for byte, and no other.
     let twice = asked.into_iter().map(|(call, count)| (call, count * 2));

@@ -26,8 +26,7 @@ pub enum Before {
 impl Before {
     fn of(task: &Task) -> Self {
         let value = match &task.end {
-            Some(End::Output(value)) => value.clone(),
-            Some(End::Skipped(words)) => skipped(words),
+            Some(end @ (End::Output(_) | End::Skipped(_))) => end.value().unwrap_or_default(),
             Some(End::Failed { code, message, .. }) => {
                 return Self::Nothing(
                     format!("the run recorded no output: {code}: {message}"),
@@ -78,7 +77,7 @@ pub fn compare(run: &Recorded, fresh: &[Frame]) -> Result<RecomputeCompared, Fol
             let missing = || Before::Nothing("the run has no such task any more".to_owned(), None);
             let known = before.map_or_else(missing, Before::of);
             let judged = judge(&known, end, step);
-            results.extend(end.and_then(result));
+            results.extend(end.and_then(End::value));
             tasks.push(ComparedTask {
                 item,
                 step: path.to_owned(),
@@ -112,7 +111,7 @@ pub fn judge(before: &Before, after: Option<&End>, step: Option<&StepPlan>) -> C
             task.violations = step.map_or_else(Vec::new, |step| own_schema(step, value));
             value.clone()
         }
-        Some(End::Skipped(words)) => skipped(words),
+        Some(end @ End::Skipped(_)) => end.value().unwrap_or_default(),
         Some(End::Failed {
             code,
             message,
@@ -175,19 +174,6 @@ fn judge_whole(task: &Task, path: &str, results: Vec<Value>) -> Option<ComparedT
 fn own_schema(step: &StepPlan, value: &Value) -> Vec<Violation> {
     let compiled = Step::compile(step, "", &mut Faults::new());
     compiled.map_or_else(Vec::new, |step| violations(step.check_output(value)))
-}
-
-/// The result of an item that has one.
-fn result(end: &End) -> Option<Value> {
-    match end {
-        End::Output(value) => Some(value.clone()),
-        End::Skipped(words) => Some(skipped(words)),
-        End::Failed { .. } => None,
-    }
-}
-
-fn skipped(words: &str) -> Value {
-    json!({"skipped": true, "reason": words})
 }
 
 fn without_reserved(raw: &Value) -> Value {

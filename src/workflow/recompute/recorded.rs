@@ -7,10 +7,10 @@ use ktsu_ledger::event::{
     AgentEvent, EnvValue, Given, ItemEvent, Reference, RunCreated, RunEvent, SkipReason, StepEvent,
     Violation, WorkerEvent,
 };
-use ktsu_ledger::{Event, Frame, Json, StreamId};
+use ktsu_ledger::{Event, Frame, Json, StreamId, Timestamp};
 use ktsu_projections::run::reserved::is_reserved;
 use ktsu_projections::run::{FoldError, RunState};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// What is recorded of a run's agents.
 #[derive(Debug)]
@@ -49,6 +49,8 @@ pub struct Task {
     pub called: bool,
     /// How it ended, if it did.
     pub end: Option<End>,
+    /// When it ended.
+    pub ended_at: Option<Timestamp>,
     violations: Vec<Violation>,
 }
 
@@ -70,6 +72,17 @@ pub enum End {
         /// Where it breaks its schema, if that is why.
         violations: Vec<Violation>,
     },
+}
+
+impl End {
+    /// The value it comes to, if to any: of a skip, its marker.
+    pub fn value(&self) -> Option<Value> {
+        match self {
+            Self::Output(value) => Some(value.clone()),
+            Self::Skipped(words) => Some(json!({"skipped": true, "reason": words})),
+            Self::Failed { .. } => None,
+        }
+    }
 }
 
 impl Task {
@@ -118,6 +131,7 @@ impl Recorded {
             scopes: HashMap::from([(String::new(), plan.root.clone())]),
             plan: &plan,
             tasks: Vec::new(),
+            at: first.at,
         };
         for frame in frames {
             walk.take(frame);
@@ -152,10 +166,13 @@ struct Walk<'a> {
     scopes: HashMap<String, String>,
     plan: &'a Plan,
     tasks: Vec<Task>,
+    /// The moment of the frame that is being taken.
+    at: Timestamp,
 }
 
 impl Walk<'_> {
     fn take(&mut self, frame: &Frame) {
+        self.at = frame.at;
         match &frame.event {
             Event::Run(RunEvent::Started(started)) => {
                 if let Some(plan) = &started.plan {
@@ -272,6 +289,7 @@ impl Walk<'_> {
             dispatched: false,
             called: false,
             end: None,
+            ended_at: None,
             violations: Vec::new(),
         });
     }
@@ -283,8 +301,10 @@ impl Walk<'_> {
     }
 
     fn end(&mut self, scope: &str, step: &str, item: Option<u32>, end: Option<End>) {
+        let at = self.at;
         if let Some(task) = self.find(scope, step, item) {
             task.end = end;
+            task.ended_at = Some(at);
         }
     }
 
