@@ -100,6 +100,8 @@ error_codes! {
     NotAnObject = "not_an_object", 422, EXIT_COULD_NOT_RUN, "The body is not a JSON object";
     /// The params do not fit the workflow's schema.
     InvalidParams = "invalid_params", 422, EXIT_COULD_NOT_RUN, "The params do not fit the workflow's schema";
+    /// The run has nothing that could be asked for again, or not here.
+    NotRecomputable = "not_recomputable", 422, EXIT_COULD_NOT_RUN, "The run cannot be recomputed";
     /// A defect of ktsu.
     Internal = "internal", 500, EXIT_COULD_NOT_RUN, "Something broke inside ktsu";
     /// An agent of the workflow names tool servers.

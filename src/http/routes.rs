@@ -10,6 +10,7 @@ mod invoke;
 mod paths;
 mod people;
 mod query;
+mod recompute;
 mod runs;
 mod trace;
 pub mod wire;
@@ -73,6 +74,7 @@ fn described() -> OpenApiRouter<Orchestrator> {
         .routes(routes!(people::fork))
         .routes(routes!(people::overlay))
         .routes(routes!(people::resume))
+        .routes(routes!(recompute::start, recompute::get))
         .routes(routes!(agents::report))
         .routes(routes!(agents::complete))
         .routes(routes!(agents::heartbeat))

@@ -66,6 +66,7 @@ impl RunState {
             digest: branch.digest.clone().unwrap_or_default(),
             idempotency_key: None,
             idempotency_digest: None,
+            of: None,
         };
         let mut state = Self::pending(frame, outline, created);
         state.park(frame, branch);

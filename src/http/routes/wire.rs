@@ -23,6 +23,81 @@ pub struct Accepted {
     pub status: String,
 }
 
+/// What to recompute.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Recompute {
+    /// The path of a step: `triage`, `call/inner`; absent for all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
+}
+
+/// A recompute was accepted.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RecomputeAccepted {
+    /// `recompute_…`; serves wherever the id of a run does.
+    pub recompute_id: String,
+    /// The run.
+    pub run_id: String,
+    /// `accepted`.
+    pub status: String,
+}
+
+/// What a recompute came to.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Recomputed {
+    /// `recompute_…`.
+    pub recompute_id: String,
+    /// The run it is of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<String>,
+    /// `running`, `clean`, `not_comparable`, `value_changed`, `schema_violation` or `failed`.
+    pub status: String,
+    /// The step that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
+    /// One for each task of an agent; empty as long as it is under way.
+    pub tasks: Vec<ComparedTask>,
+}
+
+/// What the recompute of one task came to.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ComparedTask {
+    /// The step, by its path from the run.
+    pub step: String,
+    /// The item of a fan-out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub item: Option<u32>,
+    /// As of the whole.
+    pub status: String,
+    /// Why it cannot be compared, or what failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What differs, place by place; absent if nothing does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub diff: Option<Vec<ValueChange>>,
+    /// Where the fresh output breaks its schema; absent if nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub violations: Option<Vec<Violation>>,
+}
+
+/// One difference between two values.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ValueChange {
+    /// A JSON pointer; empty for the value itself.
+    pub path: String,
+    /// What the run recorded, if anything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<Value>,
+    /// What came out again, if anything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<Value>,
+}
+
 /// What is alive.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
