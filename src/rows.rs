@@ -82,6 +82,11 @@ pub fn is_run(stream: &StreamId) -> bool {
     KINDS.contains(&stream.kind())
 }
 
+/// The kinds of stream that lists show unless asked for others.
+pub fn listed() -> Vec<String> {
+    vec!["run".to_owned(), "branch".to_owned()]
+}
+
 /// Whether every run, and whatever goes like one, has its row.
 ///
 /// # Errors

@@ -129,10 +129,12 @@ impl Queries<'_> {
             wheres.push("status = ?");
             values.push(status.clone().into());
         }
-        if let Some(kind) = &filter.kind {
-            wheres.push("stream > ? || ':' AND stream < ? || ';'");
-            values.push(kind.clone().into());
-            values.push(kind.clone().into());
+        let of_kinds = vec!["(stream > ? || ':' AND stream < ? || ';')"; filter.kinds.len()];
+        let of_kinds = format!("({})", of_kinds.join(" OR "));
+        if !filter.kinds.is_empty() {
+            wheres.push(&of_kinds);
+            let twice = filter.kinds.iter().flat_map(|kind| [kind, kind]);
+            values.extend(twice.map(|kind| Value::from(kind.clone())));
         }
         match filter.open {
             // Spelled out so that the partial index serves it.
