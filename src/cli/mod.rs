@@ -7,6 +7,7 @@
 mod agents;
 mod backup;
 mod content;
+mod diff;
 mod embedded;
 mod engine;
 mod envelope;
@@ -19,6 +20,7 @@ mod live;
 mod logging;
 mod output;
 mod reading;
+mod replay;
 mod run;
 mod runs;
 mod signals;
@@ -97,6 +99,10 @@ enum Command {
     Trace(trace::Arguments),
     /// The recorded facts of a run
     Frames(frames::Arguments),
+    /// What differs between two runs: exit code 1 if anything does
+    Diff(diff::Arguments),
+    /// Folds recorded runs, or decides them again: nothing outside the ledger is asked
+    Replay(replay::Arguments),
     /// Whether the record is what was recorded: every byte, every hash, every run
     Verify(verify::Arguments),
     /// Copies a ledger into one file, in use or not, and verifies the copy
@@ -143,6 +149,8 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Runs(arguments) => runs::run(&common, arguments),
         Command::Trace(arguments) => trace::run(&common, &arguments),
         Command::Frames(arguments) => frames::run(&common, arguments).await,
+        Command::Diff(arguments) => diff::run(&common, &arguments),
+        Command::Replay(arguments) => replay::run(&common, &arguments),
         Command::Verify(arguments) => verify::run(&common, &arguments),
         Command::Backup(arguments) => backup::backup(&common, &arguments),
         Command::Restore(arguments) => backup::restore(&common, &arguments),

@@ -1,7 +1,10 @@
 //! Offline answers: what the ledger says, asked later. Nothing here can touch the world.
 
+pub mod diff;
 pub mod find;
 pub mod listed;
+pub mod many;
+pub mod replay;
 pub mod shown;
 pub mod steps;
 pub mod trace;
