@@ -120,6 +120,15 @@ const BLOCKING: usize = 16;
 /// not run).
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    // Looking back needs nothing of the world, so nothing that leads to it is set up.
+    let looked = match &arguments.command {
+        Command::Diff(of) => Some(diff::run(&arguments.common, of)),
+        Command::Replay(of) => Some(replay::run(&arguments.common, of)),
+        _ => None,
+    };
+    if let Some(done) = looked {
+        return done.unwrap_or_else(|failure| output::fail(&failure));
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         // Blocking work is reading the ledger: for the processor and the page cache, not for the disk.

@@ -21,7 +21,7 @@ use crate::workflow::replay::{Definitions, Stopped};
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
     /// The runs: ids, or any part of their beginning or end
-    #[arg(required_unless_present = "all", value_name = "RUN")]
+    #[arg(value_name = "RUN")]
     runs: Vec<String>,
     /// Every run of the ledger
     #[arg(long, conflicts_with = "runs")]
@@ -47,6 +47,10 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
 fn named(reader: &dyn Reader, arguments: &Arguments) -> Result<Vec<StreamId>, Failure> {
     if arguments.all {
         return Ok(replay::streams(reader)?);
+    }
+    if arguments.runs.is_empty() {
+        return Err(Failure::could_not_run("no run is named")
+            .hint("ktsu replay RUN…, or ktsu replay --all for every run of the ledger"));
     }
     let mut streams: Vec<StreamId> = Vec::new();
     for asked in &arguments.runs {

@@ -80,9 +80,13 @@ fn told(
     status: impl FnOnce(&[ktsu_ledger::Frame]) -> Result<&'static str, Failed>,
 ) -> Result<Replayed, Failed> {
     let frames = super::frames(reader, stream)?;
-    let Some(last) = frames.last() else {
+    let (Some(first), Some(last)) = (frames.first(), frames.last()) else {
         return Err(Stopped::NoRoot("is empty".to_owned()).into());
     };
+    let kind = first.event.kind();
+    if !matches!(kind, "run.created" | "branch.created") {
+        return Err(Stopped::NoRoot(format!("begins with {kind}")).into());
+    }
     let inputs = frames.iter().filter(|one| one.event.role() == Role::Input);
     Ok(Replayed {
         run_id: stream.name().to_owned(),

@@ -7,6 +7,7 @@ mod derived;
 mod failing;
 mod owning;
 mod reading;
+mod replay;
 mod running;
 mod triage;
 
