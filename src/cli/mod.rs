@@ -4,6 +4,7 @@
 //! that read never lock (decision C2). Whatever comes from data passes [`text`] or [`json`] before
 //! it is printed.
 
+mod against;
 mod agents;
 mod backup;
 mod content;

@@ -1,6 +1,6 @@
 //! `ktsu replay`: recorded runs, folded, or decided again.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ktsu_ledger::StreamId;
@@ -11,8 +11,9 @@ use super::engine::place_nearby;
 use super::envelope::{self, Shown};
 use super::output::{BAD, DIM, GOOD, ODD, line, painted};
 use super::reading::{find_run, open_at};
-use super::{Common, Failure, json as shape, text};
+use super::{Common, Failure, against, json as shape, text};
 use crate::error::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
+use crate::history::against::Wanted;
 use crate::history::replay::{self, Failed, Replayed};
 use crate::history::{self, Unreadable, many};
 use crate::workflow::replay::{Definitions, Stopped};
@@ -29,6 +30,15 @@ pub(super) struct Arguments {
     /// Decides everything again from the recorded inputs and definition, and compares every byte
     #[arg(long)]
     strict: bool,
+    /// Tries the recorded inputs under the kit in this folder, and says what would go otherwise
+    #[arg(long, value_name = "DIR", conflicts_with = "strict")]
+    against: Option<PathBuf>,
+    /// Runs of this workflow only
+    #[arg(long, requires = "against", value_name = "NAME")]
+    workflow: Option<String>,
+    /// Runs accepted then or later, as 2026-11-20 or 2026-11-20T08:00:00.000000Z
+    #[arg(long, requires = "against", value_name = "TIME")]
+    since: Option<String>,
 }
 
 /// Replays runs.
@@ -36,11 +46,33 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     let place = place_nearby(common)?;
     let reader = open_at(&place.path)?;
     let streams = named(&reader, arguments)?;
+    if let Some(dir) = &arguments.against {
+        let wanted = wanted(arguments)?;
+        return against::run(common, &place.path, dir, &streams, &wanted);
+    }
     if let ([stream], false) = (streams.as_slice(), arguments.strict) {
         return fold(common, &reader, stream);
     }
     let told = told(&place.path, &streams, arguments.strict)?;
     print(common, &streams, &told, arguments.strict)
+}
+
+fn wanted(arguments: &Arguments) -> Result<Wanted, Failure> {
+    let since = arguments.since.as_deref().map(|since| {
+        let whole = match since.contains('T') {
+            true => since.to_owned(),
+            false => format!("{since}T00:00:00.000000Z"),
+        };
+        let words = || format!("{since} is not a moment");
+        let hint = "write 2026-11-20 or 2026-11-20T08:00:00.000000Z";
+        whole
+            .parse()
+            .map_err(|_| Failure::could_not_run(words()).hint(hint))
+    });
+    Ok(Wanted {
+        workflow: arguments.workflow.clone(),
+        since: since.transpose()?,
+    })
 }
 
 /// The runs that are meant, each once.

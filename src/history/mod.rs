@@ -1,5 +1,6 @@
 //! Offline answers: what the ledger says, asked later. Nothing here can touch the world.
 
+pub mod against;
 pub mod diff;
 pub mod find;
 pub mod listed;
