@@ -261,7 +261,10 @@ impl Found {
                     let place = parts.next().unwrap_or_default();
                     let place = place.replace("~1", "/").replace("~0", "~");
                     let sides = (given(&old.data, &place), given(&new.data, &place));
-                    self.add_item(What::Template, &path, item, &place, sides);
+                    // The same value from elsewhere is the same value.
+                    if sides.0 != sides.1 {
+                        self.add_item(What::Template, &path, item, &place, sides);
+                    }
                 }
                 ("step.started", "items") => {
                     self.add(What::Items, &path, "", (change.before, change.after));
@@ -419,6 +422,10 @@ impl Found {
                     continue;
                 }
                 let member = parts.next().unwrap_or_default().to_owned();
+                let ended_otherwise = was[&step]["status"] != is[&step]["status"];
+                if member == "output" && ended_otherwise {
+                    continue;
+                }
                 let below = parts.next().map(|rest| format!("/{rest}"));
                 self.view(&path, &member, &below.unwrap_or_default(), change);
             }

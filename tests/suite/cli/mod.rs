@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod against;
 mod agents;
 mod derived;
 mod diff;
