@@ -7,6 +7,8 @@
 mod against;
 mod agents;
 mod backup;
+mod capture;
+mod compared;
 mod content;
 mod diff;
 mod embedded;
@@ -20,7 +22,10 @@ mod json;
 mod live;
 mod logging;
 mod output;
+mod owner;
+mod people;
 mod reading;
+mod recompute;
 mod replay;
 mod run;
 mod runs;
@@ -28,6 +33,7 @@ mod signals;
 mod start;
 mod steps;
 mod table;
+mod test;
 pub mod text;
 mod trace;
 mod tree;
@@ -98,12 +104,24 @@ enum Command {
     Runs(runs::Arguments),
     /// What followed from what in a run, or where a frame comes from
     Trace(trace::Arguments),
+    /// A branch of a run: shares its frames up to a point, and goes on otherwise
+    Fork(people::Fork),
+    /// Replaces a field of a step's output, in a person's name
+    Overlay(people::Overlay),
+    /// Lets a branch go on, or begins steps of a run that has ended again
+    Resume(people::Resume),
     /// The recorded facts of a run
     Frames(frames::Arguments),
     /// What differs between two runs: exit code 1 if anything does
     Diff(diff::Arguments),
     /// Folds recorded runs, or decides them again: nothing outside the ledger is asked
     Replay(replay::Arguments),
+    /// Asks a run's models once more, on the inputs it recorded, and says what came out differently
+    Recompute(recompute::Arguments),
+    /// Makes baseline files of a run: what its agents were given, and what came of it
+    Capture(capture::Arguments),
+    /// Holds baseline files against a kit, with fresh model calls
+    Test(test::Arguments),
     /// Whether the record is what was recorded: every byte, every hash, every run
     Verify(verify::Arguments),
     /// Copies a ledger into one file, in use or not, and verifies the copy
@@ -158,9 +176,15 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Workflow(arguments) => tree::run(&common, &arguments),
         Command::Runs(arguments) => runs::run(&common, arguments),
         Command::Trace(arguments) => trace::run(&common, &arguments),
+        Command::Fork(arguments) => people::fork(&common, arguments).await,
+        Command::Overlay(arguments) => people::overlay(&common, arguments).await,
+        Command::Resume(arguments) => people::resume(&common, arguments).await,
         Command::Frames(arguments) => frames::run(&common, arguments).await,
         Command::Diff(arguments) => diff::run(&common, &arguments),
         Command::Replay(arguments) => replay::run(&common, &arguments),
+        Command::Recompute(arguments) => recompute::run(&common, arguments).await,
+        Command::Capture(arguments) => capture::run(&common, arguments),
+        Command::Test(arguments) => test::run(&common, arguments).await,
         Command::Verify(arguments) => verify::run(&common, &arguments),
         Command::Backup(arguments) => backup::backup(&common, &arguments),
         Command::Restore(arguments) => backup::restore(&common, &arguments),

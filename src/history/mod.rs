@@ -5,6 +5,7 @@ pub mod diff;
 pub mod find;
 pub mod listed;
 pub mod many;
+pub mod recompute;
 pub mod replay;
 pub mod shown;
 pub mod steps;
