@@ -154,7 +154,9 @@ fn route_of(path: &str) -> String {
             "report" | "complete" if rest.contains("/steps/") => {
                 format!("/runs/{{id}}/steps/{{step}}/{last}")
             }
-            "envelope" | "frames" | "trace" if rest.contains('/') => format!("/runs/{{id}}/{last}"),
+            "envelope" | "frames" | "replay" | "trace" if rest.contains('/') => {
+                format!("/runs/{{id}}/{last}")
+            }
             _ => "/runs/{id}".to_owned(),
         };
     }
