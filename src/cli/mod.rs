@@ -4,11 +4,13 @@
 //! that read never lock (decision C2). Whatever comes from data passes [`text`] or [`json`] before
 //! it is printed.
 
+mod against;
 mod agents;
 mod backup;
 mod capture;
 mod compared;
 mod content;
+mod diff;
 mod embedded;
 mod engine;
 mod envelope;
@@ -24,6 +26,7 @@ mod owner;
 mod people;
 mod reading;
 mod recompute;
+mod replay;
 mod run;
 mod runs;
 mod signals;
@@ -109,6 +112,10 @@ enum Command {
     Resume(people::Resume),
     /// The recorded facts of a run
     Frames(frames::Arguments),
+    /// What differs between two runs: exit code 1 if anything does
+    Diff(diff::Arguments),
+    /// Folds recorded runs, or decides them again: nothing outside the ledger is asked
+    Replay(replay::Arguments),
     /// Asks a run's models once more, on the inputs it recorded, and says what came out differently
     Recompute(recompute::Arguments),
     /// Makes baseline files of a run: what its agents were given, and what came of it
@@ -132,6 +139,15 @@ const BLOCKING: usize = 16;
 /// not run).
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    // Looking back needs nothing of the world, so nothing that leads to it is set up.
+    let looked = match &arguments.command {
+        Command::Diff(of) => Some(diff::run(&arguments.common, of)),
+        Command::Replay(of) => Some(replay::run(&arguments.common, of)),
+        _ => None,
+    };
+    if let Some(done) = looked {
+        return done.unwrap_or_else(|failure| output::fail(&failure));
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         // Blocking work is reading the ledger: for the processor and the page cache, not for the disk.
@@ -164,6 +180,8 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Overlay(arguments) => people::overlay(&common, arguments).await,
         Command::Resume(arguments) => people::resume(&common, arguments).await,
         Command::Frames(arguments) => frames::run(&common, arguments).await,
+        Command::Diff(arguments) => diff::run(&common, &arguments),
+        Command::Replay(arguments) => replay::run(&common, &arguments),
         Command::Recompute(arguments) => recompute::run(&common, arguments).await,
         Command::Capture(arguments) => capture::run(&common, arguments),
         Command::Test(arguments) => test::run(&common, arguments).await,

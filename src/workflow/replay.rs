@@ -62,6 +62,19 @@ pub enum Stopped {
     Diverged(Box<Diverged>),
 }
 
+impl Stopped {
+    /// The reason in a word that never changes, for programs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::NoRoot(_) => "no_root",
+            Self::Rules { .. } => "rules",
+            Self::Definition { .. } => "definition",
+            Self::Unknown { .. } => "unknown_type",
+            Self::Diverged(_) => "diverged",
+        }
+    }
+}
+
 /// In which respect a recorded frame is not the decided one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]

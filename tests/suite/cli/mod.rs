@@ -2,11 +2,14 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod against;
 mod agents;
 mod derived;
+mod diff;
 mod failing;
 mod owning;
 mod reading;
+mod replay;
 mod running;
 mod triage;
 
