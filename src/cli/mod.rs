@@ -17,6 +17,7 @@ mod invoke;
 mod json;
 mod live;
 mod logging;
+mod origin;
 mod output;
 mod reading;
 mod run;

@@ -2,6 +2,7 @@
 
 pub mod find;
 pub mod listed;
+pub mod provenance;
 pub mod shown;
 pub mod steps;
 pub mod trace;
@@ -23,6 +24,9 @@ pub enum Unreadable {
     /// Its frames do not fold.
     #[error("{0}; `ktsu verify` says more")]
     Fold(#[from] FoldError),
+    /// The definition it carries does not compile.
+    #[error("the recorded definition cannot be read: {0}")]
+    Definition(String),
 }
 
 /// The fold behind the envelopes of a run; none if there is no such run.
