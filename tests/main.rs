@@ -24,3 +24,5 @@ mod golden;
 mod owner;
 #[path = "suite/pins.rs"]
 mod pins;
+#[path = "suite/trace.rs"]
+mod trace;
