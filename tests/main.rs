@@ -26,3 +26,5 @@ mod owner;
 mod pins;
 #[path = "suite/recompute.rs"]
 mod recompute;
+#[path = "suite/trace.rs"]
+mod trace;

@@ -21,6 +21,7 @@ mod invoke;
 mod json;
 mod live;
 mod logging;
+mod origin;
 mod output;
 mod owner;
 mod people;

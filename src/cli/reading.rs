@@ -36,7 +36,7 @@ impl From<Unreadable> for Failure {
     fn from(error: Unreadable) -> Self {
         match error {
             Unreadable::Store(error) => error.into(),
-            Unreadable::Fold(error) => {
+            Unreadable::Fold(_) | Unreadable::Definition(_) => {
                 Self::could_not_run(error.to_string()).hint("ktsu verify says what is damaged")
             }
         }

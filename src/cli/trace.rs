@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::output::{BOLD, DIM, line, painted};
 use super::reading::{find_run, no_such_child, open};
-use super::{Common, Failure, content, json as shape, text};
+use super::{Common, Failure, content, json as shape, origin, text};
 use crate::history::shown::{self, is_within};
 use crate::history::{self, steps, trace};
 
@@ -24,6 +24,10 @@ pub(super) struct Arguments {
     /// The tree of single frames instead of steps
     #[arg(long, conflicts_with = "frame")]
     frames: bool,
+    /// Where a value of the envelope came from: params.x, step.triage.priority, output.x,
+    /// step.fan.results[3].label, call/inner.field
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["frame", "frames"])]
+    of: Option<String>,
 }
 
 /// Prints a trace.
@@ -36,6 +40,14 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     };
     let (stream, scope) = find_run(&reader, run)?;
     let frames = history::frames(&reader, &stream)?;
+    if let Some(path) = &arguments.of {
+        let answer = origin::of(&frames, &scope, path)?;
+        if common.json {
+            return told_json(&answer);
+        }
+        origin::print(&answer);
+        return Ok(ExitCode::SUCCESS);
+    }
     match arguments.frame.as_deref().or(inner) {
         Some(frame) => {
             let seq = number(&stream, frame)?;
@@ -72,12 +84,16 @@ fn told(
     let told = told.map_err(|error| Failure::from(history::Unreadable::from(error)))?;
     let told = told.ok_or_else(|| no_such_child(stream, scope))?;
     if common.json {
-        let json = serde_json::to_string(&told);
-        let json = json.map_err(|error| Failure::could_not_run(error.to_string()))?;
-        line(&shape::pretty(&json));
-    } else {
-        super::steps::print(&told);
+        return told_json(&told);
     }
+    super::steps::print(&told);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn told_json(told: &impl serde::Serialize) -> Result<ExitCode, Failure> {
+    let json = serde_json::to_string(told);
+    let json = json.map_err(|error| Failure::could_not_run(error.to_string()))?;
+    line(&shape::pretty(&json));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -5,6 +5,7 @@ pub mod diff;
 pub mod find;
 pub mod listed;
 pub mod many;
+pub mod provenance;
 pub mod recompute;
 pub mod replay;
 pub mod shown;
@@ -28,6 +29,9 @@ pub enum Unreadable {
     /// Its frames do not fold.
     #[error("{0}; `ktsu verify` says more")]
     Fold(#[from] FoldError),
+    /// The definition it carries does not compile.
+    #[error("the recorded definition cannot be read: {0}")]
+    Definition(String),
 }
 
 /// The fold behind the envelopes of a run; none if there is no such run.

@@ -9,6 +9,7 @@
 //! ```
 
 pub mod admit;
+pub mod again;
 pub mod airlock;
 pub mod definition;
 pub mod expression;

@@ -126,7 +126,7 @@ fn by(run: &mut Interpreter, name: &str, items: &[Rcvar], ast: &Ast) -> Outcome 
     }
 }
 
-fn plain(run: &mut Interpreter, name: &str, args: &[Rcvar]) -> Outcome {
+pub(super) fn plain(run: &mut Interpreter, name: &str, args: &[Rcvar]) -> Outcome {
     let [first, rest @ ..] = args else {
         return Ok(null());
     };
@@ -198,7 +198,7 @@ fn mistaken<T>(name: &str, wanted: &str, got: &Rcvar) -> Result<T, EvaluationErr
     })
 }
 
-fn items<'a>(name: &str, value: &'a Rcvar) -> Result<&'a [Rcvar], EvaluationError> {
+pub(super) fn items<'a>(name: &str, value: &'a Rcvar) -> Result<&'a [Rcvar], EvaluationError> {
     match &**value {
         Variable::Array(items) => Ok(items),
         _ => mistaken(name, "an array", value),
@@ -356,14 +356,14 @@ fn extreme(
 }
 
 /// The first of the best.
-fn best<T>(items: Vec<T>, better: impl Fn(&T, &T) -> bool) -> Option<T> {
+pub(super) fn best<T>(items: Vec<T>, better: impl Fn(&T, &T) -> bool) -> Option<T> {
     items
         .into_iter()
         .reduce(|best, next| if better(&next, &best) { next } else { best })
 }
 
 /// All numbers or all strings, otherwise there is no order.
-fn ordered<'a>(
+pub(super) fn ordered<'a>(
     name: &str,
     mut keys: impl Iterator<Item = &'a Rcvar>,
 ) -> Result<(), EvaluationError> {
@@ -379,7 +379,7 @@ fn ordered<'a>(
     }
 }
 
-fn order(a: &Rcvar, b: &Rcvar) -> Ordering {
+pub(super) fn order(a: &Rcvar, b: &Rcvar) -> Ordering {
     match (&**a, &**b) {
         (Variable::Number(a), Variable::Number(b)) => compare_numbers(a, b),
         (Variable::String(a), Variable::String(b)) => a.cmp(b),

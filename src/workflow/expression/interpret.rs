@@ -218,7 +218,12 @@ fn index(data: &Rcvar, index: i32) -> Rcvar {
         .unwrap_or_else(null)
 }
 
-fn slice(items: &[Rcvar], start: Option<i32>, stop: Option<i32>, step: i32) -> Vec<Rcvar> {
+pub(super) fn slice<T: Clone>(
+    items: &[T],
+    start: Option<i32>,
+    stop: Option<i32>,
+    step: i32,
+) -> Vec<T> {
     let length = i64::try_from(items.len()).unwrap_or(i64::MAX);
     let step = i64::from(step);
     let (low, high) = if step > 0 {

@@ -13,6 +13,8 @@ mod functions;
 mod interpret;
 mod judge;
 mod lexical;
+pub mod marks;
+pub mod tracked;
 mod value;
 
 use std::collections::{BTreeMap, BTreeSet};

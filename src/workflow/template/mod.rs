@@ -6,6 +6,7 @@
 //! leaves values with secrets unbuilt: their template text is what a frame may hold.
 
 mod render;
+mod tracked;
 
 use std::collections::BTreeSet;
 

@@ -9,6 +9,7 @@ mod flatten;
 mod map;
 mod merge;
 mod sort;
+mod tracked;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -27,7 +27,7 @@ pub(super) fn apply(
     Ok(array(keyed.into_iter().map(|(_, item)| item).collect()))
 }
 
-enum Key {
+pub(super) enum Key {
     Null,
     Bool(bool),
     Number(serde_json::Number),
@@ -37,7 +37,7 @@ enum Key {
 }
 
 impl Key {
-    fn of(value: &Rcvar) -> Self {
+    pub(super) fn of(value: &Rcvar) -> Self {
         match &**value {
             Variable::Null | Variable::Expref(_) => Self::Null,
             Variable::Bool(flag) => Self::Bool(*flag),
@@ -60,7 +60,7 @@ impl Key {
     }
 }
 
-fn order(a: &Key, b: &Key, descending: bool) -> Ordering {
+pub(super) fn order(a: &Key, b: &Key, descending: bool) -> Ordering {
     let forward = match (a, b) {
         (Key::Null, _) | (_, Key::Null) => return a.class().cmp(&b.class()),
         (Key::Bool(a), Key::Bool(b)) => a.cmp(b),

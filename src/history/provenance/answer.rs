@@ -1,0 +1,285 @@
+//! The answer to "where did this value come from?".
+
+use std::collections::BTreeMap;
+
+use ktsu_ledger::event::{AgentEvent, EnvValue, PersonEvent, RunEvent};
+use ktsu_ledger::{Event, Json};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::hops;
+use super::path::{Asked, NoSuchField};
+use super::story::Story;
+use crate::workflow::expression::marks::{Marks, Place};
+
+/// Where a value came from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Answer {
+    /// `run_…`.
+    pub run_id: String,
+    /// As it was asked.
+    pub path: String,
+    /// The inline child it is in; empty for the run itself.
+    pub scope: String,
+    /// JSON pointer into the envelope of that scope.
+    pub pointer: String,
+    /// The value.
+    pub value: Value,
+    /// The way back, from the value on.
+    pub chain: Vec<Hop>,
+    /// What it was made of.
+    pub origins: Vec<Origin>,
+    /// What only decided.
+    pub deciders: Vec<Decider>,
+}
+
+/// A step on the way back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Hop {
+    /// The frame where it is recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frame: Option<u64>,
+    /// The step, by path; empty for the run itself.
+    pub step: String,
+    /// `reference`, `template`, `transform`, `reply`, `answer`, `child`, `items`, `skipped`.
+    pub how: &'static str,
+    /// In the words of the definition.
+    pub text: String,
+}
+
+/// A leaf: something recorded that a value was made of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Origin {
+    /// The frame.
+    pub frame: u64,
+    /// JSON pointer into its data.
+    pub at: String,
+    /// The frame's type.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// In words: `params.ticket`, `env.REGION`, `reply of triage: priority`.
+    pub name: String,
+    /// The value there.
+    pub value: Value,
+    /// For a reply: the last answer of a model before it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reply: Option<u64>,
+}
+
+/// Why a place decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Why {
+    /// It chose the value, or the steps on its way: a condition, a filter, a schema, a verdict.
+    Chose,
+    /// It could have ended the run, or kept it from ending, before.
+    KeptGoing,
+}
+
+/// Something recorded that only decided.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Decider {
+    /// Why it counts.
+    pub why: Why,
+    /// What it is.
+    #[serde(flatten)]
+    pub place: Origin,
+}
+
+/// The most characters of a value that are repeated in an answer; the frame has all of it.
+const MAX_VALUE: usize = 4096;
+
+/// Where a field of an envelope came from; `within` is the child that was asked about.
+///
+/// # Errors
+/// [`NoSuchField`].
+pub fn answer(story: &Story<'_>, within: &str, path: &str) -> Result<Answer, NoSuchField> {
+    let asked = Asked::find(story, within, path)?;
+    let gone = || NoSuchField {
+        message: format!("the envelope has no {path}"),
+        there: Vec::new(),
+    };
+    let envelope = story.envelope(&asked.scope).ok_or_else(gone)?;
+    let field = envelope.find(&asked.pointer).ok_or_else(gone)?;
+    let origins = field.sources();
+    let kept = story.kept_going(&asked);
+    let mut deciders = BTreeMap::new();
+    for (why, marks) in [(Why::KeptGoing, &kept), (Why::Chose, &field.choosers())] {
+        for place in marks.iter().filter(|place| !origins.hold(place)) {
+            deciders.insert(place.clone(), why);
+        }
+    }
+    let mut frames = FrameCache::new(story);
+    let mut deciders: Vec<Decider> = deciders
+        .into_iter()
+        .map(|(place, why)| Decider {
+            why,
+            place: frames.origin(&place),
+        })
+        .collect();
+    deciders.sort_by_key(|one| one.why);
+    Ok(Answer {
+        run_id: story.state().stream().name().to_owned(),
+        path: path.to_owned(),
+        value: field.to_value(),
+        chain: hops::chain(story, &asked, &origins),
+        origins: origins.iter().map(|place| frames.origin(place)).collect(),
+        deciders,
+        scope: asked.scope,
+        pointer: asked.pointer,
+    })
+}
+
+impl Story<'_> {
+    /// What could have ended the run before a field was there.
+    pub fn kept_going(&self, asked: &Asked) -> Marks {
+        let mut segments = asked.pointer.split('/').skip(1);
+        let scope = self.state().scope_at(&asked.scope);
+        match segments.next() {
+            // What a run was given is there from the beginning; a child has to be reached.
+            Some("params" | "env") if asked.scope.is_empty() => Marks::default(),
+            Some("run_id" | "workflow" | "version" | "created_at") if asked.scope.is_empty() => {
+                Marks::default()
+            }
+            Some("steps") => {
+                let position = segments.next().and_then(|at| at.parse().ok());
+                match (segments.next(), position, scope) {
+                    (Some("id" | "type"), ..) if asked.scope.is_empty() => Marks::default(),
+                    (Some("output"), Some(position), Some(scope)) => {
+                        let track = self.step(scope, position);
+                        let ended = track.and_then(|track| track.ended);
+                        self.alive_until(ended.unwrap_or(u64::MAX))
+                    }
+                    _ => self.alive_until(u64::MAX),
+                }
+            }
+            _ => self.alive_until(u64::MAX),
+        }
+    }
+}
+
+/// Frames as trees, each made once.
+struct FrameCache<'s, 'f> {
+    story: &'s Story<'f>,
+    data: BTreeMap<u64, Value>,
+}
+
+impl<'s, 'f> FrameCache<'s, 'f> {
+    fn new(story: &'s Story<'f>) -> Self {
+        Self {
+            story,
+            data: BTreeMap::new(),
+        }
+    }
+
+    fn origin(&mut self, place: &Place) -> Origin {
+        let value = self.value(place);
+        let frame = usize::try_from(place.frame).ok();
+        let frame = frame.and_then(|at| self.story.frames.get(at));
+        let (name, reply) = frame.map_or((String::new(), None), |frame| {
+            named(self.story, place, &frame.event, &frame.scope)
+        });
+        Origin {
+            frame: place.frame,
+            at: place.path.clone(),
+            kind: frame.map_or("", |frame| frame.event.kind()).to_owned(),
+            name,
+            value: short(value),
+            reply,
+        }
+    }
+
+    fn value(&mut self, place: &Place) -> Value {
+        // The first frame carries the whole definition, which no value is made of.
+        if let Some(value) = created(self.story, place) {
+            return value;
+        }
+        let story = self.story;
+        let data = self.data.entry(place.frame);
+        let data = data.or_insert_with(|| story.data(place.frame).unwrap_or_default());
+        data.pointer(&place.path).cloned().unwrap_or_default()
+    }
+}
+
+fn created(story: &Story<'_>, place: &Place) -> Option<Value> {
+    let frame = story.frames.get(usize::try_from(place.frame).ok()?)?;
+    let Event::Run(RunEvent::Created(created)) = &frame.event else {
+        return None;
+    };
+    if let Some(path) = place.path.strip_prefix("/params") {
+        return Some(Json::pointer(&created.params, path).unwrap_or_default());
+    }
+    let name = place.path.strip_prefix("/env/")?.strip_suffix("/value")?;
+    match created.env.get(name)? {
+        EnvValue::Value(value) => Some(Value::from(value.as_str())),
+        EnvValue::Secret => None,
+    }
+}
+
+/// What a place is called, and for a reply the answer of the model that it was taken from.
+fn named(story: &Story<'_>, place: &Place, event: &Event, scope: &str) -> (String, Option<u64>) {
+    let dotted = |path: &str| path.trim_start_matches('/').replace('/', ".");
+    let about = |step: &str, item: Option<u32>| {
+        let name = ktsu_projections::lineage::item_name(step, item);
+        super::story::join(scope, &name)
+    };
+    match event {
+        Event::Run(RunEvent::Created(_)) => {
+            let path = place.path.strip_suffix("/value").unwrap_or(&place.path);
+            let path = match place.path.starts_with("/env/") {
+                true => path,
+                false => &place.path,
+            };
+            (dotted(path), None)
+        }
+        Event::Agent(AgentEvent::Finished(finished)) => {
+            let facts = story.facts.get(scope, &finished.step, finished.item);
+            let reply = facts.replies.iter().rev().find(|seq| **seq < place.frame);
+            let field = place.path.strip_prefix("/outcome").unwrap_or(&place.path);
+            let field = field.strip_prefix("/output").unwrap_or(field);
+            let step = about(&finished.step, finished.item);
+            let words = match dotted(field) {
+                whole if whole.is_empty() => format!("reply of {step}"),
+                field => format!("reply of {step}: {field}"),
+            };
+            (words, reply.copied())
+        }
+        Event::Agent(event) => {
+            let step = about(event.step(), event.item());
+            (format!("{step}: {}", dotted(&place.path)), None)
+        }
+        Event::Webhook(event) => {
+            let step = about(event.step(), None);
+            (format!("answer to {step}: {}", dotted(&place.path)), None)
+        }
+        Event::Person(PersonEvent::OverlaySet(set)) => {
+            let step = about(&set.step, None);
+            (
+                format!(
+                    "{} by {}",
+                    super::story::join(&step, &set.field).replace('/', "."),
+                    set.by.id
+                ),
+                None,
+            )
+        }
+        Event::Run(_)
+        | Event::Recompute(_)
+        | Event::Step(_)
+        | Event::Item(_)
+        | Event::Worker(_)
+        | Event::Store(_)
+        | Event::Foreign { .. } => (dotted(&place.path), None),
+    }
+}
+
+/// A value that fits into an answer; what is longer is cut, and says so.
+fn short(value: Value) -> Value {
+    let text = value.to_string();
+    if text.len() <= MAX_VALUE {
+        return value;
+    }
+    let end = (0..=MAX_VALUE).rev().find(|at| text.is_char_boundary(*at));
+    let start = text.get(..end.unwrap_or_default()).unwrap_or_default();
+    Value::from(format!("{start}… ({} bytes)", text.len()))
+}

@@ -1,0 +1,139 @@
+//! The frames about each step and item that a value can stand in.
+
+use std::collections::HashMap;
+
+use ktsu_ledger::event::{AgentEvent, ItemEvent, RunEvent, StepEvent, WebhookEvent};
+use ktsu_ledger::{Event, Frame};
+
+/// A step or an item: scope, id, item.
+pub(super) type Key = (String, String, Option<u32>);
+
+/// The frames about one of them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Facts {
+    /// The first about it: its start, or that it was skipped.
+    pub(super) first: Option<u64>,
+    /// Its end.
+    pub(super) ended: Option<u64>,
+    /// The outcome of its agent.
+    pub(super) finished: Option<u64>,
+    /// The draft of its agent.
+    pub(super) decided: Option<u64>,
+    /// The models' answers.
+    pub(super) replies: Vec<u64>,
+    /// The last answer to its webhook.
+    pub(super) answered: Option<u64>,
+}
+
+/// Everything that is known of a run, by step and item.
+#[derive(Debug, Default)]
+pub(super) struct AllFacts {
+    about: HashMap<Key, Facts>,
+    /// The end of each scope.
+    pub(super) scopes: HashMap<String, u64>,
+}
+
+impl AllFacts {
+    pub(super) fn of(frames: &[Frame]) -> Self {
+        let mut facts = Self::default();
+        for frame in frames {
+            facts.take(frame);
+        }
+        facts
+    }
+
+    pub(super) fn get(&self, scope: &str, step: &str, item: Option<u32>) -> Facts {
+        let key = (scope.to_owned(), step.to_owned(), item);
+        self.about.get(&key).cloned().unwrap_or_default()
+    }
+
+    /// The models' answers within a scope and the scopes inside it, of one step or of all.
+    pub(super) fn replies(&self, scope: &str, step: Option<&str>) -> Vec<u64> {
+        let child = |step: &str| match scope {
+            "" => step.to_owned(),
+            scope => format!("{scope}/{step}"),
+        };
+        let counts = |key: &Key| match step {
+            None => crate::history::shown::is_within(&key.0, scope),
+            Some(step) => {
+                (key.0 == scope && key.1 == step)
+                    || crate::history::shown::is_within(&key.0, &child(step))
+            }
+        };
+        let found = self.about.iter().filter(|(key, _)| counts(key));
+        let mut replies: Vec<u64> = found.flat_map(|(_, facts)| facts.replies.clone()).collect();
+        replies.sort_unstable();
+        replies
+    }
+
+    fn about(&mut self, frame: &Frame, step: &str, item: Option<u32>) -> &mut Facts {
+        let key = (frame.scope.clone(), step.to_owned(), item);
+        self.about.entry(key).or_default()
+    }
+
+    fn take(&mut self, frame: &Frame) {
+        match &frame.event {
+            Event::Run(RunEvent::Completed(_) | RunEvent::Failed(_)) => {
+                self.scopes.insert(frame.scope.clone(), frame.seq);
+            }
+            Event::Step(event) => match event {
+                StepEvent::Started(_) => self.begin(frame, event.step(), None),
+                StepEvent::Completed(_) | StepEvent::Failed(_) | StepEvent::Skipped(_) => {
+                    self.end(frame, event.step(), None);
+                }
+                StepEvent::Reset(_) => self.forget(frame, event.step()),
+                StepEvent::ReservedEvaluated(_) | StepEvent::OutputChecked(_) => {}
+            },
+            Event::Item(event) => match event {
+                ItemEvent::Started(_) => self.begin(frame, event.step(), Some(event.item())),
+                ItemEvent::Completed(_) | ItemEvent::Failed(_) => {
+                    self.end(frame, event.step(), Some(event.item()));
+                }
+            },
+            Event::Agent(event) => {
+                let facts = self.about(frame, event.step(), event.item());
+                match event {
+                    AgentEvent::Response(_) => facts.replies.push(frame.seq),
+                    AgentEvent::Decided(_) => facts.decided = Some(frame.seq),
+                    AgentEvent::Finished(_) => facts.finished = Some(frame.seq),
+                    AgentEvent::Request(_)
+                    | AgentEvent::ReflectStarted(_)
+                    | AgentEvent::BudgetExhausted(_) => {}
+                }
+            }
+            Event::Webhook(WebhookEvent::Delivered(answer) | WebhookEvent::Failed(answer)) => {
+                let facts = self.about(frame, &answer.step, None);
+                facts.answered = Some(frame.seq);
+            }
+            Event::Run(_)
+            | Event::Recompute(_)
+            | Event::Webhook(_)
+            | Event::Person(_)
+            | Event::Worker(_)
+            | Event::Store(_)
+            | Event::Foreign { .. } => {}
+        }
+    }
+
+    /// A step begins again: what it did, and the child it held, is of no consequence.
+    fn forget(&mut self, frame: &Frame, step: &str) {
+        let child = super::story::join(&frame.scope, step);
+        let inside = |scope: &str| crate::history::shown::is_within(scope, &child);
+        self.about.retain(|key, _| {
+            let own = key.0 == frame.scope && key.1 == step;
+            !own && !inside(&key.0)
+        });
+        self.scopes.retain(|scope, _| !inside(scope));
+    }
+
+    fn begin(&mut self, frame: &Frame, step: &str, item: Option<u32>) {
+        let facts = self.about(frame, step, item);
+        facts.first.get_or_insert(frame.seq);
+    }
+
+    fn end(&mut self, frame: &Frame, step: &str, item: Option<u32>) {
+        let facts = self.about(frame, step, item);
+        facts.first.get_or_insert(frame.seq);
+        facts.ended = Some(frame.seq);
+    }
+}

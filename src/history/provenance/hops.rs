@@ -1,0 +1,256 @@
+//! The way back from a value: through which steps it came, and how each made it.
+
+use std::collections::{BTreeSet, HashSet};
+
+use ktsu_projections::run::StepStatus;
+
+use super::answer::Hop;
+use super::path::Asked;
+use super::story::{Story, join};
+use crate::workflow::definition::CompiledWork;
+use crate::workflow::expression::Root;
+use crate::workflow::expression::marks::{Marks, Place, Tracked};
+use crate::workflow::template::Template;
+
+/// The most hops that are told.
+const MAX_HOPS: usize = 1000;
+
+/// The way back from a field to its origins.
+pub(super) fn chain(story: &Story<'_>, asked: &Asked, origins: &Marks) -> Vec<Hop> {
+    let mut walk = Walk {
+        story,
+        origins: origins.iter().cloned().collect(),
+        seen: HashSet::new(),
+        hops: Vec::new(),
+    };
+    let Some(scope) = story.state().scope_at(&asked.scope) else {
+        return Vec::new();
+    };
+    let mut segments = asked.pointer.splitn(4, '/').skip(1);
+    match (segments.next(), segments.next()) {
+        (Some("output"), _) => {
+            let below = asked.pointer.strip_prefix("/output").unwrap_or_default();
+            walk.output(scope, below);
+        }
+        (Some("steps"), Some(position)) => {
+            if let Ok(position) = position.parse() {
+                let rest = segments.next().unwrap_or_default();
+                walk.step(scope, position, rest.strip_prefix("output").unwrap_or(""));
+            }
+        }
+        (Some("params"), _) => {
+            let below = asked.pointer.strip_prefix("/params").unwrap_or_default();
+            walk.params(scope, below);
+        }
+        (_, _) => {}
+    }
+    walk.hops
+}
+
+struct Walk<'s, 'f> {
+    story: &'s Story<'f>,
+    origins: BTreeSet<Place>,
+    seen: HashSet<(u32, Option<u32>)>,
+    hops: Vec<Hop>,
+}
+
+impl Walk<'_, '_> {
+    fn hop(&mut self, frame: Option<u64>, step: String, how: &'static str, text: String) {
+        if self.hops.len() < MAX_HOPS {
+            self.hops.push(Hop {
+                frame,
+                step,
+                how,
+                text,
+            });
+        }
+    }
+
+    /// Whether a value has a part in what is asked about.
+    fn counts(&self, value: &Tracked) -> bool {
+        let sources = value.sources();
+        let known: BTreeSet<&Place> = sources.iter().collect();
+        self.origins.iter().any(|origin| {
+            let ends = origin.path.char_indices().filter(|(_, c)| *c == '/');
+            let ends = ends.map(|(at, _)| at).chain([origin.path.len()]);
+            ends.into_iter().any(|end| {
+                let path = origin.path.get(..end).unwrap_or_default();
+                known.contains(&Place::new(origin.frame, path))
+            })
+        })
+    }
+
+    fn output(&mut self, scope: u32, below: &str) {
+        let story = self.story;
+        let Some(held) = story.state().scope(scope) else {
+            return;
+        };
+        let ended = held.ended.as_ref().map(|end| end.seq);
+        let workflow = story.definition.workflow(&held.shape.key);
+        let map = workflow.and_then(|workflow| workflow.output.as_ref()?.0.as_ref());
+        match map {
+            Some(map) => {
+                let text = map.source_at(below).unwrap_or_else(|| "output".to_owned());
+                self.hop(ended, held.path.clone(), "template", text);
+                self.template(scope, map, below);
+            }
+            None => {
+                let done = (0u32..).zip(&held.steps);
+                let done = done.filter(|(_, step)| step.status == StepStatus::Complete);
+                if let Some((position, _)) = done.last() {
+                    let text = "the output of the last step that completed".to_owned();
+                    self.hop(ended, held.path.clone(), "reference", text);
+                    self.step(scope, position, below);
+                }
+            }
+        }
+    }
+
+    fn step(&mut self, scope: u32, position: u32, below: &str) {
+        let story = self.story;
+        if !self.seen.insert((scope, Some(position))) {
+            return;
+        }
+        let Some(held) = story.state().scope(scope) else {
+            return;
+        };
+        let workflow = story.definition.workflow(&held.shape.key);
+        let compiled = workflow.and_then(|workflow| workflow.steps.get(position as usize));
+        let (Some(compiled), Some(track)) = (compiled, story.step(scope, position)) else {
+            return;
+        };
+        let path = held.path_of(position);
+        let facts = story.facts.get(&held.path, &compiled.id, None);
+        let state = held.steps.get(position as usize);
+        if state.is_some_and(|step| step.status == StepStatus::Skipped) {
+            let reason = state.and_then(|step| step.skipped);
+            let words = reason.map_or("", |reason| reason.as_str());
+            self.hop(track.ended, path, "skipped", words.to_owned());
+            return;
+        }
+        match &compiled.work {
+            CompiledWork::Transform(transform) => {
+                self.hop(track.ended, path, "transform", transform.in_words());
+                self.roots(scope, &transform.roots());
+            }
+            CompiledWork::Webhook { .. } => {
+                let text = "the status it was answered with".to_owned();
+                self.hop(facts.answered, path, "answer", text);
+            }
+            CompiledWork::Workflow { .. } => {
+                let text = "the output of the child".to_owned();
+                self.hop(track.ended, path.clone(), "child", text);
+                if let Some(child) = story.state().scope_at(&path) {
+                    self.output(child, below);
+                }
+            }
+            CompiledWork::Agent { from, .. } => match from {
+                None => {
+                    let last = facts.replies.last();
+                    let text = last.map_or_else(
+                        || "what its agent gave".to_owned(),
+                        |seq| format!("the model's reply in frame {seq}"),
+                    );
+                    self.hop(facts.finished, path, "reply", text);
+                }
+                Some(from) => {
+                    let text = format!("for each of {}", from.source());
+                    self.hop(track.ended, path.clone(), "items", text);
+                    self.items(scope, position, &compiled.id, &path);
+                }
+            },
+        }
+    }
+
+    fn items(&mut self, scope: u32, position: u32, id: &str, path: &str) {
+        let story = self.story;
+        let items = story
+            .step(scope, position)
+            .map(|track| track.items.as_slice());
+        let held = story
+            .state()
+            .scope(scope)
+            .map_or("", |scope| scope.path.as_str());
+        for (index, item) in (0u32..).zip(items.unwrap_or_default()) {
+            if !item.as_ref().is_some_and(|item| self.counts(item)) {
+                continue;
+            }
+            let facts = story.facts.get(held, id, Some(index));
+            let last = facts.replies.last();
+            let text = last.map_or_else(
+                || "what its agent gave".to_owned(),
+                |seq| format!("the model's reply in frame {seq}"),
+            );
+            self.hop(facts.finished, format!("{path}.{index}"), "reply", text);
+        }
+    }
+
+    fn params(&mut self, scope: u32, below: &str) {
+        let story = self.story;
+        let parent = story.state().scope(scope).and_then(|held| held.parent);
+        let Some((parent, position)) = parent else {
+            return;
+        };
+        if !self.seen.insert((scope, None)) {
+            return;
+        }
+        let Some(held) = story.state().scope(parent) else {
+            return;
+        };
+        let workflow = story.definition.workflow(&held.shape.key);
+        let compiled = workflow.and_then(|workflow| workflow.steps.get(position as usize));
+        let Some(CompiledWork::Workflow {
+            params: Some(template),
+        }) = compiled.map(|step| &step.work)
+        else {
+            return;
+        };
+        let started = held
+            .steps
+            .get(position as usize)
+            .and_then(|step| step.started);
+        let text = template
+            .source_at(below)
+            .unwrap_or_else(|| "params".to_owned());
+        let id = held
+            .shape
+            .step(position)
+            .map_or("", |step| step.id.as_str());
+        self.hop(started, join(&held.path, id), "template", text);
+        self.template(parent, template, below);
+    }
+
+    /// The names of a template, or of the part of it that is asked about.
+    fn template(&mut self, scope: u32, template: &Template, below: &str) {
+        let part = template
+            .source_at(below)
+            .and_then(|text| Template::text(&text).ok());
+        let roots = part.as_ref().unwrap_or(template).roots().clone();
+        self.roots(scope, &roots);
+    }
+
+    fn roots(&mut self, scope: u32, roots: &BTreeSet<Root>) {
+        let story = self.story;
+        for root in roots {
+            match root {
+                Root::Step(id) => {
+                    let held = story.state().scope(scope);
+                    let position = held.and_then(|held| held.shape.position(id));
+                    let Some(position) = position else { continue };
+                    let value = story.step(scope, position);
+                    let value = value.and_then(|track| track.value.as_ref());
+                    if value.is_some_and(|value| self.counts(value)) {
+                        self.step(scope, position, "");
+                    }
+                }
+                Root::Params => {
+                    let params = story.params(scope);
+                    if params.is_some_and(|params| self.counts(params)) {
+                        self.params(scope, "");
+                    }
+                }
+                Root::Env(_) | Root::Item | Root::ItemIndex => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Paths into envelopes as a person types them.
+//!
+//! `params.x`, `env.NAME`, `output.x`, `error.code`; `step.ID.field` or `ID.field` for a step's
+//! output, `step.ID.output.field` and `step.ID.status` for members of the step; `call/inner.field`
+//! and `call/params.x` inside an inline child. Elements are `[3]` or `.3`, odd names `["a.b"]`.
+
+use super::story::{Story, join};
+use crate::workflow::expression::marks::Tracked;
+
+/// A field of an envelope.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// The scope it is in.
+    pub scope: String,
+    /// JSON pointer into the envelope of that scope.
+    pub pointer: String,
+}
+
+/// A path that leads nowhere.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct NoSuchField {
+    /// What is wrong.
+    pub message: String,
+    /// What is there instead.
+    pub there: Vec<String>,
+}
+
+/// The longest path that is read.
+const MAX_PATH: usize = 4096;
+/// How many names are told.
+const TOLD: usize = 12;
+
+impl Asked {
+    /// Finds a path among the envelopes of a run; `within` is the child that was asked about.
+    ///
+    /// # Errors
+    /// [`NoSuchField`].
+    pub fn find(story: &Story<'_>, within: &str, path: &str) -> Result<Self, NoSuchField> {
+        let segments = segments(path)?;
+        let (first, mut rest) = segments.split_first().ok_or_else(|| NoSuchField {
+            message: "the path is empty".to_owned(),
+            there: names_of(story, within),
+        })?;
+        let mut name = first.as_str();
+        if name == "step" {
+            let Some((id, below)) = rest.split_first() else {
+                return Err(nowhere(path, names_of(story, within)));
+            };
+            (name, rest) = (id, below);
+        }
+        let (scope, name) = match name.rsplit_once('/') {
+            Some((scope, name)) => (join(within, scope), name),
+            None => (within.to_owned(), name),
+        };
+        let envelope = story.envelope(&scope);
+        let envelope = envelope.ok_or_else(|| nowhere(path, names_of(story, within)))?;
+        let steps = story.state().scope_at(&scope);
+        let steps = steps.and_then(|at| story.state().scope(at));
+        let position = steps.and_then(|scope| scope.shape.position(name));
+        let found = match position {
+            Some(position) => in_step(&envelope, position, rest),
+            None if first != "step" => below(&envelope, String::new(), name, rest),
+            None => None,
+        };
+        match found {
+            Some(pointer) => Ok(Self { scope, pointer }),
+            None => {
+                let around = match position {
+                    Some(position) => envelope.find(&format!("/steps/{position}/output")),
+                    None => envelope.find(&pointer_of(name)),
+                };
+                let there =
+                    around.map_or_else(|| names_of(story, &scope), |around| deepest(&around, rest));
+                Err(nowhere(path, there))
+            }
+        }
+    }
+}
+
+/// In the output where it is there, else among the members of the step.
+fn in_step(envelope: &Tracked, position: u32, rest: &[String]) -> Option<String> {
+    let step = format!("/steps/{position}");
+    let output = format!("{step}/output");
+    let pointer = |base: &str, rest: &[String]| {
+        let below: String = rest.iter().map(|one| pointer_of(one)).collect();
+        Some(format!("{base}{below}")).filter(|pointer| envelope.find(pointer).is_some())
+    };
+    match rest.split_first() {
+        Some((first, below)) if first == "output" => {
+            pointer(&output, below).or_else(|| pointer(&output, rest))
+        }
+        Some(_) => pointer(&output, rest).or_else(|| pointer(&step, rest)),
+        None => pointer(&output, rest).or_else(|| pointer(&step, &["status".to_owned()])),
+    }
+}
+
+fn below(envelope: &Tracked, base: String, name: &str, rest: &[String]) -> Option<String> {
+    let below: String = rest.iter().map(|one| pointer_of(one)).collect();
+    let pointer = format!("{base}{}{below}", pointer_of(name));
+    envelope.find(&pointer).map(|_| pointer)
+}
+
+fn pointer_of(segment: &str) -> String {
+    format!("/{}", segment.replace('~', "~0").replace('/', "~1"))
+}
+
+/// The names where a path stops leading on.
+fn deepest(around: &Tracked, rest: &[String]) -> Vec<String> {
+    let mut at = around.clone();
+    for segment in rest {
+        match at.find(&pointer_of(segment)) {
+            Some(below) => at = below,
+            None => break,
+        }
+    }
+    let members = at.members().map(|members| members.into_keys().collect());
+    let items = || {
+        at.items()
+            .map(|items| vec![format!("[0] to [{}]", items.len().saturating_sub(1))])
+    };
+    members.or_else(items).unwrap_or_default()
+}
+
+fn names_of(story: &Story<'_>, scope: &str) -> Vec<String> {
+    let held = story
+        .state()
+        .scope_at(scope)
+        .and_then(|at| story.state().scope(at));
+    let steps = held.into_iter().flat_map(|scope| &scope.shape.plan.steps);
+    let steps = steps.map(|step| format!("step.{}", step.id));
+    let fixed = ["params", "env", "output", "status", "error"];
+    fixed.into_iter().map(str::to_owned).chain(steps).collect()
+}
+
+fn nowhere(path: &str, mut there: Vec<String>) -> NoSuchField {
+    let more = there.len().saturating_sub(TOLD);
+    there.truncate(TOLD);
+    if more > 0 {
+        there.push(format!("and {more} more"));
+    }
+    NoSuchField {
+        message: format!("the envelope has no {path}"),
+        there,
+    }
+}
+
+fn segments(path: &str) -> Result<Vec<String>, NoSuchField> {
+    let bad = |why: &str| NoSuchField {
+        message: format!("{path} is no path: {why}"),
+        there: Vec::new(),
+    };
+    if path.len() > MAX_PATH {
+        return Err(NoSuchField {
+            message: format!("a path is no longer than {MAX_PATH} bytes"),
+            there: Vec::new(),
+        });
+    }
+    let mut found = Vec::new();
+    let mut rest = path;
+    while !rest.is_empty() {
+        if let Some(inside) = rest.strip_prefix("[\"") {
+            let end = inside
+                .find("\"]")
+                .ok_or_else(|| bad("a [\" is never closed"))?;
+            found.push(inside.get(..end).unwrap_or_default().to_owned());
+            rest = inside.get(end + 2..).unwrap_or_default();
+        } else if let Some(inside) = rest.strip_prefix('[') {
+            let end = inside.find(']').ok_or_else(|| bad("a [ is never closed"))?;
+            found.push(inside.get(..end).unwrap_or_default().to_owned());
+            rest = inside.get(end + 1..).unwrap_or_default();
+        } else {
+            let end = rest.find(['.', '[']).unwrap_or(rest.len());
+            if end == 0 {
+                return Err(bad("there is nothing between two dots"));
+            }
+            found.push(rest.get(..end).unwrap_or_default().to_owned());
+            rest = rest.get(end..).unwrap_or_default();
+        }
+        match rest.strip_prefix('.') {
+            Some("") => return Err(bad("it ends in a dot")),
+            Some(after) => rest = after,
+            None => {}
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_names_and_elements() {
+        let read = |path: &str| segments(path).map_err(|error| error.message);
+        assert_eq!(read("step.fan.results[3].label").unwrap().len(), 5);
+        assert_eq!(read("a[\"b.c\"].d").unwrap(), ["a", "b.c", "d"]);
+        assert_eq!(read("call/inner.x").unwrap(), ["call/inner", "x"]);
+        for bad in ["a..b", "a.", "a[", ".a"] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+}

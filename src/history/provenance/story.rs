@@ -1,0 +1,542 @@
+//! A run told again on tracked values: what each step got, gave, and was decided by.
+
+use std::collections::{BTreeMap, HashMap};
+
+use ktsu_ledger::event::plan::Work;
+use ktsu_ledger::event::{EnvValue, RunEvent, SkipReason};
+use ktsu_ledger::{Event, Frame};
+use ktsu_projections::envelope::{EnvelopeFold, marker};
+use ktsu_projections::run::{Effective, ItemEnd, RunState, StepStatus};
+use serde_json::{Value, json};
+
+use super::facts::{AllFacts, Facts};
+use crate::history::Unreadable;
+use crate::workflow::definition::{CompiledWork, Definition, Step};
+use crate::workflow::expression::marks::{Marks, Place, Tracked, all};
+use crate::workflow::expression::tracked::{TrackedNames, Tracker};
+use crate::workflow::expression::{Root, from_json, from_value};
+use crate::workflow::graph;
+use crate::workflow::params;
+use crate::workflow::template::Template;
+
+/// A run, its definition, and its values with their places.
+pub struct Story<'f> {
+    pub(super) frames: &'f [Frame],
+    pub(super) definition: Definition,
+    pub(super) fold: EnvelopeFold,
+    pub(super) facts: AllFacts,
+    steps: HashMap<(u32, u32), StepTrack>,
+    params: HashMap<u32, Tracked>,
+    outputs: HashMap<u32, ScopeTrack>,
+}
+
+/// A step with its value and what it rests on.
+#[derive(Debug, Clone, Default)]
+pub struct StepTrack {
+    /// Its value as later steps see it.
+    pub value: Option<Tracked>,
+    /// The output that was refused.
+    pub refused: Option<Tracked>,
+    /// What decided whether it ran.
+    pub gate: Marks,
+    /// What could have made it fail.
+    pub risk: Marks,
+    /// For a fan-out: what its items gave, in order.
+    pub items: Vec<Option<Tracked>>,
+    /// The first frame about it.
+    pub first: Option<u64>,
+    /// The frame that ended it.
+    pub ended: Option<u64>,
+}
+
+/// The end of a scope.
+#[derive(Debug, Clone, Default)]
+struct ScopeTrack {
+    output: Option<Tracked>,
+    risk: Marks,
+}
+
+impl<'f> Story<'f> {
+    /// Tells a recorded run. `frames` are the effective frames of its stream.
+    ///
+    /// # Errors
+    /// [`Unreadable`].
+    pub fn of(frames: &'f [Frame]) -> Result<Self, Unreadable> {
+        let fold = EnvelopeFold::of(frames)?;
+        let definition = recorded_definition(frames)?;
+        let mut story = Self {
+            frames,
+            definition,
+            fold,
+            facts: AllFacts::of(frames),
+            steps: HashMap::new(),
+            params: HashMap::new(),
+            outputs: HashMap::new(),
+        };
+        let given = from_json(&story.state().created().params);
+        let given = Tracked::at(Place::new(0, "/params"), given);
+        story.tell(0, given);
+        Ok(story)
+    }
+
+    /// The state of the run.
+    pub fn state(&self) -> &RunState {
+        self.fold.state()
+    }
+
+    /// A step by scope and position.
+    pub fn step(&self, scope: u32, step: u32) -> Option<&StepTrack> {
+        self.steps.get(&(scope, step))
+    }
+
+    /// The params of a scope.
+    pub(super) fn params(&self, scope: u32) -> Option<&Tracked> {
+        self.params.get(&scope)
+    }
+
+    /// The output of a scope.
+    pub(super) fn output(&self, scope: u32) -> Option<&Tracked> {
+        self.outputs.get(&scope)?.output.as_ref()
+    }
+
+    /// What could have ended the run before a frame, or could have kept something from running
+    /// that would have.
+    pub(super) fn alive_until(&self, frame: u64) -> Marks {
+        let before = |track: &&StepTrack| track.first.is_some_and(|first| first <= frame);
+        let steps = self.steps.values().filter(before);
+        let steps = steps.flat_map(|track| [&track.gate, &track.risk]);
+        let path = |scope: &u32| self.state().scope(*scope).map(|scope| &scope.path);
+        let scopes = self.outputs.iter().filter(|(scope, _)| {
+            let ended = path(scope).and_then(|path| self.facts.scopes.get(path));
+            ended.is_some_and(|ended| *ended <= frame)
+        });
+        all(steps.chain(scopes.map(|(_, track)| &track.risk)))
+    }
+
+    /// Tells a scope, its children with it: as deep as workflows are nested, which the kit bounds.
+    fn tell(&mut self, scope: u32, params: Tracked) {
+        self.params.insert(scope, params);
+        let Some(shape) = self.state().scope(scope).map(|held| held.shape.clone()) else {
+            return;
+        };
+        let needs = shape.plan.steps.iter();
+        let needs: Vec<Vec<usize>> = needs
+            .map(|step| step.needs.iter().map(|need| *need as usize).collect())
+            .collect();
+        for position in graph::order(&needs).unwrap_or_default().concat() {
+            let position = u32::try_from(position).unwrap_or(u32::MAX);
+            let track = self.tell_step(scope, position).unwrap_or_default();
+            self.steps.insert((scope, position), track);
+        }
+        let output = self.tell_output(scope);
+        self.outputs.insert(scope, output.unwrap_or_default());
+    }
+
+    fn tell_step(&mut self, scope: u32, position: u32) -> Option<StepTrack> {
+        let held = self.state().scope(scope)?;
+        let (path, key) = (held.path.clone(), held.shape.key.clone());
+        let plan = held.shape.step(position)?.clone();
+        let facts = self.facts.get(&path, &plan.id, None);
+        let mut track = StepTrack {
+            first: facts.first,
+            ended: facts.ended,
+            gate: self.gate(scope, position, &key)?,
+            ..StepTrack::default()
+        };
+        // A child is told before its step ends.
+        let mut tracker = Tracker::default();
+        if let Work::Workflow(child) = &plan.work {
+            let inner = join(&path, &plan.id);
+            if let Some(at) = self.state().scope_at(&inner) {
+                let given = self.child_params(scope, position, &child.workflow, &mut tracker);
+                let given = given.unwrap_or_else(|| Tracked::literal(from_value(&json!({}))));
+                tracker.inspect(given.rests_on());
+                self.tell(at, given.chosen_by(&track.gate));
+            }
+        }
+        let compiled = self.definition.workflow(&key)?;
+        let compiled = compiled.steps.get(position as usize)?;
+        let made = self.made(scope, position, compiled, &facts, &mut track, &mut tracker);
+        if compiled.schema.is_some()
+            && let Some(made) = &made
+        {
+            tracker.inspect(made.rests_on());
+        }
+        track.risk = tracker.inspected();
+        let why = track.gate.and(&track.risk);
+        let step = self.state().scope(scope)?.steps.get(position as usize)?;
+        let made = made.map(|made| made.chosen_by(&why));
+        match step.status {
+            StepStatus::Complete => track.value = self.held(scope, position, made, &why),
+            StepStatus::Skipped => track.value = self.skipped(scope, position, &facts, &why),
+            StepStatus::Failed => track.refused = made,
+            StepStatus::Pending | StepStatus::Running => {}
+        }
+        Some(track)
+    }
+
+    /// The value of a completed step. The state says what it is, and the tracked one of what it was
+    /// made; where they differ, a person has had a say.
+    fn held(
+        &self,
+        scope: u32,
+        position: u32,
+        made: Option<Tracked>,
+        why: &Marks,
+    ) -> Option<Tracked> {
+        let Effective::Output(held) = self.state().effective(scope, position) else {
+            return None;
+        };
+        let value = from_json(&held.json);
+        Some(match made {
+            Some(made) => made.aligned(&value),
+            None => Tracked::literal(value).chosen_by(why),
+        })
+    }
+
+    /// What decided whether a step ran: its condition, and that what it needs ended well.
+    fn gate(&self, scope: u32, position: u32, workflow: &str) -> Option<Marks> {
+        let compiled = self.definition.workflow(workflow)?;
+        let step = compiled.steps.get(position as usize)?;
+        let mut marks = Vec::new();
+        for need in &step.needs {
+            let need = u32::try_from(*need).unwrap_or(u32::MAX);
+            if let Some(track) = self.steps.get(&(scope, need)) {
+                marks.extend([track.gate.clone(), track.risk.clone()]);
+            }
+        }
+        if let Some(condition) = &step.condition {
+            let mut tracker = Tracker::default();
+            let value = condition.track(&self.names(scope), &mut tracker);
+            marks.extend(value.ok().map(|value| value.shape()));
+            marks.push(tracker.inspected());
+        }
+        Some(all(&marks))
+    }
+
+    pub(super) fn names(&self, scope: u32) -> ScopeNames<'_> {
+        ScopeNames {
+            story: self,
+            scope,
+            item: None,
+        }
+    }
+
+    /// What a step gave, or was about to give when it was refused.
+    fn made(
+        &self,
+        scope: u32,
+        position: u32,
+        step: &Step,
+        facts: &Facts,
+        track: &mut StepTrack,
+        tracker: &mut Tracker,
+    ) -> Option<Tracked> {
+        facts.first?;
+        match &step.work {
+            CompiledWork::Transform(transform) => transform.track(&self.names(scope), tracker).ok(),
+            CompiledWork::Webhook { url, body } => {
+                let templates = [Some(url), body.as_ref()];
+                for template in templates.into_iter().flatten() {
+                    self.render(template, &self.names(scope), tracker);
+                }
+                self.answered(facts, tracker)
+            }
+            CompiledWork::Workflow { .. } => {
+                let held = self.state().scope(scope)?;
+                let child = self.state().scope_at(&held.path_of(position))?;
+                let empty = || Tracked::literal(from_value(&json!({})));
+                Some(self.output(child).cloned().unwrap_or_else(empty))
+            }
+            CompiledWork::Agent { params, from } => {
+                let names = self.names(scope);
+                match from {
+                    None => {
+                        self.asked(params.as_ref(), &names, tracker);
+                        self.replied(facts, tracker)
+                    }
+                    Some(from) => {
+                        let over = from.track(&names, tracker).ok()?;
+                        tracker.inspect(over.shape());
+                        self.fan_out(scope, position, &over, params.as_ref(), track, tracker)
+                    }
+                }
+            }
+        }
+    }
+
+    fn render(
+        &self,
+        template: &Template,
+        names: &ScopeNames<'_>,
+        tracker: &mut Tracker,
+    ) -> Option<Tracked> {
+        let secret = |name: &str| self.state().created().env.get(name) == Some(&EnvValue::Secret);
+        template.track(names, &secret, tracker).ok()
+    }
+
+    /// The params of an agent are judged by its schema before it is asked.
+    fn asked(&self, params: Option<&Template>, names: &ScopeNames<'_>, tracker: &mut Tracker) {
+        let rendered = params.and_then(|params| self.render(params, names, tracker));
+        if let Some(rendered) = rendered {
+            tracker.inspect(rendered.rests_on());
+        }
+    }
+
+    /// What an agent came to: all of its outcome is judged, and its draft before.
+    fn replied(&self, facts: &Facts, tracker: &mut Tracker) -> Option<Tracked> {
+        let drafts = facts.decided.map(|seq| Place::new(seq, "/draft"));
+        let seq = facts.finished?;
+        tracker.inspect(drafts.into_iter().collect());
+        tracker.inspect(Marks::at(Place::new(seq, "/outcome")));
+        let mut output = self.data(seq)?.pointer("/outcome/output")?.clone();
+        if let Some(members) = output.as_object_mut() {
+            members.retain(|name, _| !ktsu_projections::run::reserved::is_reserved(name));
+        }
+        let place = Place::new(seq, "/outcome/output");
+        Some(Tracked::at(place, from_value(&output)))
+    }
+
+    fn answered(&self, facts: &Facts, tracker: &mut Tracker) -> Option<Tracked> {
+        let seq = facts.answered?;
+        for name in ["/status", "/code"] {
+            tracker.inspect(Marks::at(Place::new(seq, name)));
+        }
+        let status = self.data(seq)?.pointer("/status")?.clone();
+        let members = BTreeMap::from([
+            (
+                "sent".to_owned(),
+                Tracked::literal(from_value(&Value::Bool(true))),
+            ),
+            (
+                "status_code".to_owned(),
+                Tracked::at(Place::new(seq, "/status"), from_value(&status)),
+            ),
+        ]);
+        Some(Tracked::map(members, Marks::default()))
+    }
+
+    fn fan_out(
+        &self,
+        scope: u32,
+        position: u32,
+        over: &Tracked,
+        params: Option<&Template>,
+        track: &mut StepTrack,
+        tracker: &mut Tracker,
+    ) -> Option<Tracked> {
+        let held = self.state().scope(scope)?;
+        let id = &held.shape.step(position)?.id;
+        let tasks = held.steps.get(position as usize)?.tasks.as_deref()?;
+        let mut results = Vec::new();
+        for (index, task) in (0u32..).zip(&tasks.list) {
+            let facts = self.facts.get(&held.path, id, Some(index));
+            let names = ScopeNames {
+                story: self,
+                scope,
+                item: over.item(index as usize).map(|item| (item, index)),
+            };
+            self.asked(params, &names, tracker);
+            let replied = self.replied(&facts, tracker);
+            track.items.push(replied.clone());
+            results.push(match (&task.ended, replied) {
+                (Some(ItemEnd::Output(output)), Some(replied)) => {
+                    replied.aligned(&from_json(output))
+                }
+                (Some(ItemEnd::Skipped(words)), _) => marked(
+                    json!({"skipped": true, "reason": words, "item_index": index}),
+                    "reason",
+                    self.said(&facts, "/outcome/output/ktsu_skip_reason", words),
+                ),
+                (Some(ItemEnd::Failed(words)), _) => marked(
+                    json!({"ktsu_error": words, "item_index": index}),
+                    "ktsu_error",
+                    self.said(&facts, "/outcome/error/message", words),
+                ),
+                (Some(ItemEnd::Output(output)), None) => Tracked::literal(from_json(output)),
+                (None, _) => Tracked::literal(from_value(&Value::Null)),
+            });
+        }
+        let results = Tracked::list(results, over.source()).chosen_by(over.chosen());
+        let members = BTreeMap::from([("results".to_owned(), results)]);
+        Some(Tracked::map(members, Marks::default()))
+    }
+
+    /// Words as an agent said them, if they stand where it would have.
+    pub(super) fn said(&self, facts: &Facts, at: &str, words: &str) -> Tracked {
+        let value = from_value(&Value::from(words));
+        let there = facts.finished.filter(|seq| {
+            let data = self.data(*seq);
+            data.is_some_and(|data| data.pointer(at).and_then(Value::as_str) == Some(words))
+        });
+        match there {
+            Some(seq) => Tracked::at(Place::new(seq, at), value),
+            None => Tracked::literal(value),
+        }
+    }
+
+    /// The marker of a step that was skipped (decision S3).
+    fn skipped(&self, scope: u32, position: u32, facts: &Facts, why: &Marks) -> Option<Tracked> {
+        let effective = self.state().effective(scope, position);
+        let value = marker(&effective)?;
+        let reason = match effective {
+            Effective::Skipped(words) => {
+                self.said(facts, "/outcome/output/ktsu_skip_reason", words)
+            }
+            Effective::Suppressed(_) | Effective::Output(_) | Effective::Absent => {
+                Tracked::literal(from_value(&value["reason"]))
+            }
+        };
+        let held = self.state().scope(scope)?.steps.get(position as usize)?;
+        let closed = held.skipped == Some(SkipReason::RunFailed);
+        let rest = match closed {
+            true => self.alive_until(u64::MAX),
+            false => Marks::default(),
+        };
+        Some(marked(value, "reason", reason).chosen_by(&why.and(&rest)))
+    }
+
+    fn child_params(
+        &self,
+        scope: u32,
+        position: u32,
+        child: &str,
+        tracker: &mut Tracker,
+    ) -> Option<Tracked> {
+        let key = &self.state().scope(scope)?.shape.key;
+        let step = self
+            .definition
+            .workflow(key)?
+            .steps
+            .get(position as usize)?;
+        let CompiledWork::Workflow { params: template } = &step.work else {
+            return None;
+        };
+        let given = match template {
+            Some(template) => self.render(template, &self.names(scope), tracker)?,
+            None => Tracked::literal(from_value(&json!({}))),
+        };
+        let schema = self.definition.workflow(child)?.params.as_ref();
+        let mut body = given.to_value();
+        if let (Some(schema), Value::Object(members)) = (schema, &mut body) {
+            let required = schema.required();
+            members.retain(|name, value| !(value.is_null() && required.contains(&name.as_str())));
+        }
+        let resolved = params::resolve(schema, body).ok()?;
+        Some(given.aligned(&from_value(&resolved)))
+    }
+
+    /// See `scope_output` of the engine.
+    fn tell_output(&self, scope: u32) -> Option<ScopeTrack> {
+        let held = self.state().scope(scope)?;
+        let workflow = self.definition.workflow(&held.shape.key)?;
+        let (map, schema) = match &workflow.output {
+            Some((map, schema)) => (map.as_ref(), schema.is_some()),
+            None => (None, false),
+        };
+        let mut tracker = Tracker::default();
+        let output = match map {
+            Some(map) => self.render(map, &self.names(scope), &mut tracker),
+            None => self.last_output(scope),
+        };
+        if let (true, Some(output)) = (schema, &output) {
+            tracker.inspect(output.rests_on());
+        }
+        let risk = tracker.inspected();
+        let has = held.ended.as_ref().is_some_and(|end| end.output.is_some());
+        Some(ScopeTrack {
+            output: output.filter(|_| has).map(|output| output.chosen_by(&risk)),
+            risk,
+        })
+    }
+
+    /// The output of the last step that completed, chosen by whatever kept later ones from it.
+    fn last_output(&self, scope: u32) -> Option<Tracked> {
+        let count = u32::try_from(self.state().scope(scope)?.steps.len()).ok()?;
+        let mut why = Vec::new();
+        for position in (0..count).rev() {
+            let Some(track) = self.steps.get(&(scope, position)) else {
+                continue;
+            };
+            let steps = &self.state().scope(scope)?.steps;
+            let status = steps.get(position as usize)?.status;
+            match (status, &track.value) {
+                (StepStatus::Complete, Some(value)) => {
+                    return Some(value.clone().chosen_by(&all(&why)));
+                }
+                _ => why.extend([track.gate.clone(), track.risk.clone()]),
+            }
+        }
+        None
+    }
+
+    /// The data of a frame.
+    pub(super) fn data(&self, seq: u64) -> Option<Value> {
+        let frame = self.frames.get(usize::try_from(seq).ok()?)?;
+        Some(frame.event.data())
+    }
+}
+
+/// A marker whose one member is what somebody said.
+fn marked(value: Value, name: &str, said: Tracked) -> Tracked {
+    let members = value.as_object().into_iter().flatten();
+    let mut members: BTreeMap<String, Tracked> = members
+        .map(|(name, value)| (name.clone(), Tracked::literal(from_value(value))))
+        .collect();
+    members.insert(name.to_owned(), said);
+    Tracked::map(members, Marks::default())
+}
+
+/// The definition a run carries, compiled.
+fn recorded_definition(frames: &[Frame]) -> Result<Definition, Unreadable> {
+    let bad = |words: String| Unreadable::Definition(words);
+    let first = frames.first().map(|frame| &frame.event);
+    let Some(Event::Run(RunEvent::Created(created))) = first else {
+        return Err(bad("there is none".to_owned()));
+    };
+    let plan = serde_json::from_str(created.definition.as_str());
+    let plan = plan.map_err(|error| bad(error.to_string()))?;
+    Definition::compile(plan).map_err(|faults| {
+        let first = faults.into_iter().next();
+        bad(first.map_or_else(String::new, |(at, words)| format!("{at}: {words}")))
+    })
+}
+
+pub(super) fn join(scope: &str, step: &str) -> String {
+    match scope {
+        "" => step.to_owned(),
+        scope => format!("{scope}/{step}"),
+    }
+}
+
+/// The names of a scope, and of one item in it.
+pub(super) struct ScopeNames<'s> {
+    story: &'s Story<'s>,
+    scope: u32,
+    item: Option<(Tracked, u32)>,
+}
+
+impl TrackedNames for ScopeNames<'_> {
+    fn get(&self, root: &Root) -> Option<Tracked> {
+        let state = self.story.state();
+        match root {
+            Root::Params => self.story.params(self.scope).cloned(),
+            Root::Env(name) => match state.created().env.get(name)? {
+                EnvValue::Value(value) if self.scope == 0 => {
+                    let place = Place::new(0, "/env").below(name).below("value");
+                    Some(Tracked::at(place, from_value(&Value::from(value.as_str()))))
+                }
+                EnvValue::Value(_) | EnvValue::Secret => None,
+            },
+            Root::Step(id) => {
+                let step = state.scope(self.scope)?.shape.position(id)?;
+                self.story.step(self.scope, step)?.value.clone()
+            }
+            Root::Item => self.item.as_ref().map(|(item, _)| item.clone()),
+            Root::ItemIndex => {
+                let index = self.item.as_ref().map(|(_, index)| *index)?;
+                Some(Tracked::literal(from_value(&Value::from(index))))
+            }
+        }
+    }
+}

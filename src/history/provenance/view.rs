@@ -1,0 +1,303 @@
+//! An envelope whose every member knows where it came from.
+
+use std::collections::BTreeMap;
+
+use ktsu_ledger::event::EnvValue;
+use ktsu_ledger::event::plan::Work;
+use ktsu_projections::run::reserved::{CONFIDENCE, FLAGS, RATIONALE, SKIP_REASON};
+use serde_json::{Map, Value};
+
+use super::facts::Facts;
+use super::story::Story;
+use crate::workflow::expression::from_value;
+use crate::workflow::expression::marks::{Marks, Place, Tracked, all};
+
+/// What a failure said, and the places that its code and its words were made of.
+struct Failure {
+    code: (String, Marks),
+    message: (String, Marks),
+}
+
+impl Story<'_> {
+    /// The envelope of the run (`""`) or of an inline child, tracked.
+    pub fn envelope(&self, path: &str) -> Option<Tracked> {
+        let envelope = self.fold.envelope(path)?;
+        let Ok(Value::Object(members)) = serde_json::to_value(&envelope) else {
+            return None;
+        };
+        let scope = self.state().scope_at(path)?;
+        let failure = self.failure();
+        let replies = self.facts.replies(path, None);
+        let member = |name: &str, value: &Value| -> Tracked {
+            match name {
+                "params" => self
+                    .params(scope)
+                    .map_or_else(|| plain(value), |params| params.aligned(&from_value(value))),
+                "env" => self.env(value),
+                "output" => self.output(scope).cloned().unwrap_or_else(|| plain(value)),
+                "steps" => self.step_views(scope, path, value, failure.as_ref()),
+                "error" => fault(value, failure.as_ref()),
+                "totals" => self.metrics(value, &replies),
+                _ => plain(value),
+            }
+        };
+        let members: BTreeMap<String, Tracked> = members
+            .iter()
+            .map(|(name, value)| (name.clone(), member(name, value)))
+            .collect();
+        Some(Tracked::map(members, Marks::default()))
+    }
+
+    fn env(&self, shown: &Value) -> Tracked {
+        let env = &self.state().created().env;
+        mapped(shown, |name, value| match env.get(name) {
+            Some(EnvValue::Value(_)) => {
+                let place = Place::new(0, "/env").below(name).below("value");
+                Tracked::at(place, from_value(value))
+            }
+            Some(EnvValue::Secret) | None => plain(value),
+        })
+    }
+
+    fn step_views(
+        &self,
+        scope: u32,
+        path: &str,
+        shown: &Value,
+        failure: Option<&Failure>,
+    ) -> Tracked {
+        let views = shown.as_array().map(Vec::as_slice).unwrap_or_default();
+        let views = (0u32..).zip(views);
+        let views =
+            views.map(|(position, view)| self.step_view(scope, position, path, view, failure));
+        Tracked::list(views.collect(), Marks::default())
+    }
+
+    fn step_view(
+        &self,
+        scope: u32,
+        position: u32,
+        path: &str,
+        shown: &Value,
+        failure: Option<&Failure>,
+    ) -> Tracked {
+        let id = shown["id"].as_str().unwrap_or_default();
+        let facts = self.facts.get(path, id, None);
+        let replies = self.facts.replies(path, Some(id));
+        let track = self.step(scope, position).cloned().unwrap_or_default();
+        let own = self.own_failure(scope, position, &facts, shown, failure);
+        mapped(shown, |name, value| match name {
+            "output" => track.value.clone().unwrap_or_else(|| plain(value)),
+            "raw_output" => self.raw(&facts, value, track.refused.as_ref()),
+            "error" => fault(value, own.as_ref().or(failure)),
+            "metrics" => self.metrics(value, &replies),
+            "items" => {
+                let views = value.as_array().map(Vec::as_slice).unwrap_or_default();
+                let views = (0u32..).zip(views).map(|(index, view)| {
+                    let facts = self.facts.get(path, id, Some(index));
+                    let results = track
+                        .value
+                        .as_ref()
+                        .and_then(|value| value.find("/results"));
+                    let given = results.and_then(|results| results.item(index as usize));
+                    let replied = track.items.get(index as usize).cloned().flatten();
+                    self.item_view(&facts, view, given.or(replied))
+                });
+                Tracked::list(views.collect(), Marks::default())
+            }
+            _ => self.told(&facts, name, value, &replies),
+        })
+    }
+
+    fn item_view(&self, facts: &Facts, shown: &Value, given: Option<Tracked>) -> Tracked {
+        let own = self.agent_failure(facts, shown);
+        mapped(shown, |name, value| match name {
+            "output" => match &given {
+                Some(given) => given.aligned(&from_value(value)),
+                None => plain(value),
+            },
+            "raw_output" => self.raw(facts, value, None),
+            "error" => fault(value, own.as_ref()),
+            "metrics" => self.metrics(value, &facts.replies),
+            _ => self.told(facts, name, value, &facts.replies),
+        })
+    }
+
+    /// What an agent said beside its output, and which model spoke.
+    fn told(&self, facts: &Facts, name: &str, value: &Value, replies: &[u64]) -> Tracked {
+        let field = match name {
+            "skip_reason" => SKIP_REASON,
+            "flags" => FLAGS,
+            "rationale" => RATIONALE,
+            "confidence" => CONFIDENCE,
+            "model" => {
+                let last = replies.last().copied();
+                let places = last
+                    .into_iter()
+                    .flat_map(|seq| [Place::new(seq, "/provider"), Place::new(seq, "/model")]);
+                return Tracked::of(from_value(value), places.collect());
+            }
+            _ => return plain(value),
+        };
+        let place = facts
+            .finished
+            .map(|seq| Place::new(seq, "/outcome/output").below(field));
+        let there = place.filter(|place| self.at(place).as_ref() == Some(value));
+        match there {
+            Some(place) => Tracked::at(place, from_value(value)),
+            None => plain(value),
+        }
+    }
+
+    /// The value at a place.
+    pub(super) fn at(&self, place: &Place) -> Option<Value> {
+        self.data(place.frame)?.pointer(&place.path).cloned()
+    }
+
+    fn raw(&self, facts: &Facts, value: &Value, refused: Option<&Tracked>) -> Tracked {
+        let outcome = facts.finished.into_iter().flat_map(|seq| {
+            ["/outcome/output", "/outcome/raw_output"].map(|path| Place::new(seq, path))
+        });
+        let there = outcome
+            .into_iter()
+            .find(|place| self.at(place).as_ref() == Some(value));
+        match (there, refused) {
+            (Some(place), _) => Tracked::at(place, from_value(value)),
+            (None, Some(refused)) => refused.aligned(&from_value(value)),
+            (None, None) => plain(value),
+        }
+    }
+
+    fn metrics(&self, shown: &Value, replies: &[u64]) -> Tracked {
+        mapped(shown, |name, value| {
+            let field = match name {
+                "tokens_in" | "tokens_out" | "cost_micro_usd" => name,
+                "cost_usd" => "cost_micro_usd",
+                _ => return plain(value),
+            };
+            let places = replies.iter().map(|seq| Place::new(*seq, "").below(field));
+            Tracked::of(from_value(value), places.collect())
+        })
+    }
+
+    /// Why the run failed, if it did.
+    fn failure(&self) -> Option<Failure> {
+        let failing = self.state().failing()?;
+        let scope = self.state().scope(failing.scope)?;
+        let plan = scope.shape.step(failing.step?)?;
+        let facts = self.facts.get(&scope.path, &plan.id, None);
+        let view = self.fold.envelope(&scope.path)?;
+        let view = view.steps.into_iter().nth(failing.step? as usize)?;
+        let shown = serde_json::to_value(view).ok()?;
+        self.own_failure(failing.scope, failing.step?, &facts, &shown, None)
+    }
+
+    /// Why a step failed, seen from its own frames.
+    fn own_failure(
+        &self,
+        scope: u32,
+        position: u32,
+        facts: &Facts,
+        shown: &Value,
+        around: Option<&Failure>,
+    ) -> Option<Failure> {
+        shown.get("error")?;
+        let plan = self.state().scope(scope)?.shape.step(position)?;
+        match &plan.work {
+            Work::Agent(agent) if agent.for_each.is_some() => {
+                let items = shown.get("items")?.as_array()?;
+                let scope = self.state().scope(scope)?;
+                let mut found = (0u32..).zip(items).filter_map(|(index, item)| {
+                    let facts = self.facts.get(&scope.path, &plan.id, Some(index));
+                    let own = self.agent_failure(&facts, item)?;
+                    let words = shown["error"]["message"].as_str()?;
+                    words.ends_with(&own.message.0).then_some(own)
+                });
+                found.next()
+            }
+            Work::Agent(_) => self.agent_failure(facts, shown),
+            Work::Webhook(_) => self.webhook_failure(facts, shown),
+            Work::Workflow(_) => None,
+            Work::Transform(_) => None,
+        }
+        .or_else(|| around.map(Failure::copy))
+    }
+
+    fn agent_failure(&self, facts: &Facts, shown: &Value) -> Option<Failure> {
+        let words = |name: &str| shown["error"][name].as_str().unwrap_or_default().to_owned();
+        shown.get("error")?;
+        let marks = |name: &str| {
+            let said = self.said(facts, &format!("/outcome/error/{name}"), &words(name));
+            said.source()
+        };
+        Some(Failure {
+            code: (words("code"), marks("code")),
+            message: (words("message"), marks("message")),
+        })
+    }
+
+    fn webhook_failure(&self, facts: &Facts, shown: &Value) -> Option<Failure> {
+        let seq = facts.answered?;
+        let words = |name: &str| shown["error"][name].as_str().unwrap_or_default().to_owned();
+        let there = |name: &str| {
+            let place = Place::new(seq, name);
+            self.at(&place)
+                .filter(|value| !value.is_null())
+                .map(|_| Marks::at(place))
+        };
+        let code = there("/code").unwrap_or_default();
+        Some(Failure {
+            message: (
+                words("message"),
+                there("/status").unwrap_or_else(|| code.clone()),
+            ),
+            code: (words("code"), code),
+        })
+    }
+}
+
+impl Failure {
+    fn copy(&self) -> Self {
+        Self {
+            code: self.code.clone(),
+            message: self.message.clone(),
+        }
+    }
+}
+
+/// An error as it is shown: where it repeats what a failure said, it is made of the same.
+fn fault(shown: &Value, failure: Option<&Failure>) -> Tracked {
+    let Some(failure) = failure else {
+        return plain(shown);
+    };
+    mapped(shown, |name, value| {
+        let words = value.as_str().unwrap_or_default();
+        match name {
+            "code" if words == failure.code.0 => {
+                Tracked::of(from_value(value), failure.code.1.clone())
+            }
+            "message" if words.ends_with(&failure.message.0) => {
+                Tracked::of(from_value(value), failure.message.1.clone())
+            }
+            _ => plain(value),
+        }
+    })
+}
+
+/// A value nothing recorded is part of: it says how the run went.
+fn plain(value: &Value) -> Tracked {
+    match value {
+        Value::Object(_) => mapped(value, |_, value| plain(value)),
+        Value::Array(items) => Tracked::list(items.iter().map(plain).collect(), all(&[])),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            Tracked::literal(from_value(value))
+        }
+    }
+}
+
+fn mapped(shown: &Value, mut member: impl FnMut(&str, &Value) -> Tracked) -> Tracked {
+    let empty = Map::new();
+    let members = shown.as_object().unwrap_or(&empty).iter();
+    let members = members.map(|(name, value)| (name.clone(), member(name, value)));
+    Tracked::map(members.collect(), Marks::default())
+}

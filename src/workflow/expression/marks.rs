@@ -1,0 +1,376 @@
+//! Values that know where they came from: the places they were made of, and those that only decided.
+//!
+//! A value's **source** is what it was made of: change that and the value changes. What only
+//! decided whether the value was made, or which of several was taken, is kept apart, as **chosen
+//! by**. A place stands for everything below it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use jmespath::{Rcvar, Variable};
+
+use super::value::{null, to_value};
+
+/// A place in a frame: its number, and a JSON pointer into its data.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// The frame.
+    pub frame: u64,
+    /// JSON pointer into its data.
+    pub path: String,
+}
+
+impl Place {
+    /// A place.
+    pub fn new(frame: u64, path: impl Into<String>) -> Self {
+        Self {
+            frame,
+            path: path.into(),
+        }
+    }
+
+    /// The place of a member or an element.
+    pub fn below(&self, segment: &str) -> Self {
+        let segment = segment.replace('~', "~0").replace('/', "~1");
+        Self::new(self.frame, format!("{}/{segment}", self.path))
+    }
+
+    /// Whether another place is this one or lies in it.
+    pub fn holds(&self, other: &Self) -> bool {
+        let rest = other.path.strip_prefix(self.path.as_str());
+        self.frame == other.frame
+            && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+}
+
+/// A set of places, shared where it is the same.
+#[derive(Debug, Clone, Default)]
+pub struct Marks(Option<Rc<BTreeSet<Place>>>);
+
+impl Marks {
+    /// One place.
+    pub fn at(place: Place) -> Self {
+        Self(Some(Rc::new(BTreeSet::from([place]))))
+    }
+
+    /// The places, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Place> {
+        self.0.iter().flat_map(|set| set.iter())
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.as_ref().is_none_or(|set| set.is_empty())
+    }
+
+    fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, |set| set.len())
+    }
+
+    /// These and others.
+    pub fn and(&self, other: &Self) -> Self {
+        let (large, small) = if self.len() < other.len() {
+            (other, self)
+        } else {
+            (self, other)
+        };
+        let (Some(set), Some(more)) = (&large.0, &small.0) else {
+            return large.clone();
+        };
+        if Rc::ptr_eq(set, more) || more.is_subset(set) {
+            return large.clone();
+        }
+        let mut all = BTreeSet::clone(set);
+        all.extend(more.iter().cloned());
+        Self(Some(Rc::new(all)))
+    }
+
+    /// Whether one of them holds a place.
+    pub fn hold(&self, place: &Place) -> bool {
+        self.iter().any(|one| one.holds(place))
+    }
+}
+
+impl FromIterator<Place> for Marks {
+    fn from_iter<I: IntoIterator<Item = Place>>(places: I) -> Self {
+        let set: BTreeSet<Place> = places.into_iter().collect();
+        Self((!set.is_empty()).then(|| Rc::new(set)))
+    }
+}
+
+/// The union of several sets.
+pub fn all<'a>(sets: impl IntoIterator<Item = &'a Marks>) -> Marks {
+    let mut union: BTreeSet<Place> = BTreeSet::new();
+    let mut before: Option<&Marks> = None;
+    for set in sets {
+        let same = before.and_then(|before| before.0.as_ref().zip(set.0.as_ref()));
+        if !same.is_some_and(|(a, b)| Rc::ptr_eq(a, b)) {
+            union.extend(set.iter().cloned());
+        }
+        before = Some(set);
+    }
+    union.into_iter().collect()
+}
+
+/// A value, what it was made of, and what chose it.
+#[derive(Debug, Clone)]
+pub struct Tracked {
+    value: Rcvar,
+    made: Made,
+    chosen: Marks,
+}
+
+#[derive(Debug, Clone)]
+enum Made {
+    /// It stands there as it is, with everything below it.
+    At(Place),
+    /// It was computed as one from these; a literal from none.
+    Of(Marks),
+    /// Elements of their own; the marks say what made the list as such.
+    List(Rc<Vec<Tracked>>, Marks),
+    /// Members of their own.
+    Map(Rc<BTreeMap<String, Tracked>>, Marks),
+}
+
+impl Tracked {
+    /// A value that is recorded at a place.
+    pub fn at(place: Place, value: Rcvar) -> Self {
+        Self::made(value, Made::At(place))
+    }
+
+    /// A value computed from places.
+    pub fn of(value: Rcvar, marks: Marks) -> Self {
+        Self::made(value, Made::Of(marks))
+    }
+
+    /// A value that stands in the definition.
+    pub fn literal(value: Rcvar) -> Self {
+        Self::of(value, Marks::default())
+    }
+
+    /// Null, because of what these are.
+    pub fn missing(chosen: Marks) -> Self {
+        Self::literal(null()).chosen_by(&chosen)
+    }
+
+    /// An array of such values.
+    pub fn list(items: Vec<Self>, marks: Marks) -> Self {
+        let value = items.iter().map(|item| item.value.clone()).collect();
+        let value = Rcvar::new(Variable::Array(value));
+        Self::made(value, Made::List(Rc::new(items), marks))
+    }
+
+    /// An object of such values.
+    pub fn map(members: BTreeMap<String, Self>, marks: Marks) -> Self {
+        let value = members
+            .iter()
+            .map(|(name, member)| (name.clone(), member.value.clone()))
+            .collect();
+        let value = Rcvar::new(Variable::Object(value));
+        Self::made(value, Made::Map(Rc::new(members), marks))
+    }
+
+    fn made(value: Rcvar, made: Made) -> Self {
+        Self {
+            value,
+            made,
+            chosen: Marks::default(),
+        }
+    }
+
+    /// The same, chosen by more.
+    pub fn chosen_by(mut self, marks: &Marks) -> Self {
+        self.chosen = self.chosen.and(marks);
+        self
+    }
+
+    /// The value.
+    pub fn value(&self) -> &Rcvar {
+        &self.value
+    }
+
+    /// The value as a tree.
+    pub fn to_value(&self) -> serde_json::Value {
+        to_value(&self.value)
+    }
+
+    /// What chose it.
+    pub fn chosen(&self) -> &Marks {
+        &self.chosen
+    }
+
+    /// The place where it stands as it is, if it was not computed.
+    pub fn place(&self) -> Option<&Place> {
+        match &self.made {
+            Made::At(place) => Some(place),
+            Made::Of(_) | Made::List(..) | Made::Map(..) => None,
+        }
+    }
+
+    /// What it was made of; of an array or object with parts of their own, what made it as such.
+    pub fn source(&self) -> Marks {
+        match &self.made {
+            Made::At(place) => Marks::at(place.clone()),
+            Made::Of(marks) | Made::List(_, marks) | Made::Map(_, marks) => marks.clone(),
+        }
+    }
+
+    /// What its kind, its length and its truth rest on.
+    pub fn shape(&self) -> Marks {
+        self.source().and(&self.chosen)
+    }
+
+    /// What it and all of its parts were made of.
+    pub fn sources(&self) -> Marks {
+        let mut found = BTreeSet::new();
+        self.gather(&mut found, false);
+        found.into_iter().collect()
+    }
+
+    /// Everything it rests on: its sources, those of its parts, and what chose them.
+    pub fn rests_on(&self) -> Marks {
+        let mut found = BTreeSet::new();
+        self.gather(&mut found, true);
+        found.into_iter().collect()
+    }
+
+    /// What chose it and its parts.
+    pub fn choosers(&self) -> Marks {
+        let mut found = BTreeSet::new();
+        self.gather_choosers(&mut found);
+        found.into_iter().collect()
+    }
+
+    fn gather(&self, found: &mut BTreeSet<Place>, choosers: bool) {
+        found.extend(self.source().iter().cloned());
+        if choosers {
+            found.extend(self.chosen.iter().cloned());
+        }
+        match &self.made {
+            Made::At(_) | Made::Of(_) => {}
+            Made::List(items, _) => items.iter().for_each(|item| item.gather(found, choosers)),
+            Made::Map(members, _) => members
+                .values()
+                .for_each(|member| member.gather(found, choosers)),
+        }
+    }
+
+    fn gather_choosers(&self, found: &mut BTreeSet<Place>) {
+        found.extend(self.chosen.iter().cloned());
+        match &self.made {
+            Made::At(_) | Made::Of(_) => {}
+            Made::List(items, _) => items.iter().for_each(|item| item.gather_choosers(found)),
+            Made::Map(members, _) => members
+                .values()
+                .for_each(|member| member.gather_choosers(found)),
+        }
+    }
+
+    /// The elements, if it is an array. What chose the array is not repeated on them.
+    pub fn items(&self) -> Option<Vec<Self>> {
+        let values = self.value.as_array()?;
+        Some(match &self.made {
+            Made::List(items, _) => items.as_ref().clone(),
+            Made::At(place) => values
+                .iter()
+                .enumerate()
+                .map(|(at, value)| Self::at(place.below(&at.to_string()), value.clone()))
+                .collect(),
+            Made::Of(marks) | Made::Map(_, marks) => values
+                .iter()
+                .map(|value| Self::of(value.clone(), marks.clone()))
+                .collect(),
+        })
+    }
+
+    /// The members, if it is an object. What chose the object is not repeated on them.
+    pub fn members(&self) -> Option<BTreeMap<String, Self>> {
+        let Variable::Object(values) = &*self.value else {
+            return None;
+        };
+        if let Made::Map(members, _) = &self.made {
+            return Some(members.as_ref().clone());
+        }
+        let names = values.keys();
+        Some(
+            names
+                .filter_map(|name| Some((name.clone(), self.own_member(name)?)))
+                .collect(),
+        )
+    }
+
+    /// One element, chosen by what chose the array.
+    pub fn item(&self, at: usize) -> Option<Self> {
+        let value = self.value.as_array()?.get(at)?.clone();
+        let item = match &self.made {
+            Made::List(items, _) => items.get(at)?.clone(),
+            Made::At(place) => Self::at(place.below(&at.to_string()), value),
+            Made::Of(marks) | Made::Map(_, marks) => Self::of(value, marks.clone()),
+        };
+        Some(item.chosen_by(&self.chosen))
+    }
+
+    /// One member, chosen by what chose the object.
+    pub fn member(&self, name: &str) -> Option<Self> {
+        Some(self.own_member(name)?.chosen_by(&self.chosen))
+    }
+
+    fn own_member(&self, name: &str) -> Option<Self> {
+        let Variable::Object(values) = &*self.value else {
+            return None;
+        };
+        let value = values.get(name)?.clone();
+        Some(match &self.made {
+            Made::Map(members, _) => members.get(name)?.clone(),
+            Made::At(place) => Self::at(place.below(name), value),
+            Made::Of(marks) | Made::List(_, marks) => Self::of(value, marks.clone()),
+        })
+    }
+
+    /// The value at a JSON pointer, chosen by what chose everything around it.
+    pub fn find(&self, pointer: &str) -> Option<Self> {
+        let mut at = self.clone();
+        for segment in pointer.split('/').skip(1) {
+            let segment = segment.replace("~1", "/").replace("~0", "~");
+            at = match at.value.as_array() {
+                Some(_) => at.item(segment.parse().ok()?)?,
+                None => at.member(&segment)?,
+            };
+        }
+        Some(at)
+    }
+
+    /// The same value as another that is known to be equal in part: where it differs (a default
+    /// that was filled in, a text made of a number) the other's value is taken as computed.
+    pub fn aligned(&self, wanted: &Rcvar) -> Self {
+        if to_value(wanted) == self.to_value() {
+            return self.clone();
+        }
+        let aligned = match (&**wanted, self.members(), self.items()) {
+            (Variable::Object(values), Some(members), _) => Self::map(
+                values
+                    .iter()
+                    .map(|(name, value)| {
+                        let made = members.get(name);
+                        let made = made.map_or_else(
+                            || Self::literal(value.clone()).chosen_by(&self.source()),
+                            |member| member.aligned(value),
+                        );
+                        (name.clone(), made)
+                    })
+                    .collect(),
+                self.source(),
+            ),
+            (Variable::Array(values), _, Some(items)) if values.len() == items.len() => Self::list(
+                items
+                    .iter()
+                    .zip(values)
+                    .map(|(item, value)| item.aligned(value))
+                    .collect(),
+                self.source(),
+            ),
+            _ => Self::of(wanted.clone(), self.sources()),
+        };
+        aligned.chosen_by(&self.chosen)
+    }
+}
