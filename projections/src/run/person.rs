@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use ktsu_ledger::event::plan::Work;
 use ktsu_ledger::event::{
     BranchCreated, EnvValue, OverlaySet, Principal, Reference, RunResumed, SkipReason, StepReset,
 };
@@ -223,14 +224,15 @@ impl RunState {
             let steps = self
                 .scope(scope)
                 .map_or(&[][..], |scope| scope.steps.as_slice());
-            let sent = |step: &Step| {
+            let sent = |at: u32, step: &Step| {
                 let unanswered = matches!(
                     step.phase,
-                    Phase::Sent { .. } | Phase::Backoff { .. } | Phase::Again { .. }
+                    Phase::Begun | Phase::Sent { .. } | Phase::Backoff { .. } | Phase::Again { .. }
                 );
-                unanswered && step.status == StepStatus::Running
+                let is_webhook = matches!(self.work(scope, at), Some(Work::Webhook(_)));
+                is_webhook && unanswered && step.status == StepStatus::Running
             };
-            let sent = (0u32..).zip(steps).filter(|(_, step)| sent(step));
+            let sent = (0u32..).zip(steps).filter(|(at, step)| sent(*at, step));
             for step in sent.map(|(at, _)| at).collect::<Vec<_>>() {
                 self.reset(frame, scope, step);
             }
