@@ -14,7 +14,7 @@ use super::{Common, Failure, json as shape, text};
 use crate::error::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
 use crate::history::against::{self, Held, Kit, NotHeld, Wanted};
 use crate::history::many;
-use crate::workflow::rehearse::Divergence;
+use crate::workflow::rehearse::{Divergence, NotRehearsed};
 use crate::workflow::replay::Definitions;
 
 type Told = Vec<Result<Held, (String, NotHeld)>>;
@@ -25,6 +25,7 @@ pub(super) fn run(
     ledger: &Path,
     dir: &Path,
     streams: &[StreamId],
+    all: bool,
     wanted: &Wanted,
 ) -> Result<ExitCode, Failure> {
     let kit = load_kit(dir)?;
@@ -41,13 +42,24 @@ pub(super) fn run(
         held.map_err(|why| (stream.name().to_owned(), why))
     })?;
     let told: Told = told.into_iter().filter_map(Result::transpose).collect();
+    // Whoever asks for all of them did not ask for those that cannot be tried.
+    let (skipped, told): (Told, Told) = told.into_iter().partition(|one| all && is_disturbed(one));
     let code = told.iter().map(code).max().unwrap_or(0);
     if common.json {
-        line(&shape::pretty(&body(&told).to_string()));
+        line(&shape::pretty(&body(&told, skipped.len()).to_string()));
     } else {
-        print(&told);
+        print(&told, skipped.len());
     }
     Ok(ExitCode::from(code))
+}
+
+/// Whether a run is a branch, or a person changed it on the way.
+fn is_disturbed(told: &Result<Held, (String, NotHeld)>) -> bool {
+    use NotRehearsed::{Disturbed, NoInvocation};
+    let Err((_, NotHeld::NotRehearsed(why))) = told else {
+        return false;
+    };
+    matches!(why, Disturbed(..) | NoInvocation)
 }
 
 fn code(told: &Result<Held, (String, NotHeld)>) -> u8 {
@@ -80,7 +92,7 @@ fn counts(told: &Told) -> (usize, usize, usize) {
     (of(0), of(EXIT_VERDICT), of(EXIT_COULD_NOT_RUN))
 }
 
-fn body(told: &Told) -> Value {
+fn body(told: &Told, skipped: usize) -> Value {
     let (same, diverged, failed) = counts(told);
     let kinds: BTreeMap<String, Value> = summary(told)
         .into_iter()
@@ -99,12 +111,13 @@ fn body(told: &Told) -> Value {
             "same": same,
             "diverged": diverged,
             "could_not_run": failed,
+            "skipped": skipped,
             "kinds": kinds,
         },
     })
 }
 
-fn print(told: &Told) {
+fn print(told: &Told, skipped: usize) {
     for one in told {
         match one {
             Ok(held) if held.divergences.is_empty() => {}
@@ -141,6 +154,10 @@ fn print(told: &Told) {
         "{mark}: {} runs, {same} the same, {diverged} diverge, {failed} could not run",
         told.len()
     ));
+    if skipped > 0 {
+        let words = format!("  {skipped} skipped: branches, and runs that a person changed");
+        line(&painted(DIM, &words));
+    }
     for (kind, (count, runs)) in summary(told) {
         line(&format!("  {kind:<14} {count} in {runs} runs"));
     }

@@ -48,7 +48,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     let streams = named(&reader, arguments)?;
     if let Some(dir) = &arguments.against {
         let wanted = wanted(arguments)?;
-        return against::run(common, &place.path, dir, &streams, &wanted);
+        return against::run(common, &place.path, dir, &streams, arguments.all, &wanted);
     }
     if let ([stream], false) = (streams.as_slice(), arguments.strict) {
         return fold(common, &reader, stream);

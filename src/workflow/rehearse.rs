@@ -6,8 +6,10 @@
 //! new definition asks of the world and nobody recorded stays unanswered: nothing is called.
 
 mod compare;
+mod divergence;
 
-pub use compare::{Divergence, What, compare};
+pub use compare::compare;
+pub use divergence::{Divergence, What};
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

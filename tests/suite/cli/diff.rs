@@ -66,8 +66,7 @@ fn two_runs(desk: &Desk) -> (String, String) {
     desk.write_kit("sort", KIT);
     let run = |input: Value| {
         let said = desk.ktsu(&["run", "sort", "--json", "--input", &input.to_string()]);
-        let id = said.is(0).json()["run_id"].as_str().unwrap().to_owned();
-        id
+        said.is(0).json()["run_id"].as_str().unwrap().to_owned()
     };
     let a = run(json!({"n": 3, "list": [3, 1, 2]}));
     (a, run(json!({"n": 9, "list": [3, 1, 4]})))
