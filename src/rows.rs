@@ -20,8 +20,8 @@ pub fn row(state: &RunState) -> IndexRow {
         stream: state.stream().clone(),
         workflow: row.workflow.clone(),
         status: row.status.clone(),
-        open: !state.is_over(),
-        created_us: state.created().at.as_micros(),
+        open: !state.is_over() && !state.is_parked(),
+        created_us: row.created_at.as_micros(),
         key: RunRow::key(state),
         row: row.to_json(),
     }
@@ -74,17 +74,25 @@ pub fn runs(
     Ok((runs.collect(), last))
 }
 
-/// Whether a stream is a run, or goes like one.
+/// The kinds of stream that are runs, or go like one.
+const KINDS: [&str; 3] = ["run", "branch", "recompute"];
+
+/// Whether a stream is a run, a branch of one, or a recompute.
 pub fn is_run(stream: &StreamId) -> bool {
-    matches!(stream.kind(), "run" | "recompute")
+    KINDS.contains(&stream.kind())
 }
 
-/// Whether every run, and whatever goes like one, has its row.
+/// Whether every run has its row.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn are_whole(reader: &dyn Reader) -> Result<bool, StoreError> {
-    Ok(reader.is_indexed("run")? && reader.is_indexed("recompute")?)
+pub fn are_whole<R: Reader + ?Sized>(reader: &R) -> Result<bool, StoreError> {
+    for kind in KINDS {
+        if !reader.is_indexed(kind)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// How many streams are looked at at a time.
@@ -127,6 +135,8 @@ fn unreadable(reader: &dyn Reader, stream: &StreamId) -> IndexRow {
         created_at: at,
         ended_at: None,
         error: None,
+        fork_position: None,
+        parent_run_id: None,
         idempotency_digest: created.and_then(|created| created.idempotency_digest.clone()),
         run_id: stream.name().to_owned(),
         status: UNREADABLE.to_owned(),

@@ -58,7 +58,7 @@ pub(super) fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Fai
 fn list(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
     let (reader, place) = open(common)?;
     let filter = Filter {
-        kind: Some(arguments.kind),
+        recomputes: Some(arguments.kind == "recompute"),
         workflow: arguments.workflow,
         status: arguments.status,
         open: None,

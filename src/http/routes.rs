@@ -8,6 +8,7 @@ mod frames;
 mod health;
 mod invoke;
 mod paths;
+mod people;
 mod query;
 mod recompute;
 mod runs;
@@ -71,6 +72,9 @@ fn described() -> OpenApiRouter<Orchestrator> {
         .routes(routes!(frames::frames))
         .routes(routes!(trace::trace))
         .routes(routes!(recompute::start, recompute::get))
+        .routes(routes!(people::fork))
+        .routes(routes!(people::overlay))
+        .routes(routes!(people::resume))
         .routes(routes!(agents::report))
         .routes(routes!(agents::complete))
         .routes(routes!(agents::heartbeat))

@@ -13,7 +13,9 @@
 
 pub mod clock;
 mod effects;
+mod fork;
 mod idempotency;
+mod people;
 pub mod recompute;
 mod recover;
 pub mod reports;
@@ -22,7 +24,9 @@ mod supervise;
 mod token;
 
 pub use clock::Clock;
+pub use fork::{Branch, ForkAsked};
 pub use idempotency::Repeated;
+pub use people::{NotDone, Said, Word};
 pub use recover::{Recovered, rebuild_index};
 pub use reports::{Addressed, NotTaken};
 pub use run::Progress;
@@ -110,6 +114,8 @@ pub(crate) struct Shared {
     supervisor: Supervisor,
     definitions: Mutex<HashMap<String, Arc<Definition>>>,
     stop: watch::Sender<bool>,
+    /// Held while a run without a task gets one.
+    waking: tokio::sync::Mutex<()>,
 }
 
 /// A run under way, as others find it. It ends when its task does, so others hold it weakly.
@@ -203,6 +209,7 @@ impl Orchestrator {
             keys: Keys::default(),
             definitions: Mutex::new(definitions),
             stop: watch::Sender::new(false),
+            waking: tokio::sync::Mutex::default(),
             runtime: parts.runtime,
             gateway: parts.gateway,
             groups: parts.groups,

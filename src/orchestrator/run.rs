@@ -17,9 +17,11 @@ use ktsu_projections::run::{RunState, RunStatus, Spend};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
+use super::people::{NotDone, Reply, Said, Word};
 use super::token::TaskName;
 use super::{Shared, UnderWay, effects, lock, recompute};
 use crate::rows;
+use crate::workflow::admit::person;
 use crate::workflow::admit::report::{self, Reported};
 use crate::workflow::admit::{self, Answer};
 use crate::workflow::definition::Definition;
@@ -44,6 +46,15 @@ pub(super) enum Message {
         events: Vec<AgentEvent>,
         /// Where to tell what became of it.
         reply: oneshot::Sender<Taken>,
+    },
+    /// A person says something about the run.
+    Said {
+        /// What.
+        word: Word,
+        /// The last frame the person knows of.
+        expected: Option<u64>,
+        /// Where to tell what became of it.
+        reply: Reply,
     },
     /// A task's worker is lost.
     Lost {
@@ -169,6 +180,19 @@ impl RunTask {
         tokio::spawn(self.live());
     }
 
+    /// Takes up a run that has ended or waits, because somebody says something about it.
+    pub(super) fn wake(mut self, message: Box<Message>) {
+        self.indexed = Some((self.state.status(), self.state.is_over()));
+        let last = self.state.next_seq().saturating_sub(1);
+        self.progress
+            .send_modify(|progress| progress.durable = Some(last));
+        self.register();
+        if let Err(broken) = self.told(*message) {
+            return self.give_up(&broken.to_string());
+        }
+        tokio::spawn(self.live());
+    }
+
     /// What was done within the process is lost with it; a runtime elsewhere gets its time to
     /// name what it has (decision W3).
     fn take_up(&mut self, clock: Timestamp) -> Result<(), Broken> {
@@ -247,13 +271,20 @@ impl RunTask {
     }
 
     fn waits_for_the_disk(&self) -> bool {
-        !self.waiting.is_empty() || self.state.status().is_terminal()
+        !self.waiting.is_empty() || self.is_at_rest() || self.state.status().is_terminal()
+    }
+
+    /// Whether only a person can move the run.
+    fn is_at_rest(&self) -> bool {
+        self.state.is_over() || self.state.is_parked()
     }
 
     /// Whether nothing is left to do: the end is durable, or the ledger has stopped.
     fn has_ended(&self) -> bool {
         let durable = self.durable.borrow();
-        durable.ended || durable.failed.is_some()
+        let last = self.state.next_seq().saturating_sub(1);
+        let done = self.is_at_rest() && durable.durable >= Some(last) && self.mailbox.is_empty();
+        done || durable.failed.is_some()
     }
 
     fn told(&mut self, message: Message) -> Result<(), Broken> {
@@ -273,6 +304,15 @@ impl RunTask {
                 events,
                 reply,
             })?,
+            Message::Said {
+                word,
+                expected,
+                reply,
+            } => {
+                let said = self.said(word, expected)?;
+                // Whoever spoke may be gone; it is recorded all the same.
+                let _ = reply.send(said);
+            }
             Message::Lost { scope, lost } => self.lost(&scope, lost)?,
             Message::Compared(compared) => {
                 if let Some(input) = admit::compared(&self.state, compared) {
@@ -287,6 +327,29 @@ impl RunTask {
         match report::lost(&self.state, scope, lost) {
             Some(input) => self.take(input),
             None => Ok(()),
+        }
+    }
+
+    fn said(&mut self, word: Word, expected: Option<u64>) -> Result<Result<Said, NotDone>, Broken> {
+        let seq = self.state.next_seq();
+        let actual = seq.saturating_sub(1);
+        if let Some(expected) = expected.filter(|expected| *expected != actual) {
+            return Ok(Err(NotDone::Stale { expected, actual }));
+        }
+        let input = match word {
+            Word::Overlay(overlay) => person::overlay(&self.definition, &self.state, overlay),
+            Word::Resume { from, by, reason } => person::resume(&self.state, from, by, reason),
+        };
+        match input {
+            Err(refused) => Ok(Err(refused.into())),
+            Ok(input) => {
+                self.take(input)?;
+                Ok(Ok(Said {
+                    seq,
+                    last: self.state.next_seq().saturating_sub(1),
+                    status: self.state.status(),
+                }))
+            }
         }
     }
 

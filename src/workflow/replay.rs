@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use ktsu_ledger::event::{Role, RunEvent};
 use ktsu_ledger::{Draft, Event, Frame, Hash};
-use ktsu_projections::run::{Refusal, RunState};
+use ktsu_projections::run::{FoldError, RunState};
 use ktsu_projections::value_diff;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -149,24 +149,34 @@ impl Definitions {
     /// # Errors
     /// [`Stopped::Rules`], [`Stopped::Definition`].
     pub fn brought(&mut self, frame: &Frame) -> Result<Option<Arc<Definition>>, Stopped> {
-        let Some(created) = frame.event.created() else {
-            return Ok(None);
+        let (rules, definition, digest) = match &frame.event {
+            Event::Run(RunEvent::Branched(branch)) => {
+                let digest = branch.digest.as_ref().unwrap_or(&branch.branch_id);
+                (branch.rules, branch.definition.as_ref(), digest)
+            }
+            event => match event.created() {
+                Some(created) => (created.rules, Some(&created.definition), &created.digest),
+                None => return Ok(None),
+            },
         };
-        if created.rules != RULES {
+        if rules != RULES {
             return Err(Stopped::Rules {
                 seq: frame.seq,
-                recorded: created.rules,
+                recorded: rules,
                 ours: RULES,
             });
         }
+        let Some(definition) = definition else {
+            return Ok(None);
+        };
         let unusable = |problem: String| Stopped::Definition {
             seq: frame.seq,
             problem,
         };
-        let text = created.definition.as_str();
+        let text = definition.as_str();
         let hash = Hash::of(text.as_bytes());
-        if hash.to_string() != created.digest {
-            let words = format!("it is named {}, its text has {hash}", created.digest);
+        if hash.to_string() != *digest {
+            let words = format!("it is named {digest}, its text has {hash}");
             return Err(unusable(words));
         }
         if let Some(compiled) = self.compiled.get(&hash) {
@@ -185,13 +195,13 @@ impl Definitions {
 
 /// Decides a recorded run again from its inputs alone and compares every byte.
 ///
-/// A recorded turn may be cut short where the next frame is `run.continued`; anywhere else every
-/// frame that is decided must be recorded, and the other way round.
+/// A recorded turn may be cut short where the next frame is `run.continued` or `branch.created`;
+/// anywhere else every frame that is decided must be recorded, and the other way round.
 ///
 /// # Errors
 /// [`Stopped`]; the first frame that differs is a [`Diverged`].
 pub fn replay(recorded: &[Frame], definitions: &mut Definitions) -> Result<RunState, Stopped> {
-    let definition = root(recorded, definitions)?;
+    let mut definition = root(recorded, definitions)?;
     let memo = Memo::default();
     let mut at = 0;
     let mut state: Option<RunState> = None;
@@ -217,11 +227,14 @@ pub fn replay(recorded: &[Frame], definitions: &mut Definitions) -> Result<RunSt
             }
         };
         let turn = turn.map_err(|broken| refused(input, &broken))?;
+        if let Some(from_here) = definitions.brought(input)? {
+            definition = from_here;
+        }
         let recorded_of_turn = compare(&turn, rest)?;
         at += recorded_of_turn;
         if recorded_of_turn < turn.sealed.len() {
             // The rest of the turn was lost to a crash; go on from what is recorded.
-            state = Some(refold(&definition, recorded.get(..at).unwrap_or_default())?);
+            state = Some(refold(recorded.get(..at).unwrap_or_default())?);
         }
     }
     state.ok_or_else(|| Stopped::NoRoot("is empty".to_owned()))
@@ -314,7 +327,10 @@ fn compare(turn: &Turn, recorded: &[Frame]) -> Result<usize, Stopped> {
         if history.hash == sealed.record.hash {
             continue;
         }
-        let cut = matches!(history.event, Event::Run(RunEvent::Continued(_)));
+        let cut = matches!(
+            history.event,
+            Event::Run(RunEvent::Continued(_) | RunEvent::Branched(_))
+        );
         if cut && number > 0 {
             return Ok(number);
         }
@@ -370,17 +386,18 @@ fn first_difference(history: &Frame, decided: &Frame) -> Diverged {
     sides(Difference::Bytes, "/hash", theirs, ours)
 }
 
-fn refold(definition: &Definition, frames: &[Frame]) -> Result<RunState, Stopped> {
-    let mut frames = frames.iter();
-    let first = frames.next();
-    let first = first.ok_or_else(|| Stopped::NoRoot("is empty".to_owned()))?;
-    let refused = |frame: &Frame, refusal: Refusal| refused(frame, &Broken::Refused(refusal));
-    let mut state = RunState::begin(first, Arc::clone(&definition.outline))
-        .map_err(|refusal| refused(first, refusal))?;
-    for frame in frames {
-        state
-            .apply(frame)
-            .map_err(|refusal| refused(frame, refusal))?;
-    }
-    Ok(state)
+fn refold(frames: &[Frame]) -> Result<RunState, Stopped> {
+    RunState::fold(frames).map_err(|error| {
+        let seq = match &error {
+            FoldError::Refused(seq, _) => *seq,
+            FoldError::Empty | FoldError::Plan(_) => 0,
+        };
+        Stopped::Diverged(Box::new(Diverged {
+            seq,
+            kind: Difference::Input,
+            field: String::new(),
+            history: None,
+            decided: Some(Value::from(error.to_string())),
+        }))
+    })
 }

@@ -96,12 +96,37 @@ pub fn take_report(
 ) -> Result<Turn, Broken> {
     let mut turn = Turn::default();
     for draft in input {
-        let sealed = draft.seal(state.link(), at)?;
+        if changes_values(&draft.event) {
+            memo.forget();
+        }
+        let place = place_of(state, &draft);
+        let sealed = draft.seal(place, at)?;
         state.apply(&sealed.frame)?;
         turn.sealed.push(sealed);
     }
     decide(definition, state, memo, at, &mut turn)?;
     Ok(turn)
+}
+
+/// Whether values that were read before an input are others after it.
+fn changes_values(input: &Event) -> bool {
+    matches!(
+        input,
+        Event::Person(_) | Event::Run(RunEvent::Resumed(_) | RunEvent::Branched(_))
+    )
+}
+
+/// Where an input stands: behind the last frame, of the run itself unless a branch begins with it.
+fn place_of(state: &RunState, input: &Draft) -> Link {
+    let link = state.link();
+    let branch = match &input.event {
+        Event::Run(RunEvent::Branched(branch)) => StreamId::branch(&branch.branch_id).ok(),
+        _ => None,
+    };
+    match branch {
+        Some(stream) => Link { stream, ..link },
+        None => link,
+    }
 }
 
 /// The input a run posts itself when a bound ended its turn, or when it is taken up again.

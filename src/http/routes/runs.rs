@@ -24,12 +24,12 @@ const MAX_PAGE: usize = 1000;
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Which {
-    /// `run`, which is what is listed if absent, or `recompute`.
-    #[param(value_type = Option<String>)]
-    kind: String,
+    /// `run`, branches among them, which is what is listed if absent; or `recompute`.
+    #[param(rename = "kind", value_type = Option<String>)]
+    recomputes: bool,
     /// Of this workflow only.
     workflow: Option<String>,
-    /// With this status only: `pending`, `running`, `complete` or `failed`.
+    /// With this status only: `pending`, `running`, `waiting`, `complete` or `failed`.
     status: Option<String>,
     /// How many, at most 1000; 50 if absent.
     #[param(value_type = Option<u64>, minimum = 1)]
@@ -46,6 +46,7 @@ impl Asked for Which {
         let known = [
             RunStatus::Pending.as_str(),
             RunStatus::Running.as_str(),
+            RunStatus::Waiting.as_str(),
             RunStatus::Complete.as_str(),
             RunStatus::Failed.as_str(),
             UNREADABLE,
@@ -53,7 +54,7 @@ impl Asked for Which {
         let cursor = given.text("cursor").map(str::parse::<Cursor>).transpose();
         let kind = given.word("kind", &["run", "recompute"])?;
         Ok(Self {
-            kind: kind.unwrap_or_else(|| "run".to_owned()),
+            recomputes: kind.as_deref() == Some("recompute"),
             workflow: given.text("workflow").map(str::to_owned),
             status: given.word("status", &known)?,
             limit: given.limit(PAGE, MAX_PAGE)?,
@@ -74,7 +75,7 @@ pub(super) async fn list(
 ) -> Result<Response, Problem> {
     let (cursor, limit) = (which.cursor, which.limit);
     let filter = Filter {
-        kind: Some(which.kind),
+        recomputes: Some(which.recomputes),
         workflow: which.workflow,
         status: which.status,
         open: None,

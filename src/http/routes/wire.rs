@@ -3,11 +3,15 @@
 //! What is sent is serialised by the projections themselves; a test holds every answer to these
 //! declarations, in both directions: a member too many fails as one too few does.
 
+mod people;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
+
+pub use people::{Branch, Fork, Overlay, Resume, Said};
 
 /// A run was accepted.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -129,7 +133,7 @@ pub struct RunRow {
     pub workflow: String,
     /// The workflow's version.
     pub version: String,
-    /// `pending`, `running`, `complete` or `failed`.
+    /// `pending`, `running`, `waiting`, `complete` or `failed`.
     pub status: String,
     /// When it was accepted.
     pub created_at: String,
@@ -137,6 +141,10 @@ pub struct RunRow {
     pub ended_at: Option<String>,
     /// The error code, if it failed.
     pub error: Option<String>,
+    /// For a branch: what it was forked from.
+    pub parent_run_id: Option<String>,
+    /// For a branch: how many frames it shares.
+    pub fork_position: Option<u64>,
 }
 
 /// A run and its steps.
@@ -159,8 +167,10 @@ pub struct RunSummary {
     pub workflow: String,
     /// The workflow's version.
     pub version: String,
-    /// `pending`, `running`, `complete` or `failed`.
+    /// `pending`, `running`, `waiting`, `complete` or `failed`.
     pub status: String,
+    /// For a branch: where it begins.
+    pub branch: Option<people::BranchView>,
     /// Why it failed.
     pub error: Option<Fault>,
     /// When it was accepted.
@@ -181,8 +191,10 @@ pub struct Envelope {
     pub workflow: String,
     /// The workflow's version.
     pub version: String,
-    /// `pending`, `running`, `complete` or `failed`.
+    /// `pending`, `running`, `waiting`, `complete` or `failed`.
     pub status: String,
+    /// For a branch: where it begins.
+    pub branch: Option<people::BranchView>,
     /// Why it failed.
     pub error: Option<Fault>,
     /// Validated params, with defaults.
@@ -232,6 +244,10 @@ pub struct StepView {
     pub ended_at: Option<String>,
     /// Its output; for a skipped step, `{"skipped": true, "reason": …}`.
     pub output: Option<Value>,
+    /// Its output as it was computed, where a person laid something over it.
+    pub computed: Option<Value>,
+    /// What a person laid over its output, by field.
+    pub overlay: Option<BTreeMap<String, Value>>,
     /// The output that was refused.
     pub raw_output: Option<Value>,
     /// Why it was skipped.

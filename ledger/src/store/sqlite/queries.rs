@@ -129,10 +129,10 @@ impl Queries<'_> {
             wheres.push("status = ?");
             values.push(status.clone().into());
         }
-        if let Some(kind) = &filter.kind {
-            wheres.push("stream > ? || ':' AND stream < ? || ';'");
-            values.push(kind.clone().into());
-            values.push(kind.clone().into());
+        match filter.recomputes {
+            Some(true) => wheres.push("stream > 'recompute:' AND stream < 'recompute;'"),
+            Some(false) => wheres.push("NOT (stream > 'recompute:' AND stream < 'recompute;')"),
+            None => {}
         }
         match filter.open {
             // Spelled out so that the partial index serves it.
