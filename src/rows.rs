@@ -77,16 +77,21 @@ pub fn runs(
 /// The kinds of stream that are runs, or go like one.
 const KINDS: [&str; 3] = ["run", "branch", "recompute"];
 
-/// Whether a stream is a run, a branch of one, or a recompute.
+/// Whether a stream is a run, or goes like one.
 pub fn is_run(stream: &StreamId) -> bool {
     KINDS.contains(&stream.kind())
 }
 
-/// Whether every run has its row.
+/// The kinds of stream that lists show unless asked for others.
+pub fn listed() -> Vec<String> {
+    vec!["run".to_owned(), "branch".to_owned()]
+}
+
+/// Whether every run, and whatever goes like one, has its row.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn are_whole<R: Reader + ?Sized>(reader: &R) -> Result<bool, StoreError> {
+pub fn are_whole(reader: &dyn Reader) -> Result<bool, StoreError> {
     for kind in KINDS {
         if !reader.is_indexed(kind)? {
             return Ok(false);

@@ -16,6 +16,7 @@ mod binary;
 mod disk;
 mod engine;
 mod fold;
+mod looking;
 mod plans;
 mod start;
 mod steps;
@@ -41,10 +42,11 @@ impl Effort {
 type Part = fn(Effort, &mut Table);
 
 /// In the order they are measured: the quiet ones before those that fill the disk's queue.
-const PARTS: [(&str, Part); 12] = [
+const PARTS: [(&str, Part); 13] = [
     ("binary", binary::measure),
     ("fold", fold::measure),
     ("late", fold::late_steps),
+    ("looking", looking::measure),
     ("one-run", steps::one_run),
     ("webhook", webhook::measure),
     ("agent-step", agents::one_step),

@@ -254,10 +254,19 @@ impl Model {
 
 fn filters() -> Vec<Filter> {
     let mut filters = Vec::new();
-    for workflow in [None, Some("triage")] {
+    let kinds = [
+        vec![],
+        vec!["run".to_owned()],
+        vec!["branch".to_owned(), "run".to_owned()],
+    ];
+    for (kinds, workflow) in kinds
+        .iter()
+        .flat_map(|kinds| [(kinds, None), (kinds, Some("triage"))])
+    {
         for status in [None, Some("waiting")] {
             for open in [None, Some(true), Some(false)] {
                 filters.push(Filter {
+                    kinds: kinds.clone(),
                     workflow: workflow.map(str::to_owned),
                     status: status.map(str::to_owned),
                     open,

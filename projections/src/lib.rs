@@ -6,10 +6,12 @@
 
 #![warn(clippy::wildcard_enum_match_arm)]
 
+pub mod diff;
 pub mod envelope;
 pub mod index;
 pub mod lineage;
 pub mod run;
+pub mod timeless;
 pub mod usage;
 pub mod value_diff;
 

@@ -4,11 +4,13 @@
 //! that read never lock (decision C2). Whatever comes from data passes [`text`] or [`json`] before
 //! it is printed.
 
+mod against;
 mod agents;
 mod backup;
 mod capture;
 mod compared;
 mod content;
+mod diff;
 mod embedded;
 mod engine;
 mod envelope;
@@ -20,8 +22,11 @@ mod json;
 mod live;
 mod logging;
 mod output;
+mod owner;
+mod people;
 mod reading;
 mod recompute;
+mod replay;
 mod run;
 mod runs;
 mod signals;
@@ -99,8 +104,18 @@ enum Command {
     Runs(runs::Arguments),
     /// What followed from what in a run, or where a frame comes from
     Trace(trace::Arguments),
+    /// A branch of a run: shares its frames up to a point, and goes on otherwise
+    Fork(people::Fork),
+    /// Replaces a field of a step's output, in a person's name
+    Overlay(people::Overlay),
+    /// Lets a branch go on, or begins steps of a run that has ended again
+    Resume(people::Resume),
     /// The recorded facts of a run
     Frames(frames::Arguments),
+    /// What differs between two runs: exit code 1 if anything does
+    Diff(diff::Arguments),
+    /// Folds recorded runs, or decides them again: nothing outside the ledger is asked
+    Replay(replay::Arguments),
     /// Asks a run's models once more, on the inputs it recorded, and says what came out differently
     Recompute(recompute::Arguments),
     /// Makes baseline files of a run: what its agents were given, and what came of it
@@ -124,6 +139,15 @@ const BLOCKING: usize = 16;
 /// not run).
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    // Looking back needs nothing of the world, so nothing that leads to it is set up.
+    let looked = match &arguments.command {
+        Command::Diff(of) => Some(diff::run(&arguments.common, of)),
+        Command::Replay(of) => Some(replay::run(&arguments.common, of)),
+        _ => None,
+    };
+    if let Some(done) = looked {
+        return done.unwrap_or_else(|failure| output::fail(&failure));
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         // Blocking work is reading the ledger: for the processor and the page cache, not for the disk.
@@ -152,7 +176,12 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Workflow(arguments) => tree::run(&common, &arguments),
         Command::Runs(arguments) => runs::run(&common, arguments),
         Command::Trace(arguments) => trace::run(&common, &arguments),
+        Command::Fork(arguments) => people::fork(&common, arguments).await,
+        Command::Overlay(arguments) => people::overlay(&common, arguments).await,
+        Command::Resume(arguments) => people::resume(&common, arguments).await,
         Command::Frames(arguments) => frames::run(&common, arguments).await,
+        Command::Diff(arguments) => diff::run(&common, &arguments),
+        Command::Replay(arguments) => replay::run(&common, &arguments),
         Command::Recompute(arguments) => recompute::run(&common, arguments).await,
         Command::Capture(arguments) => capture::run(&common, arguments),
         Command::Test(arguments) => test::run(&common, arguments).await,

@@ -125,6 +125,18 @@ pub(super) fn is_terminal() -> bool {
     std::io::stdout().is_terminal()
 }
 
+/// How many characters fit on a line of standard output: what `COLUMNS` says, else the terminal;
+/// a pipe is taken for a narrow one.
+pub(super) fn width() -> usize {
+    const NARROW: usize = 80;
+    let told = std::env::var("COLUMNS").ok();
+    let told = told.and_then(|columns| columns.parse().ok());
+    told.unwrap_or_else(|| match terminal_size::terminal_size() {
+        Some((terminal_size::Width(width), _)) if is_terminal() => usize::from(width),
+        _ => NARROW,
+    })
+}
+
 /// Whether somebody reads standard error, on something that obeys cursor movements.
 pub(super) fn is_live() -> bool {
     let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");

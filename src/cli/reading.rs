@@ -56,8 +56,8 @@ pub(super) fn open_at(path: &Path) -> Result<Listed<SqliteReader>, Failure> {
 
 /// A run, by its id or a part of it; with the scope of an inline child, if one was asked for.
 pub(super) fn find_run(reader: &dyn Reader, asked: &str) -> Result<(StreamId, String), Failure> {
-    let mut kinds = ["run:", "branch:", "recompute:"].iter();
-    let bare = kinds.find_map(|kind| asked.strip_prefix(kind));
+    let kinds = ["run:", "branch:", "recompute:"];
+    let bare = kinds.iter().find_map(|kind| asked.strip_prefix(kind));
     let asked = bare.unwrap_or(asked);
     if asked.is_empty() {
         return Err(

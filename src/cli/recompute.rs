@@ -113,6 +113,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
         agents: Agents::here(),
         own_url: None,
         gateway: None,
+        takes_up: true,
     })
     .await?;
     let peer = Peer::Local(engine.router.clone());

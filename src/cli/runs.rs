@@ -12,6 +12,7 @@ use super::reading::{find_run, no_such_child, open};
 use super::table::Rows;
 use super::{Common, Failure, json as shape, text};
 use crate::history;
+use crate::rows::listed;
 
 /// What `runs` takes.
 #[derive(Debug, clap::Args)]
@@ -19,14 +20,14 @@ use crate::history;
 pub(super) struct Arguments {
     #[command(subcommand)]
     one: Option<One>,
-    /// Runs, or recomputes of runs
-    #[arg(long, value_parser = ["run", "recompute"], default_value = "run", hide_default_value = true)]
-    kind: String,
+    /// Of this kind only [default: runs and their branches]
+    #[arg(long, value_parser = ["run", "branch", "recompute"])]
+    kind: Option<String>,
     /// Of this workflow only
     #[arg(long)]
     workflow: Option<String>,
     /// With this status only
-    #[arg(long, value_parser = ["pending", "running", "complete", "failed", "unreadable"])]
+    #[arg(long, value_parser = ["pending", "running", "waiting", "complete", "failed", "unreadable"])]
     status: Option<String>,
     /// How many, newest first
     #[arg(long, default_value_t = 50, value_name = "N")]
@@ -58,7 +59,7 @@ pub(super) fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Fai
 fn list(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
     let (reader, place) = open(common)?;
     let filter = Filter {
-        recomputes: Some(arguments.kind == "recompute"),
+        kinds: arguments.kind.map_or_else(listed, |kind| vec![kind]),
         workflow: arguments.workflow,
         status: arguments.status,
         open: None,

@@ -47,7 +47,7 @@ fn has_scope(reader: &dyn Reader, stream: &StreamId, scope: &str) -> Result<bool
 }
 
 fn root(reader: &dyn Reader, id: &str) -> Result<Found, StoreError> {
-    if let Ok(stream) = StreamId::of_run_or_branch(id)
+    if let Ok(stream) = StreamId::run(id)
         && reader.tail(&stream)?.is_some()
     {
         return Ok(Found::One(stream, String::new()));
@@ -61,8 +61,8 @@ fn root(reader: &dyn Reader, id: &str) -> Result<Found, StoreError> {
         let page = reader.list(&Filter::default(), cursor.as_ref(), 1000)?;
         for row in &page.rows {
             let name = row.stream.name();
-            let mut kinds = ["run_", "branch_", RECOMPUTE].iter();
-            let bare = kinds.find_map(|kind| name.strip_prefix(kind));
+            let kinds = ["run_", "branch_", RECOMPUTE];
+            let bare = kinds.iter().find_map(|kind| name.strip_prefix(kind));
             let bare = bare.unwrap_or(name);
             if name.starts_with(id) || bare.starts_with(id) || name.ends_with(id) {
                 matches.push(row.stream.clone());

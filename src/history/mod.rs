@@ -1,8 +1,12 @@
 //! Offline answers: what the ledger says, asked later. Nothing here can touch the world.
 
+pub mod against;
+pub mod diff;
 pub mod find;
 pub mod listed;
+pub mod many;
 pub mod recompute;
+pub mod replay;
 pub mod shown;
 pub mod steps;
 pub mod trace;

@@ -4,6 +4,7 @@
 //! A handler decodes a command and decides nothing; reading goes through `history`.
 
 mod agents;
+mod diff;
 mod frames;
 mod health;
 mod invoke;
@@ -11,6 +12,7 @@ mod paths;
 mod people;
 mod query;
 mod recompute;
+mod replay;
 mod runs;
 mod trace;
 pub mod wire;
@@ -71,10 +73,12 @@ fn described() -> OpenApiRouter<Orchestrator> {
         .routes(routes!(runs::envelope))
         .routes(routes!(frames::frames))
         .routes(routes!(trace::trace))
-        .routes(routes!(recompute::start, recompute::get))
+        .routes(routes!(diff::diff))
+        .routes(routes!(replay::replay))
         .routes(routes!(people::fork))
         .routes(routes!(people::overlay))
         .routes(routes!(people::resume))
+        .routes(routes!(recompute::start, recompute::get))
         .routes(routes!(agents::report))
         .routes(routes!(agents::complete))
         .routes(routes!(agents::heartbeat))
@@ -94,24 +98,26 @@ impl FromRequestParts<Orchestrator> for Run {
         orchestrator: &Orchestrator,
     ) -> Result<Self, Problem> {
         let path = axum::extract::Path::<String>::from_request_parts(parts, orchestrator).await;
-        let asked = path
-            .ok()
-            .and_then(|path| RunPath::parse(&path.0))
-            .ok_or_else(no_such_run)?;
-        let text = asked.to_string();
-        let found = orchestrator
-            .readers()
-            .with(move |reader| find::run(reader, &text))
-            .await;
-        match found.map_err(|error| unreadable(&error))? {
-            Found::One(stream, scope) => Ok(Self { stream, scope }),
-            Found::None => Err(no_such_run()),
-            Found::Many(some) => Err(Problem::new(
-                ErrorCode::AmbiguousId,
-                format!("several runs match, among them {}", some.join(", ")),
-            )
-            .with_hint("give more of the id")),
-        }
+        let asked = path.ok().and_then(|path| RunPath::parse(&path.0));
+        found(orchestrator, &asked.ok_or_else(no_such_run)?).await
+    }
+}
+
+/// A run, found by its id or by a part of it.
+async fn found(orchestrator: &Orchestrator, asked: &RunPath) -> Result<Run, Problem> {
+    let text = asked.to_string();
+    let found = orchestrator
+        .readers()
+        .with(move |reader| find::run(reader, &text))
+        .await;
+    match found.map_err(|error| unreadable(&error))? {
+        Found::One(stream, scope) => Ok(Run { stream, scope }),
+        Found::None => Err(no_such_run()),
+        Found::Many(some) => Err(Problem::new(
+            ErrorCode::AmbiguousId,
+            format!("several runs match, among them {}", some.join(", ")),
+        )
+        .with_hint("give more of the id")),
     }
 }
 

@@ -147,7 +147,7 @@ impl Orchestrator {
         asked: &ForkAsked,
         found: &Shared,
     ) -> Result<Entry, Box<dyn std::error::Error>> {
-        let stream = StreamId::branch(&branch.branch_id)?;
+        let stream = StreamId::run(&branch.branch_id)?;
         let at = (self.shared.clock)().max(found.last.at);
         let draft = Draft {
             scope: String::new(),

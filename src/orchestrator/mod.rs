@@ -86,6 +86,8 @@ pub struct Parts {
     pub tokens: TokenKey,
     /// Where runtimes reach this engine: `http://127.0.0.1:5050`.
     pub own_url: String,
+    /// Whether runs that were left unfinished go on.
+    pub takes_up: bool,
 }
 
 /// A cheap handle on the engine.
@@ -180,7 +182,7 @@ pub enum NotStarted {
 }
 
 impl Orchestrator {
-    /// Starts the engine on a ledger: takes up every unfinished run.
+    /// Starts the engine on a ledger: takes up every unfinished run, unless it is not to.
     ///
     /// # Errors
     /// A message, if the ledger cannot be read.
@@ -218,7 +220,10 @@ impl Orchestrator {
             supervisor: Supervisor::default(),
         });
         tokio::spawn(ticks(Arc::downgrade(&shared)));
-        let recovered = recover::resume_all(&shared).await?;
+        let recovered = match parts.takes_up {
+            true => recover::resume_all(&shared).await?,
+            false => Recovered::default(),
+        };
         Ok((Self { shared }, recovered))
     }
 

@@ -138,7 +138,16 @@ impl Orchestrator {
             .with(move |reader| recover::fold(&folding, reader, &stream))
             .await;
         let (definition, state) = folded.map_err(|lost| NotDone::Unreadable(lost.to_string()))?;
-        self.can_run(&definition)?;
+        let goes_on = matches!(
+            *message,
+            Message::Said {
+                word: Word::Resume { .. },
+                ..
+            }
+        );
+        if goes_on {
+            self.can_run(&definition)?;
+        }
         let (task, _) = RunTask::new(shared, definition, state, Memo::default());
         task.wake(message);
         Ok(())

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use ktsu_ledger::branch::frames;
-use ktsu_ledger::event::RunEvent;
 use ktsu_ledger::store::{Filter, IndexRow, Reader, Store, StoreError};
-use ktsu_ledger::{Event, Frame, StreamId};
+use ktsu_ledger::{Frame, StreamId};
 use ktsu_projections::run::RunState;
 
 use super::run::RunTask;
@@ -179,21 +178,13 @@ pub(super) fn fold(
 
 /// The definition that holds at the end of some frames, compiled once however many runs share it.
 pub(super) fn definition_in(shared: &Shared, frames: &[Frame]) -> Result<Arc<Definition>, Lost> {
-    let brought = |frame: &Frame| match &frame.event {
-        Event::Run(RunEvent::Branched(branch)) => {
-            branch.definition.clone().zip(branch.digest.clone())
-        }
-        event => {
-            let created = event.created()?;
-            Some((created.definition.clone(), created.digest.clone()))
-        }
-    };
-    let Some((definition, digest)) = frames.iter().rev().find_map(brought) else {
-        return Err(Lost(
-            "the stream does not begin with run.created".to_owned(),
-        ));
-    };
-    if let Some(known) = lock(&shared.definitions).get(&digest) {
+    let brought = frames
+        .iter()
+        .rev()
+        .find_map(|frame| frame.event.definition());
+    let (definition, digest) =
+        brought.ok_or_else(|| Lost("the stream does not begin with run.created".to_owned()))?;
+    if let Some(known) = lock(&shared.definitions).get(digest) {
         return Ok(Arc::clone(known));
     }
     let plan = serde_json::from_str(definition.as_str());
@@ -209,6 +200,6 @@ pub(super) fn definition_in(shared: &Shared, frames: &[Frame]) -> Result<Arc<Def
         ))
     })?;
     let definition = Arc::new(definition);
-    lock(&shared.definitions).insert(digest, Arc::clone(&definition));
+    lock(&shared.definitions).insert(digest.to_owned(), Arc::clone(&definition));
     Ok(definition)
 }

@@ -16,6 +16,7 @@ pub mod graph;
 pub mod next;
 pub mod params;
 pub mod recompute;
+pub mod rehearse;
 pub mod replay;
 pub mod reserved;
 pub mod template;

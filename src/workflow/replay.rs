@@ -62,6 +62,19 @@ pub enum Stopped {
     Diverged(Box<Diverged>),
 }
 
+impl Stopped {
+    /// The reason in a word that never changes, for programs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::NoRoot(_) => "no_root",
+            Self::Rules { .. } => "rules",
+            Self::Definition { .. } => "definition",
+            Self::Unknown { .. } => "unknown_type",
+            Self::Diverged(_) => "diverged",
+        }
+    }
+}
+
 /// In which respect a recorded frame is not the decided one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -149,13 +162,10 @@ impl Definitions {
     /// # Errors
     /// [`Stopped::Rules`], [`Stopped::Definition`].
     pub fn brought(&mut self, frame: &Frame) -> Result<Option<Arc<Definition>>, Stopped> {
-        let (rules, definition, digest) = match &frame.event {
-            Event::Run(RunEvent::Branched(branch)) => {
-                let digest = branch.digest.as_ref().unwrap_or(&branch.branch_id);
-                (branch.rules, branch.definition.as_ref(), digest)
-            }
+        let rules = match &frame.event {
+            Event::Run(RunEvent::Branched(branch)) => branch.rules,
             event => match event.created() {
-                Some(created) => (created.rules, Some(&created.definition), &created.digest),
+                Some(created) => created.rules,
                 None => return Ok(None),
             },
         };
@@ -166,7 +176,7 @@ impl Definitions {
                 ours: RULES,
             });
         }
-        let Some(definition) = definition else {
+        let Some((definition, digest)) = frame.event.definition() else {
             return Ok(None);
         };
         let unusable = |problem: String| Stopped::Definition {
@@ -175,7 +185,7 @@ impl Definitions {
         };
         let text = definition.as_str();
         let hash = Hash::of(text.as_bytes());
-        if hash.to_string() != *digest {
+        if hash.to_string() != digest {
             let words = format!("it is named {digest}, its text has {hash}");
             return Err(unusable(words));
         }

@@ -115,6 +115,19 @@ impl Event {
         }
     }
 
+    /// The definition that holds from here on, and its digest, if the frame brings one.
+    pub fn definition(&self) -> Option<(&Json, &str)> {
+        match self {
+            Self::Run(RunEvent::Branched(branch)) => {
+                Some((branch.definition.as_ref()?, branch.digest.as_deref()?))
+            }
+            _ => {
+                let created = self.created()?;
+                Some((&created.definition, &created.digest))
+            }
+        }
+    }
+
     /// `data` as a tree, blobs in their places.
     pub fn data(&self) -> serde_json::Value {
         let tree = self.serialize_data(serde_json::value::Serializer);

@@ -59,8 +59,8 @@ impl IndexRow {
 /// Which rows to list; an absent member admits all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// Recomputes only, or everything but them.
-    pub recomputes: Option<bool>,
+    /// Streams of these kinds only (`run`, `branch`, `recompute`); none: of any.
+    pub kinds: Vec<String>,
     /// This workflow only.
     pub workflow: Option<String>,
     /// This status only.
@@ -72,8 +72,7 @@ pub struct Filter {
 impl Filter {
     /// Whether a row is wanted.
     pub fn admits(&self, row: &IndexRow) -> bool {
-        self.recomputes
-            .is_none_or(|it| it == (row.stream.kind() == "recompute"))
+        (self.kinds.is_empty() || self.kinds.iter().any(|it| it == row.stream.kind()))
             && self.workflow.as_ref().is_none_or(|it| *it == row.workflow)
             && self.status.as_ref().is_none_or(|it| *it == row.status)
             && self.open.is_none_or(|it| it == row.open)

@@ -152,7 +152,6 @@ pub struct RunState {
     /// Steps waiting to be sent again, by when.
     backoffs: BTreeSet<(Timestamp, u32, u32)>,
     spend: Spend,
-    compared: Option<Sameness>,
     /// Who said which params and values of the environment, in order.
     origins: Vec<person::Origin>,
     /// Values that people set, by frame.
@@ -166,6 +165,7 @@ pub struct RunState {
     resumed: u64,
     /// What the run's time counts from (decision F3).
     deadline_from: Timestamp,
+    compared: Option<Sameness>,
 }
 
 /// What model calls cost a run so far (decision F4).
@@ -228,7 +228,6 @@ impl RunState {
             produced: BTreeMap::new(),
             backoffs: BTreeSet::new(),
             spend: Spend::default(),
-            compared: None,
             origins: vec![origin],
             overlays: BTreeMap::new(),
             parked: false,
@@ -237,6 +236,7 @@ impl RunState {
             resetting: BTreeSet::new(),
             resumed: 0,
             deadline_from: frame.at,
+            compared: None,
             outline,
         }
     }

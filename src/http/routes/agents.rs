@@ -130,8 +130,7 @@ pub(super) async fn heartbeat(
 async fn address(orchestrator: &Orchestrator, run: &str, step: &str) -> Result<Addressed, Problem> {
     let named = ids::RunPath::parse(run).ok_or_else(super::no_such_run)?;
     let (step, item) = ids::step(step).ok_or(ErrorCode::StepNotFound)?;
-    let stream =
-        ktsu_ledger::StreamId::of_run_or_branch(&named.run).map_err(|_| super::no_such_run())?;
+    let stream = ktsu_ledger::StreamId::run(&named.run).map_err(|_| super::no_such_run())?;
     if orchestrator.watch(&named.run).is_none() {
         let asked = stream.clone();
         let tail = orchestrator

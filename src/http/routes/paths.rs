@@ -4,7 +4,16 @@ use axum::extract::Request;
 use axum::http::Uri;
 
 /// What may stand below a run.
-const BELOW: [&str; 4] = ["envelope", "frames", "recompute", "trace"];
+const BELOW: [&str; 8] = [
+    "envelope",
+    "fork",
+    "frames",
+    "overlay",
+    "recompute",
+    "replay",
+    "resume",
+    "trace",
+];
 /// What may stand below a step.
 const OF_STEPS: [&str; 2] = ["complete", "report"];
 

@@ -13,7 +13,7 @@ use super::{Run, json, unreadable, wire};
 use crate::error::{ErrorCode, Problem};
 use crate::history;
 use crate::orchestrator::Orchestrator;
-use crate::rows::UNREADABLE;
+use crate::rows::{UNREADABLE, listed};
 
 /// Rows on a page, unless asked for fewer or more.
 const PAGE: usize = 50;
@@ -24,9 +24,9 @@ const MAX_PAGE: usize = 1000;
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Which {
-    /// `run`, branches among them, which is what is listed if absent; or `recompute`.
+    /// `run`, `branch` or `recompute`; runs and their branches if absent.
     #[param(rename = "kind", value_type = Option<String>)]
-    recomputes: bool,
+    kinds: Vec<String>,
     /// Of this workflow only.
     workflow: Option<String>,
     /// With this status only: `pending`, `running`, `waiting`, `complete` or `failed`.
@@ -52,9 +52,9 @@ impl Asked for Which {
             UNREADABLE,
         ];
         let cursor = given.text("cursor").map(str::parse::<Cursor>).transpose();
-        let kind = given.word("kind", &["run", "recompute"])?;
+        let kind = given.word("kind", &["run", "branch", "recompute"])?;
         Ok(Self {
-            recomputes: kind.as_deref() == Some("recompute"),
+            kinds: kind.map_or_else(listed, |kind| vec![kind]),
             workflow: given.text("workflow").map(str::to_owned),
             status: given.word("status", &known)?,
             limit: given.limit(PAGE, MAX_PAGE)?,
@@ -75,7 +75,7 @@ pub(super) async fn list(
 ) -> Result<Response, Problem> {
     let (cursor, limit) = (which.cursor, which.limit);
     let filter = Filter {
-        recomputes: Some(which.recomputes),
+        kinds: which.kinds,
         workflow: which.workflow,
         status: which.status,
         open: None,

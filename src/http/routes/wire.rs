@@ -3,6 +3,7 @@
 //! What is sent is serialised by the projections themselves; a test holds every answer to these
 //! declarations, in both directions: a member too many fails as one too few does.
 
+mod compared;
 mod people;
 
 use std::collections::BTreeMap;
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+pub use compared::{Diff, Replay, Replayed};
 pub use people::{Branch, Fork, Overlay, Resume, Said};
 
 /// A run was accepted.

@@ -33,6 +33,8 @@ pub(in crate::orchestrator) struct Dispatch {
     name: TaskName,
     scope: String,
     step: String,
+    /// Where the step began; what it did before it was begun again is of no consequence.
+    since: u64,
     invoke: Invoke,
 }
 
@@ -71,6 +73,7 @@ pub(in crate::orchestrator) fn prepare(
     }
     let scope = state.scope(place.scope)?;
     let step = &scope.shape.step(place.step)?.id;
+    let held = scope.steps.get(place.step as usize)?;
     let told = told(definition, state, memo, place.scope, place.step, place.item)?;
     let name = TaskName::new(state.stream().name(), &scope.path, step, place.item);
     let token = shared.tokens.token(&name, task.attempt);
@@ -106,6 +109,7 @@ pub(in crate::orchestrator) fn prepare(
         name,
         scope: scope.path.clone(),
         step: step.clone(),
+        since: held.started?,
         invoke,
     })
 }
@@ -155,7 +159,8 @@ impl Dispatch {
             let Event::Agent(event) = &frame.event else {
                 return false;
             };
-            frame.scope == self.scope
+            frame.seq > self.since
+                && frame.scope == self.scope
                 && event.step() == self.step
                 && event.item() == self.invoke.item
         };

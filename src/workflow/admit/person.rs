@@ -331,7 +331,7 @@ pub fn fork(
     let at = at.max(whole.at());
     let (mut state, mut turn) = match shared.is_empty() {
         true => {
-            let stream = StreamId::branch(&asked.branch_id);
+            let stream = StreamId::run(&asked.branch_id);
             let stream = stream.map_err(|_| outside())?;
             turn::begin(definition, stream, draft, at, &memo)?
         }

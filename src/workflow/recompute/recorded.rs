@@ -129,12 +129,9 @@ impl Recorded {
             (Some(first), Some(last)) => (first, last),
             _ => return Err(FoldError::Empty),
         };
-        let brought = |frame: &Frame| match &frame.event {
-            Event::Run(RunEvent::Branched(branch)) => branch.definition.clone(),
-            event => event.created().map(|created| created.definition.clone()),
-        };
-        let definition = frames.iter().rev().find_map(brought);
-        let definition = definition.ok_or(FoldError::Empty)?;
+        let mut newest = frames.iter().rev();
+        let brought = newest.find_map(|frame| frame.event.definition());
+        let (definition, _) = brought.ok_or(FoldError::Empty)?;
         let plan = serde_json::from_str(definition.as_str());
         let plan: Plan =
             plan.map_err(|error| FoldError::Plan(BadPlan::Unreadable(error.to_string())))?;

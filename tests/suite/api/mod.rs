@@ -1,6 +1,7 @@
 //! The routes over real sockets, every answer held against `/openapi.json`.
 
 mod bodies;
+mod compared;
 mod describe;
 mod follow;
 mod idempotency;

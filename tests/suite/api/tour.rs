@@ -15,6 +15,7 @@ async fn every_described_answer_is_given_and_fits_its_description() {
     let sink = Sink::new().await;
     let (kit, _lab, api) = lab(&sink.url).await;
     let run = walk(&api).await;
+    super::compared::all(&api, &run).await;
     refusals(&api, &run).await;
     let mut seen = api.seen();
     seen.extend(without_a_disk(&kit, &api).await);

@@ -2,11 +2,15 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod against;
 mod agents;
+mod baselines;
 mod derived;
+mod diff;
 mod failing;
 mod owning;
 mod reading;
+mod replay;
 mod running;
 mod triage;
 

@@ -129,10 +129,12 @@ impl Queries<'_> {
             wheres.push("status = ?");
             values.push(status.clone().into());
         }
-        match filter.recomputes {
-            Some(true) => wheres.push("stream > 'recompute:' AND stream < 'recompute;'"),
-            Some(false) => wheres.push("NOT (stream > 'recompute:' AND stream < 'recompute;')"),
-            None => {}
+        let of_kinds = vec!["(stream > ? || ':' AND stream < ? || ';')"; filter.kinds.len()];
+        let of_kinds = format!("({})", of_kinds.join(" OR "));
+        if !filter.kinds.is_empty() {
+            wheres.push(&of_kinds);
+            let twice = filter.kinds.iter().flat_map(|kind| [kind, kind]);
+            values.extend(twice.map(|kind| Value::from(kind.clone())));
         }
         match filter.open {
             // Spelled out so that the partial index serves it.

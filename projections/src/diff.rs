@@ -1,0 +1,375 @@
+//! Two runs, side by side: where they part, and what came out otherwise.
+//!
+//! What no two runs share ([`crate::timeless`]) is left out. Frames are matched by what they are
+//! about, not by their numbers, so that one frame more does not make all that follow it differ.
+
+use std::collections::{BTreeMap, HashMap};
+
+use ktsu_ledger::{Frame, Hash};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::envelope::{Envelope, EnvelopeFold};
+use crate::run::{FoldError, RunState};
+use crate::timeless::{self, Kept, Key};
+use crate::value_diff::{self, Change};
+
+/// One of the two.
+#[derive(Debug, Clone, Copy)]
+pub struct Side<'a> {
+    /// The frames of its whole run.
+    pub frames: &'a [Frame],
+    /// The inline child that is looked at; empty for the run itself.
+    pub scope: &'a str,
+}
+
+/// What differs between two runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Diff {
+    /// How many frames at the beginning are the same frames, by their hashes.
+    pub shared: u64,
+    /// The first place where something differs that both could have in common.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first: Option<First>,
+    /// The envelopes, field by field; steps by id.
+    pub envelope: Vec<Change>,
+    /// Steps whose status differs, children's too, by path.
+    pub steps: Vec<StepStatus>,
+    /// Frames that stand in the first only.
+    pub only_a: Vec<Told>,
+    /// Frames that stand in the second only.
+    pub only_b: Vec<Told>,
+    /// Frames that stand in both and say something else.
+    pub changed: Vec<Changed>,
+    /// What each used.
+    pub used: Used,
+}
+
+/// Where two runs part.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct First {
+    /// The number.
+    pub seq: u64,
+    /// The frame the first has there, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub a: Option<Shown>,
+    /// The frame the second has there, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub b: Option<Shown>,
+}
+
+/// A frame, shown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Shown {
+    /// What it is about.
+    #[serde(flatten)]
+    pub key: Key,
+    /// What it says, without what no two runs share.
+    pub data: Value,
+}
+
+/// A frame, named.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Told {
+    /// Its number.
+    pub seq: u64,
+    /// What it is about.
+    #[serde(flatten)]
+    pub key: Key,
+}
+
+/// A frame that both have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Changed {
+    /// Its number in the first.
+    pub a: u64,
+    /// Its number in the second.
+    pub b: u64,
+    /// What it is about.
+    #[serde(flatten)]
+    pub key: Key,
+    /// Its `data`, place by place.
+    pub changes: Vec<Change>,
+}
+
+/// A step that ended otherwise.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct StepStatus {
+    /// Its path: `triage`, `child/triage`.
+    pub step: String,
+    /// Its status in the first; absent: there is no such step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub a: Option<String>,
+    /// Its status in the second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub b: Option<String>,
+}
+
+/// What two runs used. A difference in what was used alone is no difference between them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Used {
+    /// The first.
+    pub a: Amounts,
+    /// The second.
+    pub b: Amounts,
+    /// The second less the first.
+    pub difference: Amounts,
+}
+
+/// Cost and calls.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Amounts {
+    /// Millionths of a US dollar.
+    pub cost_micro_usd: i64,
+    /// Model calls.
+    pub llm_calls: i64,
+    /// Tokens sent.
+    pub tokens_in: i64,
+    /// Tokens received.
+    pub tokens_out: i64,
+}
+
+/// Why two runs cannot be compared.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotCompared {
+    /// One does not fold.
+    #[error(transparent)]
+    Fold(#[from] FoldError),
+    /// There is no such inline child.
+    #[error("{run} has no child {scope}")]
+    NoChild {
+        /// The run.
+        run: String,
+        /// The child's path.
+        scope: String,
+    },
+}
+
+impl Diff {
+    /// Whether nothing differs but what no two runs share.
+    pub fn is_empty(&self) -> bool {
+        self.envelope.is_empty()
+            && self.steps.is_empty()
+            && self.only_a.is_empty()
+            && self.only_b.is_empty()
+            && self.changed.is_empty()
+    }
+
+    /// The same, seen from the other side.
+    #[must_use]
+    pub fn inverse(self) -> Self {
+        let turned = |changes: Vec<Change>| changes.into_iter().map(Change::inverse).collect();
+        let mut changed: Vec<Changed> = self
+            .changed
+            .into_iter()
+            .map(|one| Changed {
+                a: one.b,
+                b: one.a,
+                key: one.key,
+                changes: turned(one.changes),
+            })
+            .collect();
+        changed.sort_by(order);
+        Self {
+            shared: self.shared,
+            first: self.first.map(|first| First {
+                seq: first.seq,
+                a: first.b,
+                b: first.a,
+            }),
+            envelope: turned(self.envelope),
+            steps: self
+                .steps
+                .into_iter()
+                .map(|one| StepStatus {
+                    step: one.step,
+                    a: one.b,
+                    b: one.a,
+                })
+                .collect(),
+            only_a: self.only_b,
+            only_b: self.only_a,
+            changed,
+            used: Used::of(self.used.b, self.used.a),
+        }
+    }
+}
+
+/// What differs between two runs, branches or inline children.
+///
+/// # Errors
+/// [`NotCompared`].
+pub fn diff(a: Side<'_>, b: Side<'_>) -> Result<Diff, NotCompared> {
+    let (fold_a, seen_a) = seen(a)?;
+    let (fold_b, seen_b) = seen(b)?;
+    let changes = value_diff::diff(&timeless::envelope(&seen_a), &timeless::envelope(&seen_b));
+    let changes = changes.into_iter().filter(|change| !is_spent(change));
+    let (kept_a, kept_b) = (
+        timeless::frames(a.frames, a.scope),
+        timeless::frames(b.frames, b.scope),
+    );
+    let (only_a, only_b, changed) = matched(&kept_a, &kept_b);
+    let numbers = only_a.iter().chain(&only_b).map(|one| one.seq);
+    let numbers = numbers.chain(changed.iter().map(|one| one.a.min(one.b)));
+    let first = numbers.min().map(|seq| First {
+        seq,
+        a: shown(&kept_a, seq),
+        b: shown(&kept_b, seq),
+    });
+    Ok(Diff {
+        shared: shared(a.frames, b.frames),
+        first,
+        envelope: changes.collect(),
+        steps: steps(&fold_a, a.scope, &fold_b, b.scope),
+        only_a,
+        only_b,
+        changed,
+        used: Used::of(Amounts::of(&seen_a), Amounts::of(&seen_b)),
+    })
+}
+
+fn seen(side: Side<'_>) -> Result<(EnvelopeFold, Envelope), NotCompared> {
+    let fold = EnvelopeFold::of(side.frames)?;
+    let envelope = fold.envelope(side.scope);
+    let envelope = envelope.ok_or_else(|| NotCompared::NoChild {
+        run: fold.state().stream().name().to_owned(),
+        scope: side.scope.to_owned(),
+    })?;
+    Ok((fold, envelope))
+}
+
+/// What was used stands apart, in [`Used`].
+fn is_spent(change: &Change) -> bool {
+    let mut path = change.path.split('/').skip(1);
+    match path.next() {
+        Some("totals") => true,
+        Some("steps") => {
+            let mut rest = path.skip(1);
+            match rest.next() {
+                Some("metrics") => true,
+                Some("items") => rest.nth(1) == Some("metrics"),
+                _ => false,
+            }
+        }
+        _ => false,
+    }
+}
+
+/// How many frames are the same frames. Each frame's hash covers the one before it.
+fn shared(a: &[Frame], b: &[Frame]) -> u64 {
+    let same = |(a, b): &(&Frame, &Frame)| a.hash == b.hash && a.hash != Hash::ZERO;
+    a.iter().zip(b).take_while(same).count() as u64
+}
+
+fn matched(a: &[Kept<'_>], b: &[Kept<'_>]) -> (Vec<Told>, Vec<Told>, Vec<Changed>) {
+    let mut by_key: HashMap<&Key, &Kept<'_>> = b.iter().map(|kept| (&kept.key, kept)).collect();
+    let mut only_a = Vec::new();
+    let mut changed = Vec::new();
+    for one in a {
+        match by_key.remove(&one.key) {
+            None => only_a.push(told(one)),
+            Some(other) if one.frame.hash == other.frame.hash => {}
+            Some(other) => {
+                let changes = value_diff::diff(&one.data, &other.data);
+                if !changes.is_empty() {
+                    changed.push(Changed {
+                        a: one.frame.seq,
+                        b: other.frame.seq,
+                        key: one.key.clone(),
+                        changes,
+                    });
+                }
+            }
+        }
+    }
+    let only_b = b.iter().filter(|kept| by_key.contains_key(&kept.key));
+    changed.sort_by(order);
+    (only_a, only_b.map(told).collect(), changed)
+}
+
+/// The same from either side.
+fn order(one: &Changed, other: &Changed) -> std::cmp::Ordering {
+    let place = |changed: &Changed| (changed.a.min(changed.b), changed.a.max(changed.b));
+    place(one)
+        .cmp(&place(other))
+        .then_with(|| one.key.cmp(&other.key))
+}
+
+fn told(kept: &Kept<'_>) -> Told {
+    Told {
+        seq: kept.frame.seq,
+        key: kept.key.clone(),
+    }
+}
+
+fn shown(kept: &[Kept<'_>], seq: u64) -> Option<Shown> {
+    let at = kept
+        .binary_search_by_key(&seq, |kept| kept.frame.seq)
+        .ok()?;
+    kept.get(at).map(|kept| Shown {
+        key: kept.key.clone(),
+        data: kept.data.clone(),
+    })
+}
+
+fn steps(a: &EnvelopeFold, of_a: &str, b: &EnvelopeFold, of_b: &str) -> Vec<StepStatus> {
+    let (a, b) = (statuses(a.state(), of_a), statuses(b.state(), of_b));
+    let mut paths: Vec<&String> = a.keys().chain(b.keys()).collect();
+    paths.sort_unstable();
+    paths.dedup();
+    let differ = paths
+        .into_iter()
+        .filter(|path| a.get(*path) != b.get(*path));
+    differ
+        .map(|path| StepStatus {
+            step: path.clone(),
+            a: a.get(path).map(|status| (*status).to_owned()),
+            b: b.get(path).map(|status| (*status).to_owned()),
+        })
+        .collect()
+}
+
+/// The status of every step within a scope, by its path below it.
+fn statuses(state: &RunState, outer: &str) -> BTreeMap<String, &'static str> {
+    let mut statuses = BTreeMap::new();
+    for scope in state.scopes() {
+        let Some(below) = timeless::relative(&scope.path, outer) else {
+            continue;
+        };
+        for (plan, step) in scope.shape.plan.steps.iter().zip(&scope.steps) {
+            let path = match below {
+                "" => plan.id.clone(),
+                below => format!("{below}/{}", plan.id),
+            };
+            statuses.insert(path, step.status.as_str());
+        }
+    }
+    statuses
+}
+
+impl Amounts {
+    fn of(envelope: &Envelope) -> Self {
+        let signed = |amount: u64| i64::try_from(amount).unwrap_or(i64::MAX);
+        Self {
+            cost_micro_usd: signed(envelope.totals.cost_micro_usd),
+            llm_calls: signed(envelope.totals.llm_calls),
+            tokens_in: signed(envelope.totals.tokens_in),
+            tokens_out: signed(envelope.totals.tokens_out),
+        }
+    }
+}
+
+impl Used {
+    fn of(a: Amounts, b: Amounts) -> Self {
+        Self {
+            a,
+            b,
+            difference: Amounts {
+                cost_micro_usd: b.cost_micro_usd.saturating_sub(a.cost_micro_usd),
+                llm_calls: b.llm_calls.saturating_sub(a.llm_calls),
+                tokens_in: b.tokens_in.saturating_sub(a.tokens_in),
+                tokens_out: b.tokens_out.saturating_sub(a.tokens_out),
+            },
+        }
+    }
+}

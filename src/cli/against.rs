@@ -1,0 +1,176 @@
+//! `ktsu replay --against`: what recorded runs would do under another kit.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::ExitCode;
+
+use ktsu_ledger::StreamId;
+use ktsu_ledger::store::{SqliteReader, StoreError};
+use serde_json::{Value, json};
+
+use super::engine::load_kit;
+use super::output::{BAD, BOLD, DIM, GOOD, ODD, line, painted};
+use super::{Common, Failure, json as shape, text};
+use crate::error::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
+use crate::history::against::{self, Held, Kit, NotHeld, Wanted};
+use crate::history::many;
+use crate::workflow::rehearse::Divergence;
+use crate::workflow::replay::Definitions;
+
+type Told = Vec<Result<Held, (String, NotHeld)>>;
+
+/// Holds runs against the kit in a folder.
+pub(super) fn run(
+    common: &Common,
+    ledger: &Path,
+    dir: &Path,
+    streams: &[StreamId],
+    wanted: &Wanted,
+) -> Result<ExitCode, Failure> {
+    let kit = load_kit(dir)?;
+    let workflows = kit.workflows.iter();
+    let kit: Kit = workflows
+        .map(|(name, one)| (name.clone(), std::sync::Arc::clone(&one.definition)))
+        .collect();
+    let begin = || {
+        let reader = SqliteReader::open(ledger)?;
+        Ok::<_, StoreError>((reader, Definitions::default()))
+    };
+    let told = many::each(streams, begin, |(reader, definitions), stream| {
+        let held = against::held(reader, stream, &kit, wanted, definitions);
+        held.map_err(|why| (stream.name().to_owned(), why))
+    })?;
+    let told: Told = told.into_iter().filter_map(Result::transpose).collect();
+    let code = told.iter().map(code).max().unwrap_or(0);
+    if common.json {
+        line(&shape::pretty(&body(&told).to_string()));
+    } else {
+        print(&told);
+    }
+    Ok(ExitCode::from(code))
+}
+
+fn code(told: &Result<Held, (String, NotHeld)>) -> u8 {
+    match told {
+        Ok(held) if held.divergences.is_empty() => 0,
+        Ok(_) => EXIT_VERDICT,
+        Err(_) => EXIT_COULD_NOT_RUN,
+    }
+}
+
+/// How many divergences of each kind there are, and in how many runs.
+fn summary(told: &Told) -> BTreeMap<String, (usize, usize)> {
+    let mut kinds: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+    for held in told.iter().flatten() {
+        let mut of_run: BTreeMap<String, usize> = BTreeMap::new();
+        for one in &held.divergences {
+            *of_run.entry(one.what.name()).or_default() += 1;
+        }
+        for (kind, count) in of_run {
+            let entry = kinds.entry(kind).or_default();
+            entry.0 += count;
+            entry.1 += 1;
+        }
+    }
+    kinds
+}
+
+fn counts(told: &Told) -> (usize, usize, usize) {
+    let of = |wanted: u8| told.iter().filter(|one| code(one) == wanted).count();
+    (of(0), of(EXIT_VERDICT), of(EXIT_COULD_NOT_RUN))
+}
+
+fn body(told: &Told) -> Value {
+    let (same, diverged, failed) = counts(told);
+    let kinds: BTreeMap<String, Value> = summary(told)
+        .into_iter()
+        .map(|(kind, (count, runs))| (kind, json!({"divergences": count, "runs": runs})))
+        .collect();
+    let runs: Vec<Value> = told
+        .iter()
+        .map(|one| match one {
+            Ok(held) => json!(held),
+            Err((run, why)) => json!({"run_id": run, "error": why.to_string()}),
+        })
+        .collect();
+    json!({
+        "runs": runs,
+        "summary": {
+            "same": same,
+            "diverged": diverged,
+            "could_not_run": failed,
+            "kinds": kinds,
+        },
+    })
+}
+
+fn print(told: &Told) {
+    for one in told {
+        match one {
+            Ok(held) if held.divergences.is_empty() => {}
+            Ok(held) => {
+                line(&format!(
+                    "{} {}  {}",
+                    painted(BAD, "diverges"),
+                    text::line(&held.run_id),
+                    text::line(&held.workflow)
+                ));
+                for one in &held.divergences {
+                    if !line(&in_words(one)) {
+                        return;
+                    }
+                }
+            }
+            Err((run, why)) => {
+                let why = why.to_string();
+                line(&format!(
+                    "{} {}: {}",
+                    painted(ODD, "could not run"),
+                    text::line(run),
+                    text::line(&why)
+                ));
+            }
+        }
+    }
+    let (same, diverged, failed) = counts(told);
+    let mark = match (diverged, failed) {
+        (0, 0) => painted(GOOD, "no divergence"),
+        _ => painted(BAD, "diverged"),
+    };
+    line(&format!(
+        "{mark}: {} runs, {same} the same, {diverged} diverge, {failed} could not run",
+        told.len()
+    ));
+    for (kind, (count, runs)) in summary(told) {
+        line(&format!("  {kind:<14} {count} in {runs} runs"));
+    }
+}
+
+/// The longest value that is shown; `--json` has the whole.
+const SHOWN: usize = 160;
+
+fn in_words(one: &Divergence) -> String {
+    let side = |value: &Option<Value>| match value {
+        None => "nothing".to_owned(),
+        Some(value) => text::short(&value.to_string(), SHOWN),
+    };
+    let mut place = match one.step.as_str() {
+        "" => "run".to_owned(),
+        step => format!("step {}", text::line(step)),
+    };
+    if let Some(item) = one.item {
+        place.push_str(&format!(" item {item}"));
+    }
+    let field = match one.field.as_str() {
+        "" => String::new(),
+        field => format!(" {}", text::line(field)),
+    };
+    format!(
+        "  {place}: {}{field}: {} {}, {} {}",
+        painted(BOLD, &one.what.name()),
+        painted(DIM, "history has"),
+        side(&one.history),
+        painted(DIM, "the new definition leads to"),
+        side(&one.decided)
+    )
+}

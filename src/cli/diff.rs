@@ -1,0 +1,252 @@
+//! `ktsu diff`: two runs, side by side.
+
+use std::process::ExitCode;
+
+use ktsu_ledger::StreamId;
+use ktsu_projections::diff::{Amounts, Changed, Diff, Shown, Told};
+use ktsu_projections::value_diff::Change;
+use serde_json::{Value, json};
+
+use super::output::{BAD, BOLD, DIM, GOOD, line, painted, width};
+use super::reading::{find_run, open};
+use super::{Common, Failure, json as shape, text};
+use crate::error::EXIT_VERDICT;
+use crate::history::diff::{self, Failed};
+
+/// What `diff` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// A run or a branch: its id, or any part of its beginning or end; RUN/STEP for an inline child
+    a: String,
+    /// The one it is compared with
+    b: String,
+}
+
+/// From this width on, both sides stand next to each other.
+const WIDE: usize = 100;
+/// How many frames of a kind are shown; `--json` has all of them.
+const SHOWN: usize = 20;
+
+/// Compares two runs.
+pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let (reader, _) = open(common)?;
+    let a = find_run(&reader, &arguments.a)?;
+    let b = find_run(&reader, &arguments.b)?;
+    let diff = diff::between(&reader, &a, &b)?;
+    if common.json {
+        let mut body = json!({"a": name(&a), "b": name(&b), "same": diff.is_empty()});
+        if let (Value::Object(body), Ok(Value::Object(rest))) =
+            (&mut body, serde_json::to_value(&diff))
+        {
+            body.extend(rest);
+        }
+        line(&shape::pretty(&body.to_string()));
+    } else {
+        Page { width: width() }.print(&name(&a), &name(&b), &diff);
+    }
+    Ok(match diff.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(EXIT_VERDICT),
+    })
+}
+
+fn name((stream, scope): &(StreamId, String)) -> String {
+    match scope.as_str() {
+        "" => stream.name().to_owned(),
+        scope => format!("{}/{scope}", stream.name()),
+    }
+}
+
+/// Where it is printed.
+struct Page {
+    width: usize,
+}
+
+impl Page {
+    fn print(&self, a: &str, b: &str, diff: &Diff) {
+        self.row("", &text::line(a), &text::line(b));
+        let shared = match diff.shared {
+            0 => "no frame in common".to_owned(),
+            1 => "1 frame in common".to_owned(),
+            shared => format!("{shared} frames in common"),
+        };
+        if diff.is_empty() {
+            line(&format!("{}: {shared}", painted(GOOD, "no difference")));
+        } else {
+            line(&format!("{}: {shared}", painted(BAD, "different")));
+        }
+        if let Some(first) = &diff.first {
+            heading(&format!("First divergence, frame {}", first.seq));
+            self.row("", &frame(first.a.as_ref()), &frame(first.b.as_ref()));
+        }
+        self.steps(diff);
+        self.changes("Envelope", &diff.envelope);
+        self.frames(diff);
+        self.used(diff);
+    }
+
+    fn steps(&self, diff: &Diff) {
+        if diff.steps.is_empty() {
+            return;
+        }
+        heading("Steps");
+        let status = |status: &Option<String>| status.clone().unwrap_or_else(|| "-".to_owned());
+        for step in &diff.steps {
+            self.row(&text::line(&step.step), &status(&step.a), &status(&step.b));
+        }
+    }
+
+    fn changes(&self, title: &str, changes: &[Change]) {
+        if changes.is_empty() {
+            return;
+        }
+        heading(title);
+        for change in changes {
+            self.change(change);
+        }
+    }
+
+    fn change(&self, change: &Change) {
+        self.row(
+            &text::line(&change.path),
+            &value(change.before.as_ref()),
+            &value(change.after.as_ref()),
+        );
+    }
+
+    fn frames(&self, diff: &Diff) {
+        for (title, frames) in [
+            ("Frames only in the first", &diff.only_a),
+            ("Frames only in the second", &diff.only_b),
+        ] {
+            if frames.is_empty() {
+                continue;
+            }
+            heading(title);
+            for one in frames.iter().take(SHOWN) {
+                line(&format!("  {}", named(one)));
+            }
+            rest(frames.len());
+        }
+        if diff.changed.is_empty() {
+            return;
+        }
+        heading("Frames that say something else");
+        for one in diff.changed.iter().take(SHOWN) {
+            line(&format!("  {}", both(one)));
+            one.changes.iter().for_each(|change| self.change(change));
+        }
+        rest(diff.changed.len());
+    }
+
+    fn used(&self, diff: &Diff) {
+        let used = &diff.used;
+        if used.a == Amounts::default() && used.b == Amounts::default() {
+            return;
+        }
+        heading("Used");
+        self.row("", &amounts(&used.a), &amounts(&used.b));
+        line(&painted(
+            DIM,
+            &format!("  difference: {}", amounts(&used.difference)),
+        ));
+    }
+
+    /// A place and what stands there on both sides: next to each other where there is room.
+    fn row(&self, place: &str, a: &str, b: &str) {
+        if self.width < WIDE {
+            if !place.is_empty() {
+                line(&format!("  {place}"));
+            }
+            line(&format!("    {} {a}", painted(BAD, "A")));
+            line(&format!("    {} {b}", painted(GOOD, "B")));
+            return;
+        }
+        let column = self.width.saturating_sub(8) / 3;
+        let places = folded(place, column);
+        let (left, right) = (folded(a, column), folded(b, column));
+        for at in 0..places.len().max(left.len()).max(right.len()) {
+            let cell = |lines: &[String]| {
+                let text = lines.get(at).map(String::as_str).unwrap_or_default();
+                format!("{text:<column$}")
+            };
+            let (place, a, b) = (cell(&places), cell(&left), cell(&right));
+            line(&format!(
+                "  {place} {bar} {a} {bar} {b}",
+                bar = painted(DIM, "│")
+            ));
+        }
+    }
+}
+
+/// A text in lines of at most so many characters.
+fn folded(text: &str, width: usize) -> Vec<String> {
+    let characters: Vec<char> = text.chars().collect();
+    let lines = characters.chunks(width.max(1));
+    lines.map(|one| one.iter().collect()).collect()
+}
+
+fn heading(title: &str) {
+    line("");
+    line(&painted(BOLD, title));
+}
+
+fn rest(count: usize) {
+    if count > SHOWN {
+        let words = format!("  … {} more; --json has all of them", count - SHOWN);
+        line(&painted(DIM, &words));
+    }
+}
+
+fn value(value: Option<&Value>) -> String {
+    match value {
+        None => "(nothing)".to_owned(),
+        Some(value) => text::short(&value.to_string(), 2000),
+    }
+}
+
+fn frame(shown: Option<&Shown>) -> String {
+    match shown {
+        None => "(no such frame)".to_owned(),
+        Some(shown) => {
+            let data = text::short(&shown.data.to_string(), 400);
+            format!("{} {data}", text::line(&shown.key.to_string()))
+        }
+    }
+}
+
+fn named(told: &Told) -> String {
+    let key = told.key.to_string();
+    format!("{:>5}  {}", told.seq, text::line(&key))
+}
+
+fn both(changed: &Changed) -> String {
+    let key = changed.key.to_string();
+    let numbers = match changed.a == changed.b {
+        true => changed.a.to_string(),
+        false => format!("{} and {}", changed.a, changed.b),
+    };
+    format!("{numbers}  {}", text::line(&key))
+}
+
+fn amounts(amounts: &Amounts) -> String {
+    let micros = amounts.cost_micro_usd;
+    let sign = if micros < 0 { "-" } else { "" };
+    format!(
+        "{sign}{}, {} model calls, {} tokens in, {} out",
+        text::cost(micros.unsigned_abs()),
+        amounts.llm_calls,
+        amounts.tokens_in,
+        amounts.tokens_out
+    )
+}
+
+impl From<Failed> for Failure {
+    fn from(failed: Failed) -> Self {
+        match failed {
+            Failed::Store(error) => error.into(),
+            Failed::NotCompared(other) => Self::could_not_run(other.to_string())
+                .hint("ktsu trace RUN shows the children of a run"),
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! `ktsu replay`: recorded runs, folded, or decided again.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use ktsu_ledger::StreamId;
+use ktsu_ledger::store::{Reader, StoreError};
+use serde_json::{Value, json};
+
+use super::engine::place_nearby;
+use super::envelope::{self, Shown};
+use super::output::{BAD, DIM, GOOD, ODD, line, painted};
+use super::reading::{find_run, open_at};
+use super::{Common, Failure, against, json as shape, text};
+use crate::error::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
+use crate::history::against::Wanted;
+use crate::history::replay::{self, Failed, Replayed};
+use crate::history::{self, Unreadable, many};
+use crate::workflow::replay::{Definitions, Stopped};
+
+/// What `replay` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// The runs: ids, or any part of their beginning or end
+    #[arg(value_name = "RUN")]
+    runs: Vec<String>,
+    /// Every run of the ledger
+    #[arg(long, conflicts_with = "runs")]
+    all: bool,
+    /// Decides everything again from the recorded inputs and definition, and compares every byte
+    #[arg(long)]
+    strict: bool,
+    /// Tries the recorded inputs under the kit in this folder, and says what would go otherwise
+    #[arg(long, value_name = "DIR", conflicts_with = "strict")]
+    against: Option<PathBuf>,
+    /// Runs of this workflow only
+    #[arg(long, requires = "against", value_name = "NAME")]
+    workflow: Option<String>,
+    /// Runs accepted then or later, as 2026-11-20 or 2026-11-20T08:00:00.000000Z
+    #[arg(long, requires = "against", value_name = "TIME")]
+    since: Option<String>,
+}
+
+/// Replays runs.
+pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let place = place_nearby(common)?;
+    let reader = open_at(&place.path)?;
+    let streams = named(&reader, arguments)?;
+    if let Some(dir) = &arguments.against {
+        let wanted = wanted(arguments)?;
+        return against::run(common, &place.path, dir, &streams, &wanted);
+    }
+    if let ([stream], false) = (streams.as_slice(), arguments.strict) {
+        return fold(common, &reader, stream);
+    }
+    let told = told(&place.path, &streams, arguments.strict)?;
+    print(common, &streams, &told, arguments.strict)
+}
+
+fn wanted(arguments: &Arguments) -> Result<Wanted, Failure> {
+    let since = arguments.since.as_deref().map(|since| {
+        let whole = match since.contains('T') {
+            true => since.to_owned(),
+            false => format!("{since}T00:00:00.000000Z"),
+        };
+        let words = || format!("{since} is not a moment");
+        let hint = "write 2026-11-20 or 2026-11-20T08:00:00.000000Z";
+        whole
+            .parse()
+            .map_err(|_| Failure::could_not_run(words()).hint(hint))
+    });
+    Ok(Wanted {
+        workflow: arguments.workflow.clone(),
+        since: since.transpose()?,
+    })
+}
+
+/// The runs that are meant, each once.
+fn named(reader: &dyn Reader, arguments: &Arguments) -> Result<Vec<StreamId>, Failure> {
+    if arguments.all {
+        return Ok(replay::streams(reader)?);
+    }
+    if arguments.runs.is_empty() {
+        return Err(Failure::could_not_run("no run is named")
+            .hint("ktsu replay RUN…, or ktsu replay --all for every run of the ledger"));
+    }
+    let mut streams: Vec<StreamId> = Vec::new();
+    for asked in &arguments.runs {
+        let (stream, _) = find_run(reader, asked)?;
+        if !streams.contains(&stream) {
+            streams.push(stream);
+        }
+    }
+    Ok(streams)
+}
+
+/// One run, folded and shown.
+fn fold(common: &Common, reader: &dyn Reader, stream: &StreamId) -> Result<ExitCode, Failure> {
+    let told = replay::folded(reader, stream)?;
+    let fold = history::envelope(reader, stream)?;
+    let shown = fold.as_ref().and_then(|fold| fold.envelope(""));
+    if common.json {
+        let body = json!({"replay": told, "envelope": shown});
+        line(&shape::pretty(&body.to_string()));
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(shown) = &shown {
+        let all = format!("ktsu runs get {} --json", stream.name());
+        let json = json!(shown).to_string();
+        let steps = true;
+        envelope::print(&json, Shown { steps, all: &all })?;
+    }
+    line(&format!(
+        "{} {} frames, head {}",
+        painted(DIM, "folded:"),
+        told.frames,
+        told.head
+    ));
+    Ok(ExitCode::SUCCESS)
+}
+
+type Told = Vec<Result<Replayed, Failed>>;
+
+fn told(path: &Path, streams: &[StreamId], strict: bool) -> Result<Told, StoreError> {
+    let begin = || {
+        let reader = ktsu_ledger::store::SqliteReader::open(path)?;
+        Ok::<_, StoreError>((reader, Definitions::default()))
+    };
+    many::each(streams, begin, |(reader, definitions), stream| {
+        if strict {
+            replay::strict(reader, stream, definitions)
+        } else {
+            replay::folded(reader, stream)
+        }
+    })
+}
+
+/// One line a run. What could not run weighs more than a verdict against: it says nothing.
+fn print(
+    common: &Common,
+    streams: &[StreamId],
+    told: &Told,
+    strict: bool,
+) -> Result<ExitCode, Failure> {
+    let code = told.iter().map(|one| one.as_ref().map_or_else(code, |_| 0));
+    let code = code.max().unwrap_or(0);
+    if common.json {
+        let runs = streams.iter().zip(told);
+        let runs: Vec<Value> = runs.map(|(stream, one)| body(stream, one)).collect();
+        let body = json!({"strict": strict, "ok": code == 0, "runs": runs});
+        line(&shape::pretty(&body.to_string()));
+        return Ok(ExitCode::from(code));
+    }
+    for (stream, one) in streams.iter().zip(told) {
+        if !line(&in_words(stream, one)) {
+            break;
+        }
+    }
+    if streams.len() != 1 {
+        let good = told.iter().filter(|one| one.is_ok()).count();
+        line(&format!("{good} of {} runs ok", told.len()));
+    }
+    Ok(ExitCode::from(code))
+}
+
+fn in_words(stream: &StreamId, told: &Result<Replayed, Failed>) -> String {
+    let name = text::line(stream.name());
+    match told {
+        Ok(told) => format!(
+            "{} {name}  {}  {} frames  {}",
+            painted(GOOD, "ok"),
+            told.status,
+            told.frames,
+            painted(DIM, &told.head.to_string()),
+        ),
+        Err(failed) => {
+            let words = text::line(&failed.to_string()).into_owned();
+            let mark = match code(failed) {
+                EXIT_VERDICT => painted(BAD, "diverged"),
+                _ => painted(ODD, "could not run"),
+            };
+            format!("{mark} {name}: {words}")
+        }
+    }
+}
+
+fn body(stream: &StreamId, told: &Result<Replayed, Failed>) -> Value {
+    match told {
+        Ok(told) => {
+            let mut body = serde_json::to_value(told).unwrap_or_default();
+            body["verdict"] = json!("ok");
+            body
+        }
+        Err(failed) => refusal(stream, failed),
+    }
+}
+
+/// Why, for programs.
+fn refusal(stream: &StreamId, failed: &Failed) -> Value {
+    let mut body = json!({
+        "run_id": stream.name(),
+        "verdict": if code(failed) == EXIT_VERDICT { "diverged" } else { "could_not_run" },
+        "message": failed.to_string(),
+    });
+    if let Failed::Stopped(stopped) = failed {
+        body["why"] = json!(stopped.name());
+        if let Stopped::Diverged(diverged) = stopped {
+            body["divergence"] = json!(diverged);
+        }
+    }
+    body
+}
+
+fn code(failed: &Failed) -> u8 {
+    match failed {
+        Failed::Stopped(Stopped::Diverged(_)) => EXIT_VERDICT,
+        Failed::Stopped(_) | Failed::Unreadable(_) => EXIT_COULD_NOT_RUN,
+    }
+}
+
+impl From<Failed> for Failure {
+    fn from(failed: Failed) -> Self {
+        match failed {
+            Failed::Unreadable(Unreadable::Store(error)) => error.into(),
+            Failed::Unreadable(other) => other.into(),
+            Failed::Stopped(Stopped::Diverged(diverged)) => Self::verdict(diverged.to_string()),
+            Failed::Stopped(other) => Self::could_not_run(other.to_string()),
+        }
+    }
+}

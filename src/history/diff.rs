@@ -1,0 +1,31 @@
+//! What differs between two recorded runs, branches or inline children.
+
+use ktsu_ledger::StreamId;
+use ktsu_ledger::store::{Reader, StoreError};
+use ktsu_projections::diff::{self, Diff, NotCompared, Side};
+
+/// Why two recorded runs cannot be compared.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Failed {
+    /// The store failed, or one of them cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// One of them does not fold, or has no such child.
+    #[error(transparent)]
+    NotCompared(#[from] NotCompared),
+}
+
+/// Compares two runs, each named by its stream and the path of a child, or none.
+///
+/// # Errors
+/// [`Failed`].
+pub fn between(
+    reader: &dyn Reader,
+    a: &(StreamId, String),
+    b: &(StreamId, String),
+) -> Result<Diff, Failed> {
+    let of_a = super::frames(reader, &a.0)?;
+    let of_b = super::frames(reader, &b.0)?;
+    let side = |frames, scope| Side { frames, scope };
+    Ok(diff::diff(side(&of_a, &a.1), side(&of_b, &b.1))?)
+}

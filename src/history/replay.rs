@@ -1,0 +1,116 @@
+//! Recorded runs, told again: folded, or decided again from their inputs alone.
+//!
+//! There is no client here, and none can be had: whatever a replay needs and the ledger does not
+//! hold is an error.
+
+use ktsu_ledger::event::Role;
+use ktsu_ledger::store::{Reader, StoreError};
+use ktsu_ledger::{Hash, StreamId};
+use ktsu_projections::run::FoldError;
+use serde::Serialize;
+
+use super::Unreadable;
+use crate::workflow::replay::{Definitions, Stopped, replay};
+
+/// A run that was told again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Replayed {
+    /// Its id.
+    pub run_id: String,
+    /// The status it comes to.
+    pub status: String,
+    /// How many frames it has.
+    pub frames: u64,
+    /// How many of them are inputs.
+    pub inputs: u64,
+    /// The hash of the last one, which covers all before it.
+    pub head: Hash,
+}
+
+/// Why a run was not told again to its end.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Failed {
+    /// It cannot be read: a frame or a blob is missing or damaged.
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+    /// It cannot be decided again, or came out otherwise.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+}
+
+impl From<StoreError> for Failed {
+    fn from(error: StoreError) -> Self {
+        Self::Unreadable(error.into())
+    }
+}
+
+impl From<FoldError> for Failed {
+    fn from(error: FoldError) -> Self {
+        Self::Unreadable(error.into())
+    }
+}
+
+/// Folds a run.
+///
+/// # Errors
+/// [`Failed::Unreadable`]; [`Stopped::NoRoot`] for frames that do not begin with a root.
+pub fn folded(reader: &dyn Reader, stream: &StreamId) -> Result<Replayed, Failed> {
+    told(reader, stream, |frames| {
+        Ok(ktsu_projections::RunState::fold(frames)?.status().as_str())
+    })
+}
+
+/// Decides a run again from its recorded inputs and its recorded definition.
+///
+/// # Errors
+/// [`Failed`].
+pub fn strict(
+    reader: &dyn Reader,
+    stream: &StreamId,
+    definitions: &mut Definitions,
+) -> Result<Replayed, Failed> {
+    told(reader, stream, |frames| {
+        Ok(replay(frames, definitions)?.status().as_str())
+    })
+}
+
+fn told(
+    reader: &dyn Reader,
+    stream: &StreamId,
+    status: impl FnOnce(&[ktsu_ledger::Frame]) -> Result<&'static str, Failed>,
+) -> Result<Replayed, Failed> {
+    let frames = super::frames(reader, stream)?;
+    let (Some(first), Some(last)) = (frames.first(), frames.last()) else {
+        return Err(Stopped::NoRoot("is empty".to_owned()).into());
+    };
+    let kind = first.event.kind();
+    if !matches!(kind, "run.created" | "branch.created") {
+        return Err(Stopped::NoRoot(format!("begins with {kind}")).into());
+    }
+    let inputs = frames.iter().filter(|one| one.event.role() == Role::Input);
+    Ok(Replayed {
+        run_id: stream.name().to_owned(),
+        status: status(&frames)?.to_owned(),
+        frames: frames.len() as u64,
+        inputs: inputs.count() as u64,
+        head: last.hash,
+    })
+}
+
+/// Every run and branch of a ledger, in the order of their names.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn streams(reader: &dyn Reader) -> Result<Vec<StreamId>, StoreError> {
+    let mut found = Vec::new();
+    let mut after: Option<StreamId> = None;
+    loop {
+        let page = reader.streams(after.as_ref(), 1000)?;
+        let Some(last) = page.last().cloned() else {
+            return Ok(found);
+        };
+        let runs = page.into_iter();
+        found.extend(runs.filter(|stream| matches!(stream.kind(), "run" | "branch")));
+        after = Some(last);
+    }
+}

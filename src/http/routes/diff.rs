@@ -1,0 +1,90 @@
+//! `GET /diff`.
+
+use axum::extract::State;
+use axum::response::Response;
+use serde_json::Value;
+use utoipa::IntoParams;
+
+use super::query::{Asked, Given, Query, invalid};
+use super::{Run, found, json, unreadable, wire};
+use crate::error::{ErrorCode, Problem};
+use crate::history::diff::{self, Failed};
+use crate::http::ids::RunPath;
+use crate::orchestrator::Orchestrator;
+
+/// What to compare.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Two {
+    /// A run or a branch, or `R/call` for an inline child; needed.
+    #[param(value_type = Option<String>, required = false)]
+    a: RunPath,
+    /// The one it is compared with; needed.
+    #[param(value_type = Option<String>, required = false)]
+    b: RunPath,
+}
+
+impl Asked for Two {
+    const NAMES: &'static [&'static str] = &["a", "b"];
+
+    fn read(given: &Given) -> Result<Self, Problem> {
+        let named = |name: &str| {
+            let path = given.text(name).and_then(RunPath::parse);
+            path.ok_or_else(|| invalid(format!("{name} takes a run")))
+        };
+        Ok(Self {
+            a: named("a")?,
+            b: named("b")?,
+        })
+    }
+}
+
+/// What differs between two runs, branches or inline children.
+#[utoipa::path(get, path = "/diff",
+    params(Two),
+    responses(
+        (status = 200, body = wire::Diff),
+        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn diff(
+    State(orchestrator): State<Orchestrator>,
+    Query(two): Query<Two>,
+) -> Result<Response, Problem> {
+    let a = found(&orchestrator, &two.a).await?;
+    let b = found(&orchestrator, &two.b).await?;
+    let names = [&a, &b].map(name);
+    let (of_a, of_b) = ((a.stream, a.scope), (b.stream, b.scope));
+    let compared = orchestrator
+        .readers()
+        .with(move |reader| Ok(diff::between(reader, &of_a, &of_b)))
+        .await;
+    let diff = compared.map_err(|error| unreadable(&error))??;
+    let [a, b] = names;
+    let mut body = serde_json::json!({"a": a, "b": b, "same": diff.is_empty()});
+    if let (Value::Object(body), Ok(Value::Object(rest))) = (&mut body, serde_json::to_value(&diff))
+    {
+        body.extend(rest);
+    }
+    Ok(json(body.to_string()))
+}
+
+fn name(run: &Run) -> String {
+    match run.scope.as_str() {
+        "" => run.stream.name().to_owned(),
+        scope => format!("{}/{scope}", run.stream.name()),
+    }
+}
+
+impl From<Failed> for Problem {
+    fn from(failed: Failed) -> Self {
+        match failed {
+            Failed::Store(error) => unreadable(&error),
+            Failed::NotCompared(other) => {
+                Self::new(ErrorCode::Internal, other.to_string()).with_hint("ktsu verify")
+            }
+        }
+    }
+}

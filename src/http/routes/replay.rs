@@ -1,0 +1,81 @@
+//! `POST /runs/{id}/replay`.
+
+use axum::extract::State;
+use axum::response::Response;
+use serde_json::{Value, json as value};
+
+use super::query::{Nothing, Query};
+use super::{Run, json, unreadable, wire};
+use crate::error::{ErrorCode, Problem};
+use crate::history::replay::{self, Failed};
+use crate::http::body::JsonObject;
+use crate::orchestrator::Orchestrator;
+use crate::workflow::replay::{Definitions, Stopped};
+
+/// Folds a recorded run or, strictly, decides it again from its recorded inputs and compares every
+/// byte. Nothing outside the ledger is asked, and nothing is written.
+#[utoipa::path(post, path = "/runs/{id}/replay",
+    params(("id" = String, Path, description = "A run or a branch")),
+    request_body = wire::Replay,
+    responses(
+        (status = 200, body = wire::Replayed),
+        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn replay(
+    State(orchestrator): State<Orchestrator>,
+    run: Run,
+    _: Query<Nothing>,
+    JsonObject(mut body): JsonObject,
+) -> Result<Response, Problem> {
+    let strict = match body.remove("strict") {
+        None => false,
+        Some(Value::Bool(strict)) => strict,
+        Some(_) => return Err(invalid("strict takes true or false")),
+    };
+    if let Some(other) = body.keys().next() {
+        return Err(invalid(&format!("there is no member {other} here")));
+    }
+    let name = run.stream.name().to_owned();
+    let told = orchestrator
+        .readers()
+        .with(move |reader| {
+            Ok(match strict {
+                true => replay::strict(reader, &run.stream, &mut Definitions::default()),
+                false => replay::folded(reader, &run.stream),
+            })
+        })
+        .await;
+    let told = told.map_err(|error| unreadable(&error))?;
+    let body = match told {
+        Ok(told) => {
+            let mut body = value!(told);
+            body["verdict"] = value!("ok");
+            body
+        }
+        Err(failed) => refused(&name, &failed),
+    };
+    Ok(json(body.to_string()))
+}
+
+fn invalid(words: &str) -> Problem {
+    Problem::new(ErrorCode::InvalidRequest, words)
+}
+
+/// A verdict is an answer.
+fn refused(run: &str, failed: &Failed) -> Value {
+    let mut body =
+        value!({"run_id": run, "verdict": "could_not_run", "message": failed.to_string()});
+    if let Failed::Stopped(stopped) = failed {
+        body["why"] = value!(stopped.name());
+        if let Stopped::Diverged(diverged) = stopped {
+            body["verdict"] = value!("diverged");
+            body["divergence"] = value!(diverged);
+        }
+    }
+    body
+}

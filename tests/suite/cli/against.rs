@@ -1,0 +1,287 @@
+//! Recorded runs under another kit: the shipped one, changed in one place at a time.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ktsu::workflow::definition::Definition;
+use ktsu::workflow::rehearse::{What, compare, rehearse};
+use ktsu::workflow::replay::Definitions;
+use serde_json::{Value, json};
+
+use super::{Desk, kit, repository};
+use crate::golden::goldens;
+
+const TRIAGE: &str = "workflows/triage.workflow.yaml";
+const BRIEFER: &str = "agents/briefer.agent.yaml";
+
+/// Every golden run under the definition it was recorded with, given its own inputs.
+#[test]
+fn nothing_diverges_where_nothing_changed() {
+    for (name, golden) in goldens() {
+        let frames = golden.frames();
+        let own = Definitions::default().brought(&frames[0]).unwrap().unwrap();
+        let tried = rehearse(&frames, &own, &own).unwrap();
+        assert_eq!(tried.left, [], "{name}");
+        assert_eq!(compare(&frames, &tried, &tried).unwrap(), [], "{name}");
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+/// One run of the shipped kit, without the params that have defaults.
+fn recorded() -> (Desk, String) {
+    let desk = Desk::new();
+    let path = repository().join("kits/triage/examples/default.json");
+    let mut input: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    input.as_object_mut().unwrap().remove("shift");
+    let said = desk.ktsu(&[
+        "run",
+        &kit("triage"),
+        "--input",
+        &input.to_string(),
+        "--json",
+    ]);
+    let run = said.is(0).json()["run_id"].as_str().unwrap().to_owned();
+    (desk, run)
+}
+
+/// What is said of the run under the kit with one file changed.
+fn under(desk: &Desk, run: &str, file: &str, change: impl Fn(&str) -> String) -> Vec<Value> {
+    let folder = desk.path().join("changed");
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+    copy(&repository().join("kits/triage"), &folder);
+    let path = folder.join(file);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let changed = change(&text);
+    assert_ne!(text, changed);
+    std::fs::write(&path, changed).unwrap();
+    let said = desk.ktsu(&["replay", run, "--against", "changed", "--json"]);
+    let told = said.is(1).json();
+    assert_eq!(told["summary"]["diverged"], 1);
+    told["runs"][0]["divergences"].as_array().unwrap().clone()
+}
+
+/// What, where and at which place, in one line.
+fn names(divergences: &[Value]) -> Vec<String> {
+    let text = |one: &Value, name: &str| one[name].as_str().unwrap_or_default().to_owned();
+    let line = |one: &Value| {
+        let (what, step, field) = (text(one, "what"), text(one, "step"), text(one, "field"));
+        format!("{what} {step} {field}").trim_end().to_owned()
+    };
+    divergences.iter().map(line).collect()
+}
+
+fn one(text: &str, from: &str, to: &str) -> String {
+    assert!(text.contains(from), "{from}");
+    text.replacen(from, to, 1)
+}
+
+#[test]
+fn each_change_of_a_kit_is_named_exactly() {
+    let (desk, run) = recorded();
+    desk.ktsu(&["replay", &run, "--against", &kit("triage")])
+        .is(0)
+        .says("no divergence: 1 runs, 1 the same");
+    let under =
+        |file: &str, from: &str, to: &str| under(&desk, &run, file, |text| one(text, from, to));
+
+    let condition = under(
+        TRIAGE,
+        "\"step.urgent.result\"\n    workflow",
+        "\"step.urgent.nothing\"\n    workflow",
+    );
+    assert_eq!(
+        names(&condition),
+        [
+            "condition escalate",
+            "template hand_over /body/paged",
+            "run_output  /paged"
+        ]
+    );
+    assert_eq!(condition[0]["history"], "true");
+    assert_eq!(condition[0]["decided"], "false");
+
+    let from = "desk: \"{{ params.desk }}\"\n        shift";
+    let template = under(
+        TRIAGE,
+        from,
+        "desk: \"desk {{ params.desk }}\"\n        shift",
+    );
+    assert_eq!(names(&template), ["template hand_over /body/desk"]);
+    assert_eq!(template[0]["decided"], "desk first line");
+
+    let schema = under(BRIEFER, "maxLength: 160", "maxLength: 3");
+    assert_eq!(
+        names(&schema),
+        [
+            "schema brief /errors",
+            "schema brief /valid",
+            "prompt brief /schema",
+            "failure brief",
+            "status brief",
+            "status hand_over /skip_reason",
+            "status hand_over",
+            "status",
+            "failure",
+            "run_output",
+        ]
+    );
+
+    let transform = under(
+        TRIAGE,
+        "expr: \"urgency == `1`\"",
+        "expr: \"urgency == `1` && topic == 'outage'\"",
+    );
+    assert_eq!(names(&transform)[0], "output urgent /result/2/number");
+    assert!(names(&transform).contains(&"template escalate/page /body/tickets".to_owned()));
+    assert!(names(&transform).contains(&"prompt escalate/draft /user".to_owned()));
+
+    let default = under(TRIAGE, "default: next}", "default: night}");
+    assert_eq!(names(&default)[0], "param  /shift");
+    assert_eq!(default[0]["history"], "next");
+    assert_eq!(default[0]["decided"], "night");
+    assert_eq!(
+        names(&default)[1..],
+        ["prompt brief /user", "prompt brief /reflect"]
+    );
+
+    let extra = "  - id: extra\n    agent: agents/briefer.agent.yaml@1.0.0\n    params: {desk: a, \
+                 shift: b, tickets: \"{{ step.ranked.result }}\"}\n\n  # Who could not";
+    let added = under(TRIAGE, "  # Who could not", extra);
+    assert_eq!(
+        names(&added),
+        [
+            "step_added extra",
+            "no_record extra",
+            "status",
+            "run_output"
+        ]
+    );
+
+    let prompt = under(BRIEFER, "Short sentences, the", "Very short sentences, the");
+    assert_eq!(names(&prompt), ["prompt brief /system"]);
+
+    let group = under(BRIEFER, "model: careful", "model: fast");
+    assert_eq!(names(&group), ["group brief /group"]);
+    assert_eq!(group[0]["history"], "careful");
+
+    let output = under(TRIAGE, "handed_over: ", "handed: ");
+    assert_eq!(
+        names(&output),
+        ["run_output  /handed", "run_output  /handed_over"]
+    );
+}
+
+#[test]
+fn a_step_that_goes_and_steps_that_change_places_are_named() {
+    let (desk, run) = recorded();
+    let removed = under(&desk, &run, TRIAGE, |text| {
+        let (start, end) = (
+            text.find("  - id: unsorted").unwrap(),
+            text.find("  - id: topics").unwrap(),
+        );
+        let without = format!("{}{}", &text[..start], &text[end..]);
+        without.replace("length(step.unsorted.result)", "`1`")
+    });
+    assert_eq!(names(&removed), ["step_removed unsorted"]);
+    let moved = under(&desk, &run, TRIAGE, |text| {
+        let start = text.find("  - id: urgent\n").unwrap();
+        let end = text.find("  # Written, then read").unwrap();
+        let without = format!("{}{}", &text[..start], &text[end..]);
+        without.replace(
+            "  - id: topics\n",
+            &format!("{}  - id: topics\n", &text[start..end]),
+        )
+    });
+    assert_eq!(names(&moved), ["order"]);
+}
+
+/// A retry that is declared otherwise, on a run that used it up.
+#[test]
+fn a_webhook_that_is_sent_less_often_or_after_another_pause_is_named() {
+    let found = goldens().into_iter().find(|(name, _)| name == "v1-dead");
+    let frames = found.unwrap().1.frames();
+    let own = Definitions::default().brought(&frames[0]).unwrap().unwrap();
+    let base = rehearse(&frames, &own, &own).unwrap();
+    let with = |member: &str, value: u64| {
+        let mut plan: Value = serde_json::from_str(own.json.as_str()).unwrap();
+        let workflows = plan["workflows"].as_object_mut().unwrap();
+        for workflow in workflows.values_mut() {
+            for step in workflow["steps"].as_array_mut().unwrap() {
+                if let Some(retry) = step.pointer_mut("/work/webhook/retry") {
+                    retry[member] = json!(value);
+                }
+            }
+        }
+        let plan = serde_json::from_value(plan).unwrap();
+        let definition = Arc::new(Definition::compile(plan).unwrap());
+        let new = rehearse(&frames, &own, &definition).unwrap();
+        let found = compare(&frames, &base, &new).unwrap();
+        found
+            .into_iter()
+            .map(|one| (one.what, one.field))
+            .collect::<Vec<_>>()
+    };
+    assert!(with("attempts", 2).contains(&(What::Retry, "/sendings".to_owned())));
+    assert_eq!(
+        with("backoff_ms", 77),
+        [(What::Retry, "/backoff_ms".to_owned())]
+    );
+    assert!(
+        with("attempts", 9)
+            .iter()
+            .any(|(what, _)| *what == What::NoRecord)
+    );
+}
+
+#[test]
+fn a_run_that_cannot_be_held_against_a_kit_is_told_apart() {
+    let desk = Desk::new();
+    let run = desk.hello();
+    desk.ktsu(&["replay", &run, "--against", &kit("triage")])
+        .is(2)
+        .says("the kit has no workflow hello")
+        .says("1 could not run");
+    let nothing = desk.ktsu(&[
+        "replay",
+        "--all",
+        "--against",
+        &kit("triage"),
+        "--workflow",
+        "triage",
+    ]);
+    nothing.is(0).says("0 runs");
+    let later = desk.ktsu(&[
+        "replay",
+        "--all",
+        "--against",
+        &kit("hello"),
+        "--since",
+        "2999-01-01",
+    ]);
+    later.is(0).says("0 runs");
+    desk.ktsu(&[
+        "replay",
+        &run,
+        "--against",
+        &kit("hello"),
+        "--since",
+        "soon",
+    ])
+    .is(2)
+    .warns("soon is not a moment");
+    desk.ktsu(&["replay", &run, "--against", "nowhere"]).is(2);
+}
