@@ -81,6 +81,7 @@ fn number_text(number: f64) -> String {
     let scientific = format!("{:e}", number.abs());
     let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let digits: String = digits.chars().filter(|one| *one != '.').collect();
+    let digits = even(digits, number.abs());
     // Where the point stands, counted from the first digit.
     let point = exponent.parse::<i32>().unwrap_or_default() + 1;
     let count = i32::try_from(digits.len()).unwrap_or(i32::MAX);
@@ -103,6 +104,34 @@ fn number_text(number: f64) -> String {
         format!("{first}{point_and_rest}e{:+}", point - 1)
     };
     format!("{sign}{text}")
+}
+
+/// More digits than any double has.
+const ALL_DIGITS: usize = 780;
+
+/// Of two shortest texts that are equally near, ECMAScript takes the one whose last digit is even.
+fn even(digits: String, number: f64) -> String {
+    // Fewer digits than this are never one of two.
+    if digits.len() < 15 {
+        return digits;
+    }
+    let exact = format!("{number:.ALL_DIGITS$e}");
+    let (exact, exponent) = exact.split_once('e').unwrap_or((&exact, "0"));
+    let exact: String = exact.chars().filter(|one| *one != '.').collect();
+    let exact = exact.trim_end_matches('0');
+    let Some(lower) = exact
+        .strip_suffix('5')
+        .filter(|it| it.len() == digits.len())
+    else {
+        return digits;
+    };
+    let is_even = lower.ends_with(['0', '2', '4', '6', '8']);
+    let (first, rest) = lower.split_at(1);
+    let reads_back = format!("{first}.{rest}e{exponent}").parse() == Ok(number);
+    match is_even && reads_back {
+        true => lower.to_owned(),
+        false => digits,
+    }
 }
 
 #[cfg(test)]
@@ -191,7 +220,7 @@ mod tests {
         }
         assert_eq!(text(&json!(9_007_199_254_740_993_u64)), "9007199254740992");
         assert_eq!(text(&json!(u64::MAX)), "18446744073709552000");
-        assert_eq!(text(&json!(i64::MIN)), "-9223372036854775808");
+        assert_eq!(text(&json!(i64::MIN)), "-9223372036854776000");
     }
 
     #[test]

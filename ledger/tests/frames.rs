@@ -21,6 +21,34 @@ fn json(text: &str) -> Json {
     Json::parse(text.as_bytes()).unwrap()
 }
 
+/// A verdict with all that is optional, a null that was there among it.
+fn compared(text: &str, value: &Json) -> RecomputeCompared {
+    let change = |before: Option<&Json>, after: Option<&Json>| ValueChange {
+        after: after.cloned(),
+        before: before.cloned(),
+        path: format!("/{text}"),
+    };
+    RecomputeCompared {
+        status: Sameness::ValueChanged,
+        tasks: vec![ComparedTask {
+            diff: vec![
+                change(Some(value), Some(&Json::null())),
+                change(None, Some(value)),
+                change(Some(&Json::null()), None),
+            ],
+            item: Some(3),
+            reason: Some(text.to_owned()),
+            status: Sameness::SchemaViolation,
+            step: text.to_owned(),
+            violations: vec![Violation {
+                message: text.to_owned(),
+                path: "/a".to_owned(),
+                rule: "type".to_owned(),
+            }],
+        }],
+    }
+}
+
 /// Every type, with all that is optional there and with none of it.
 fn samples(text: &str, value: &Json) -> Vec<Event> {
     let name = || text.to_owned();
@@ -39,6 +67,12 @@ fn samples(text: &str, value: &Json) -> Vec<Event> {
     full.idempotency_digest = Some(name());
     full.idempotency_key = Some(name());
     full.params = value.clone();
+    let mut recomputed = full.clone();
+    recomputed.of = Some(RecomputeOf {
+        head: name(),
+        step: Some(name()),
+        stream: "run:r".to_owned(),
+    });
     let given = BTreeMap::from([
         ("/b".to_owned(), Given::Ref(reference())),
         ("/a".to_owned(), Given::Template(name())),
@@ -65,8 +99,15 @@ fn samples(text: &str, value: &Json) -> Vec<Event> {
         truncated: full,
     };
     let mut events = vec![
-        Event::Run(RunEvent::Created(bare)),
-        Event::Run(RunEvent::Created(full)),
+        Event::Run(RunEvent::Created(bare.clone())),
+        Event::Run(RunEvent::Created(full.clone())),
+        Event::Recompute(RecomputeEvent::Created(bare)),
+        Event::Recompute(RecomputeEvent::Created(recomputed)),
+        Event::Recompute(RecomputeEvent::Compared(RecomputeCompared {
+            status: Sameness::Failed,
+            tasks: Vec::new(),
+        })),
+        Event::Recompute(RecomputeEvent::Compared(compared(text, value))),
         Event::Run(RunEvent::Started(RunStarted::default())),
         Event::Run(RunEvent::Started(RunStarted {
             plan: Some(name()),

@@ -233,8 +233,8 @@ fn captured(recorded: &Recorded, task: &Task, wanted: &Wanted) -> Option<Baselin
             output_hash: jcs::digest(&output),
             output: (!wanted.hash_only).then_some(output),
             step: task.path(),
-            version: recorded.created.version.clone(),
-            workflow: recorded.created.workflow.clone(),
+            version: recorded.version.clone(),
+            workflow: recorded.workflow.clone(),
         },
     })
 }

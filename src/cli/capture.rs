@@ -68,7 +68,7 @@ pub(super) fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Fai
         return Err(Failure::could_not_run("there is nothing to capture")
             .hint(format!("the steps agents worked on: {paths}")));
     }
-    let texts = made.iter().map(|baseline| written(baseline));
+    let texts = made.iter().map(written);
     let texts = texts.collect::<Result<Vec<String>, Failure>>()?;
     let Some(output) = &arguments.output else {
         return print(common, &texts);

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::compared::{self, Shape};
 use super::engine::{
-    any_port, load_environment, load_kit, open, place, place_nearby, process_environment,
+    any_port, load_environment, load_kit, open, place, place_nearby, process_environment, receiver,
 };
 use super::follow::{follow, problem};
 use super::logging::{self, LogFormat};
@@ -99,10 +99,14 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     };
     logging::start(LogFormat::Text, "warn")?;
     let mut signals = Signals::new()?;
+    let mut process = process_environment();
+    // Other runs of the ledger are taken up, and may have webhooks to send.
+    let path = Some(place.path.as_path());
+    let _receiver = receiver(environment.as_ref(), &mut process, path).await?;
     let engine = open(Setup {
         kit: load_kit(kit)?,
         environment,
-        process: process_environment(),
+        process,
         ledger: LedgerPlace::File(place.path.clone()),
         listen: any_port(),
         clock: None,

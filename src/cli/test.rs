@@ -10,7 +10,9 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use ktsu_ledger::event::{Principal, Sameness};
 
 use super::compared::{markdown, print_named, word};
-use super::engine::{any_port, load_environment, load_kit, open, place, process_environment};
+use super::engine::{
+    any_port, load_environment, load_kit, open, place, process_environment, receiver,
+};
 use super::logging::{self, LogFormat};
 use super::output::{DIM, line, note, painted};
 use super::signals::Signals;
@@ -81,15 +83,16 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     logging::start(LogFormat::Text, "warn")?;
     let mut signals = Signals::new()?;
     let environment = load_environment(arguments.env.as_deref(), &arguments.kit)?;
-    let ledger = match arguments.record {
-        true => LedgerPlace::File(place(common, environment.as_ref()).path),
-        false => LedgerPlace::Memory,
-    };
+    let file = arguments
+        .record
+        .then(|| place(common, environment.as_ref()).path);
+    let mut process = process_environment();
+    let _receiver = receiver(environment.as_ref(), &mut process, file.as_deref()).await?;
     let engine = open(Setup {
         kit: Arc::clone(&kit),
         environment,
-        process: process_environment(),
-        ledger,
+        process,
+        ledger: file.map_or(LedgerPlace::Memory, LedgerPlace::File),
         listen: any_port(),
         clock: None,
         agents: Agents::here(),

@@ -271,7 +271,7 @@ impl RunTask {
     }
 
     fn waits_for_the_disk(&self) -> bool {
-        !self.waiting.is_empty() || self.is_at_rest()
+        !self.waiting.is_empty() || self.is_at_rest() || self.state.status().is_terminal()
     }
 
     /// Whether only a person can move the run.

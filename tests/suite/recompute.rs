@@ -167,7 +167,7 @@ async fn the_same_answers_again_are_clean_and_touch_neither_the_run_nor_the_worl
             .map(|row| row["run_id"].as_str().unwrap().to_owned())
             .collect::<Vec<_>>()
     };
-    assert_eq!(ids("").await, [run.clone()]);
+    assert_eq!(ids("").await, std::slice::from_ref(&run));
     assert_eq!(ids("?kind=recompute").await, [id.to_owned()]);
     lab.close().await;
 }

@@ -340,9 +340,10 @@ impl From<NotSaid> for Problem {
             NotSaid::Params(violations) => {
                 Self::new(ErrorCode::InvalidParams, words).with_errors(shown(violations))
             }
-            NotSaid::NotResumable(_) | NotSaid::EndedWithoutFrom | NotSaid::Inside(_) => {
-                Self::new(ErrorCode::NotResumable, words)
-            }
+            NotSaid::NotResumable(_)
+            | NotSaid::IsRecompute
+            | NotSaid::EndedWithoutFrom
+            | NotSaid::Inside(_) => Self::new(ErrorCode::NotResumable, words),
             NotSaid::LeavesAFailure { failed, .. } => Self::new(ErrorCode::NotResumable, words)
                 .with_hint(format!("begin again with {failed}")),
             NotSaid::Position { .. } | NotSaid::NoValue(_) | NotSaid::NotARoot => {

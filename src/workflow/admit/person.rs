@@ -104,6 +104,9 @@ pub enum NotSaid {
     /// The run goes on by itself.
     #[error("the run is {0}; only one that has ended, or a branch that waits, can be resumed")]
     NotResumable(&'static str),
+    /// A recompute is what models said again; nobody goes on from there.
+    #[error("this is a recompute, and no run; its run can be forked, resumed and corrected")]
+    IsRecompute,
     /// A run that has ended goes on only from some step.
     #[error("the run has ended; say which step to begin again with")]
     EndedWithoutFrom,
@@ -148,6 +151,7 @@ pub enum NotSaid {
 /// # Errors
 /// [`NotSaid`].
 pub fn overlay(definition: &Definition, state: &RunState, said: Overlay) -> Result<Draft, NotSaid> {
+    is_no_recompute(state.stream())?;
     let no_step = || NotSaid::NoStep(said.step.clone());
     let scope = state.scope_at(&said.scope).ok_or_else(no_step)?;
     let held = state.scope(scope).ok_or_else(no_step)?;
@@ -250,6 +254,7 @@ pub fn resume(
     by: Principal,
     reason: Option<String>,
 ) -> Result<Draft, NotSaid> {
+    is_no_recompute(state.stream())?;
     let ended = state.status().is_terminal();
     if !ended && !state.is_parked() {
         return Err(NotSaid::NotResumable(state.status().as_str()));
@@ -266,6 +271,13 @@ pub fn resume(
         cause: vec![Cause::Here(state.next_seq().saturating_sub(1))],
         event: Event::Run(RunEvent::Resumed(RunResumed { by, from, reason })),
     })
+}
+
+fn is_no_recompute(stream: &StreamId) -> Result<(), NotSaid> {
+    match stream.kind() {
+        "recompute" => Err(NotSaid::IsRecompute),
+        _ => Ok(()),
+    }
 }
 
 fn may_begin_again(state: &RunState, from: &str) -> Result<(), NotSaid> {
@@ -292,6 +304,9 @@ pub fn fork(
     asked: Fork,
     at: Timestamp,
 ) -> Result<Forked, NotSaid> {
+    if let Some(first) = recorded.first() {
+        is_no_recompute(&first.stream)?;
+    }
     let outside = || NotSaid::Position {
         position: asked.position,
         frames: recorded.len() as u64,

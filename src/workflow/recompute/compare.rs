@@ -56,7 +56,7 @@ impl Before {
 /// [`FoldError`] where the recompute's own frames do not fold.
 pub fn compare(run: &Recorded, fresh: &[Frame]) -> Result<RecomputeCompared, FoldError> {
     let fresh = Recorded::of(fresh)?;
-    let params = fresh.created.params.to_value();
+    let params = fresh.params.to_value();
     let mut tasks = Vec::new();
     let steps = params["steps"].as_object();
     for (id, asked) in steps.into_iter().flatten() {

@@ -35,7 +35,7 @@ pub fn prepare(
     only: Option<&str>,
     principal: Principal,
 ) -> Result<Prepared, NotRecomputed> {
-    if recorded.created.of.is_some() || recorded.stream.kind() == "recompute" {
+    if recorded.of.is_some() || recorded.stream.kind() == "recompute" {
         return Err(NotRecomputed::IsRecompute);
     }
     let mut paths: Vec<String> = Vec::new();
@@ -78,14 +78,14 @@ pub fn prepare(
     let root = recorded.plan.workflows.get(&recorded.plan.root);
     let parts = Parts {
         root: recorded.plan.root.clone(),
-        workflow: recorded.created.workflow.clone(),
-        version: recorded.created.version.clone(),
+        workflow: recorded.workflow.clone(),
+        version: recorded.version.clone(),
         env: root.map(|root| root.env.clone()).unwrap_or_default(),
         policy: root.map(|root| root.policy.clone()).unwrap_or_default(),
         steps,
         agents,
         params: Value::Object(params),
-        values: recorded.env().clone(),
+        values: recorded.env.clone(),
         of: Some(RecomputeOf {
             head: recorded.head.clone(),
             step: only.map(str::to_owned),

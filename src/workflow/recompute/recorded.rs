@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 
 use ktsu_ledger::event::plan::{AgentPlan, Plan, StepPlan, Work};
 use ktsu_ledger::event::{
-    AgentEvent, EnvValue, Given, ItemEvent, Reference, RunCreated, RunEvent, SkipReason, StepEvent,
-    Violation, WorkerEvent,
+    AgentEvent, EnvValue, Given, ItemEvent, RecomputeOf, Reference, RunEvent, SkipReason,
+    StepEvent, Violation, WorkerEvent,
 };
 use ktsu_ledger::{Event, Frame, Json, StreamId, Timestamp};
 use ktsu_projections::run::reserved::is_reserved;
-use ktsu_projections::run::{FoldError, RunState};
+use ktsu_projections::run::{BadPlan, FoldError, RunState};
 use serde_json::{Map, Value, json};
 
 /// What is recorded of a run's agents.
@@ -21,10 +21,18 @@ pub struct Recorded {
     pub last: u64,
     /// The hash of its last frame.
     pub head: String,
-    /// The definition.
+    /// The definition that holds at the end.
     pub plan: Plan,
-    /// What its first frame says.
-    pub created: RunCreated,
+    /// The workflow's name.
+    pub workflow: String,
+    /// The workflow's version.
+    pub version: String,
+    /// Its params.
+    pub params: Json,
+    /// Values of environment variables, as far as a ledger may know them.
+    pub env: BTreeMap<String, EnvValue>,
+    /// For a recompute of a run: which.
+    pub of: Option<RecomputeOf>,
     /// By step and item, in the order they began.
     pub tasks: Vec<Task>,
 }
@@ -121,9 +129,14 @@ impl Recorded {
             (Some(first), Some(last)) => (first, last),
             _ => return Err(FoldError::Empty),
         };
-        let created = first.event.created().ok_or(FoldError::Empty)?.clone();
-        let plan = serde_json::from_str(created.definition.as_str());
-        let plan: Plan = plan.map_err(|_| FoldError::Empty)?;
+        let mut newest = frames.iter().rev();
+        let brought = newest.find_map(|frame| frame.event.definition());
+        let (definition, _) = brought.ok_or(FoldError::Empty)?;
+        let plan = serde_json::from_str(definition.as_str());
+        let plan: Plan =
+            plan.map_err(|error| FoldError::Plan(BadPlan::Unreadable(error.to_string())))?;
+        let root = plan.workflows.get(&plan.root);
+        let created = state.created();
         let mut walk = Walk {
             state: &state,
             frames: frames.iter().map(|frame| (frame.seq, frame)).collect(),
@@ -141,14 +154,13 @@ impl Recorded {
             last: last.seq,
             head: last.hash.to_string(),
             tasks: walk.tasks,
-            created,
-            plan,
+            workflow: root.map(|root| root.name.clone()).unwrap_or_default(),
+            version: root.map(|root| root.version.clone()).unwrap_or_default(),
+            params: created.params.clone(),
+            env: created.env.clone(),
+            of: created.of.clone(),
+            plan: plan.clone(),
         })
-    }
-
-    /// The values of environment variables, as the run recorded them.
-    pub fn env(&self) -> &BTreeMap<String, EnvValue> {
-        &self.created.env
     }
 
     /// The tasks that ended after somebody had worked on them: what can be asked for again.
@@ -207,8 +219,7 @@ impl Walk<'_> {
         match event {
             StepEvent::Started(started) => {
                 // A step that starts again starts afresh.
-                self.tasks
-                    .retain(|task| task.scope != scope || task.step.id != step);
+                self.forget(scope, step);
                 if started.items.is_none() {
                     self.begin(scope, step, None, &started.input);
                 }
@@ -234,7 +245,9 @@ impl Walk<'_> {
                 let words = skipped.detail.clone().unwrap_or_default();
                 self.end(scope, step, None, Some(End::Skipped(words)));
             }
-            StepEvent::Skipped(_) | StepEvent::ReservedEvaluated(_) | StepEvent::Reset(_) => {}
+            // A person took back what it came to: there is nothing until it starts again.
+            StepEvent::Reset(_) => self.forget(scope, step),
+            StepEvent::Skipped(_) | StepEvent::ReservedEvaluated(_) => {}
         }
     }
 
@@ -255,6 +268,11 @@ impl Walk<'_> {
                 self.end(scope, step, item, end);
             }
         }
+    }
+
+    fn forget(&mut self, scope: &str, step: &str) {
+        self.tasks
+            .retain(|task| task.scope != scope || task.step.id != step);
     }
 
     fn begin(

@@ -20,6 +20,7 @@ async fn every_described_answer_is_given_and_fits_its_description() {
     let mut seen = api.seen();
     seen.extend(without_a_disk(&kit, &api).await);
     seen.extend(without_room(&kit, &api).await);
+    seen.extend(super::recompute::all(&api).await);
     seen.extend(super::reports::all(&api).await);
     let described = api.described();
     let missing: Vec<&Case> = described.difference(&seen).collect();
@@ -81,7 +82,7 @@ async fn refusals(api: &Described, run: &str) {
         ("/runs?limit=1&limit=2".to_owned(), "limit stands twice"),
         (
             "/runs?status=foo".to_owned(),
-            "status takes one of pending, running, complete, failed",
+            "status takes one of pending, running, waiting, complete, failed",
         ),
         ("/health?deep=1".to_owned(), "no query parameter deep"),
         (format!("/runs/{run}?limit=1"), "no query parameter limit"),

@@ -4,6 +4,7 @@
 
 mod against;
 mod agents;
+mod baselines;
 mod derived;
 mod diff;
 mod failing;

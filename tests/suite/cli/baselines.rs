@@ -1,0 +1,200 @@
+//! `ktsu recompute`, `capture` and `test`: the real binary, a scripted model, exit codes.
+
+use serde_json::{Value, json};
+
+use super::Desk;
+
+const WORKFLOW: &str = r#"
+kind: workflow
+name: one
+version: 1.0.0
+params: {schema: {type: object, properties: {list: {type: array, default: [red, green]}}}}
+pipeline:
+  - {id: sort, agent: ./agents/sorter.agent.yaml, params: {msg: "all of {{ params.list }}", at: {deep: "{{ params.list[1] }}"}}}
+  - {id: each, agent: ./agents/sorter.agent.yaml, for_each: {from: params.list}, params: {msg: "{{ item }}"}}
+"#;
+const AGENT: &str = r#"
+name: sorter
+version: 1.0.0
+model: std
+params: {schema: {type: object, required: [msg], properties: {msg: {type: string}, at: {type: object}}}}
+prompt: {system: s, user: "{{ params.msg }}"}
+output: {schema: {type: object, required: [kind], properties: {kind: {type: string}, note: {type: string}}}}
+"#;
+const GATEWAY: &str = r#"
+providers: [{name: fake, type: scripted, config: {rules: replies.yaml}}]
+model_groups: [{name: std, models: [fake/one]}]
+"#;
+
+/// A kit whose model says this of `green`.
+fn kit(desk: &Desk, green: &str) {
+    desk.write_file("kit/workflows/one.workflow.yaml", WORKFLOW);
+    desk.write_file("kit/agents/sorter.agent.yaml", AGENT);
+    desk.write_file("kit/gateway.yaml", GATEWAY);
+    let rules = format!(
+        "rules:\n  - {{when: {{user: '\\Agreen'}}, reply: {green}}}\ndefault: {{reply: {{kind: warm}}}}\n"
+    );
+    desk.write_file("kit/replies.yaml", &rules);
+}
+
+fn run(desk: &Desk) -> String {
+    let said = desk.ktsu(&["run", "kit", "--json"]);
+    let envelope = said.is(0).json();
+    envelope["run_id"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_recompute_ends_with_the_verdict_as_its_exit_code() {
+    let desk = Desk::new();
+    kit(&desk, "{kind: cold}");
+    let run = run(&desk);
+    let before = desk.ktsu(&["frames", &run, "--json"]).is(0).out.clone();
+    desk.ktsu(&["recompute", &run]).is(2).warns("nobody owns");
+    desk.ktsu(&["recompute", &run, "--kit", "kit"])
+        .is(0)
+        .says("sort  clean")
+        .says("each.1  clean")
+        .says("verdict clean");
+    kit(&desk, "{kind: cool, note: new}");
+    desk.ktsu(&["recompute", &run, "--kit", "kit"])
+        .is(1)
+        .says("each.1  value_changed")
+        .says("    /kind: \"cold\" → \"cool\"")
+        .says("  + /note: \"new\"")
+        .says("each.0  clean");
+    kit(&desk, "{sort: cold}");
+    let said = desk.ktsu(&[
+        "recompute",
+        &run,
+        "--kit",
+        "kit",
+        "--step",
+        "each",
+        "--json",
+    ]);
+    let verdict = said.is(1).json();
+    assert_eq!(verdict["status"], "schema_violation");
+    assert_eq!(verdict["tasks"].as_array().unwrap().len(), 2);
+    desk.ktsu(&["recompute", &run, "--kit", "kit", "--markdown"])
+        .is(1)
+        .says("### `each.1`: schema_violation")
+        .says("```diff\n! /: ")
+        .says("- /kind: \"cold\"");
+    desk.ktsu(&["recompute", &run, "--kit", "kit", "--step", "absent"])
+        .is(2)
+        .warns("no agent worked on that step; there are: ");
+    assert_eq!(desk.ktsu(&["frames", &run, "--json"]).is(0).out, before);
+    desk.ktsu(&["verify"]).is(0);
+}
+
+#[test]
+fn baselines_are_held_against_a_kit_and_told_apart_by_exit_codes() {
+    let desk = Desk::new();
+    kit(&desk, "{kind: cold}");
+    let run = run(&desk);
+    let capture = |more: &[&str]| desk.ktsu(&[&["capture", &run, "-o", "base"], more].concat());
+    capture(&["--label", "first", "--meta", "team=desk"]).is(0);
+    let read = |name: &str| std::fs::read_to_string(desk.path().join(name)).unwrap();
+    let text = read("base/each.1.baseline.json");
+    let one: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(one["format"], "ktsu-baseline@1");
+    assert_eq!(one["metadata"]["meta"], json!({"team": "desk"}));
+    assert_eq!(one["snapshot"]["input"], json!({"msg": "green"}));
+    assert_eq!(one["snapshot"]["output"], json!({"kind": "cold"}));
+    let sort: Value = serde_json::from_str(&read("base/sort.baseline.json")).unwrap();
+    let input = json!({"msg": "all of [\"red\",\"green\"]", "at": {"deep": "green"}});
+    assert_eq!(sort["snapshot"]["input"], input);
+    // The same run, the same bytes.
+    capture(&["--label", "first", "--meta", "team=desk"]).is(0);
+    assert_eq!(read("base/each.1.baseline.json"), text);
+    let test = |more: &[&str]| desk.ktsu(&[&["test", "base", "--kit", "kit"], more].concat());
+    test(&[]).is(0).says("pass  3 of 3 clean");
+    // As a kit is held against them in CI: the prompt, the model or the schema may have changed.
+    kit(&desk, "{kind: cool}");
+    let report = test(&["--format", "json"]).is(1).json();
+    assert_eq!(report["version"], 1);
+    assert_eq!(report["status"], "fail");
+    assert_eq!(
+        report["counts"],
+        json!({"total": 3, "passed": 2, "changed": 1, "schemaViolations": 0, "failed": 0,
+            "commandsChanged": 0, "diffUnavailable": 0})
+    );
+    let files = report["baselines"].as_array().unwrap().iter();
+    let files: Vec<&Value> = files.map(|one| &one["file"]).collect();
+    assert_eq!(
+        files,
+        [
+            "base/each.0.baseline.json",
+            "base/each.1.baseline.json",
+            "base/sort.baseline.json"
+        ]
+    );
+    assert_eq!(
+        report["baselines"][1]["diff"],
+        json!([{"path": "/kind", "before": "cold", "after": "cool"}])
+    );
+    test(&["--no-fail-on-diff"]).is(0);
+    test(&["--format", "markdown"])
+        .is(1)
+        .says("## Baselines: fail");
+    kit(&desk, "{sort: cool}");
+    test(&["--no-fail-on-diff"])
+        .is(1)
+        .says("each.1.baseline.json  schema_violation");
+    // Hashes alone: the same is the same, anything else cannot be told.
+    kit(&desk, "{kind: cold}");
+    capture(&["--hash-only"]).is(0);
+    assert!(!read("base/each.1.baseline.json").contains("cold"));
+    test(&[]).is(0);
+    kit(&desk, "{kind: cool}");
+    test(&[]).is(1).says("each.1.baseline.json  not_comparable");
+    test(&["--allow-not-comparable"]).is(0);
+    // Nothing of it is on the ledger.
+    let listed = desk.ktsu(&["runs", "--kind", "recompute", "--json"]);
+    assert_eq!(listed.is(0).json(), json!({"runs": []}));
+    test(&["--record"]).is(1);
+    let listed = desk
+        .ktsu(&["runs", "--kind", "recompute", "--json"])
+        .is(0)
+        .json();
+    assert_eq!(listed["runs"].as_array().unwrap().len(), 3);
+    desk.ktsu(&["verify"]).is(0);
+}
+
+#[test]
+fn a_broken_baseline_is_told_in_one_line_before_any_model_is_asked() {
+    let desk = Desk::new();
+    kit(&desk, "{kind: cold}");
+    let run = run(&desk);
+    desk.ktsu(&["capture", &run, "--step", "sort", "-o", "one.json"])
+        .is(0);
+    let text = std::fs::read_to_string(desk.path().join("one.json")).unwrap();
+    for (broken, words) in [
+        (text.replace("all of", "some of"), "input_hash_mismatch"),
+        (text.replace("warm", "cold"), "output_corrupted"),
+        (text.replace("baseline@1", "baseline@9"), "ktsu-baseline@9"),
+        (
+            text.replace("\"step\": \"sort\"", "\"step\": \"absent\""),
+            "no agent step absent",
+        ),
+        ("{".to_owned(), "malformed"),
+        ("[".repeat(200_000), "malformed"),
+        (" ".repeat(5 << 20), "larger than"),
+    ] {
+        desk.write_file("one.json", &broken);
+        let said = desk.ktsu(&["test", "one.json", "--kit", "kit"]);
+        said.is(2).warns(words);
+        let errors = said
+            .err
+            .lines()
+            .filter(|line| line.contains("error:"))
+            .count();
+        assert!(errors == 1 && said.err.lines().count() <= 2, "{said:#?}");
+        assert_eq!(said.out, "");
+    }
+    desk.ktsu(&["test", "absent.json", "--kit", "kit"]).is(2);
+    desk.ktsu(&["capture", &run, "-o", "many.json"])
+        .is(2)
+        .warns("do not fit into one file");
+    assert!(!desk.path().join("many.json").exists());
+}
