@@ -27,7 +27,9 @@ pub use step::{
     Given, OutputChecked, Reference, ReservedEvaluated, SkipReason, StepCompleted, StepEvent,
     StepFailed, StepSkipped, StepStarted, Verdict, Violation,
 };
-pub use store::{StoreEvent, StoreOpened, StoreRecovered};
+pub use store::{
+    CheckpointSigned, KeyAdded, KeyRevoked, RunHead, StoreEvent, StoreOpened, StoreRecovered,
+};
 pub use webhook::{WebhookAnswer, WebhookDead, WebhookEvent, WebhookSent};
 pub use worker::{LostReason, WorkerDispatched, WorkerEvent, WorkerLost};
 
@@ -189,4 +191,8 @@ event_types! {
     "webhook.dead" => Webhook::WebhookEvent::Dead,
     "store.opened" => Store::StoreEvent::Opened,
     "store.recovered" => Store::StoreEvent::Recovered,
+    "run.head" => Store::StoreEvent::RunHead,
+    "checkpoint.signed" => Store::StoreEvent::CheckpointSigned,
+    "signing_key.added" => Store::StoreEvent::KeyAdded,
+    "signing_key.revoked" => Store::StoreEvent::KeyRevoked,
 }

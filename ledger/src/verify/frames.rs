@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::blobs::Named;
+use super::checkpoints::Checkpoints;
 use super::report::{Kind, Report};
-use super::{Head, Options, PAGE, Progress};
+use super::{Head, Held, Options, PAGE, Progress, Wrong};
 use crate::chain::{Break, Chain};
 use crate::event::{Event, StoreEvent};
 use crate::frame::{Frame, MAX_BODY, Record};
@@ -13,15 +14,14 @@ use crate::id::{Cause, StreamId};
 use crate::store::{RawFrame, Reader, Tail};
 use crate::strict;
 
-/// What is wrong with a frame.
-type Wrong = (Kind, String);
-
 /// What was read so far.
 pub(super) struct Frames {
     streams: BTreeMap<String, Seen>,
     /// Blobs that frames name.
     pub(super) blobs: Named,
     heads: HashMap<String, Vec<(Head, bool)>>,
+    held: Vec<(Held, bool)>,
+    tree: Checkpoints,
     /// Frames of types this version does not know.
     pub(super) unknown: BTreeMap<String, u64>,
     last_epoch: u64,
@@ -44,6 +44,12 @@ impl Frames {
             streams: BTreeMap::new(),
             blobs: Named::default(),
             heads,
+            held: options
+                .checkpoints
+                .iter()
+                .map(|held| (held.clone(), false))
+                .collect(),
+            tree: Checkpoints::default(),
             unknown: BTreeMap::new(),
             last_epoch: 0,
         }
@@ -92,6 +98,7 @@ impl Frames {
             let message = format!("it stands at {position}, while positions begin at 1");
             return report.find(Some(&name), seq, Kind::Container, message);
         }
+        self.tree.add(&raw.body, &raw.hash, &mut self.held);
         if let Err((kind, message)) = self.judge(&name, raw) {
             let broken = self.streams.get_mut(&name).map(|seen| &mut seen.broken);
             if !broken.is_some_and(|broken| std::mem::replace(broken, true)) {
@@ -131,7 +138,10 @@ impl Frames {
             named.map_err(|message| (Kind::Blob, message))?;
         }
         self.note(name, &frame);
-        Ok(())
+        match &frame.event {
+            Event::Store(event) if name == "store" => self.tree.take(event),
+            _ => Ok(()),
+        }
     }
 
     /// Whether every cause is an earlier frame.
@@ -170,6 +180,16 @@ impl Frames {
     /// Says what only the whole can show.
     pub(super) fn finish(&mut self, epoch: Option<u64>, report: &mut Report) {
         report.streams = self.streams.len() as u64;
+        report.checkpoints = self.tree.signed;
+        report.signed_frames = self.tree.covered;
+        for (held, _) in self.held.iter().filter(|(_, found)| !found) {
+            let message = format!(
+                "the ledger does not go on from the checkpoint over {} frames of {} that was kept \
+                 elsewhere",
+                held.size, held.origin
+            );
+            report.find(None, None, Kind::Checkpoint, message);
+        }
         if epoch.is_some_and(|epoch| epoch < self.last_epoch) {
             let message = format!(
                 "the ledger says epoch {}, its frames say {}",
