@@ -77,6 +77,8 @@ pub struct Parts {
     pub groups: Option<BTreeSet<String>>,
     /// Asked for its health alone: model calls go through the runtime (seed 000, invariant 6).
     pub gateway: Option<Peer>,
+    /// How the notary is; shown by `/health`.
+    pub notary: crate::evidence::notary::Shown,
     /// The key behind the tokens of attempts.
     pub tokens: TokenKey,
     /// Where runtimes reach this engine: `http://127.0.0.1:5050`.
@@ -104,6 +106,7 @@ pub(crate) struct Shared {
     runtime: Option<Peer>,
     gateway: Option<Peer>,
     groups: Option<BTreeSet<String>>,
+    notary: crate::evidence::notary::Shown,
     tokens: TokenKey,
     own_url: String,
     supervisor: Supervisor,
@@ -205,6 +208,7 @@ impl Orchestrator {
             runtime: parts.runtime,
             gateway: parts.gateway,
             groups: parts.groups,
+            notary: parts.notary,
             tokens: parts.tokens,
             own_url: parts.own_url,
             supervisor: Supervisor::default(),
