@@ -1,15 +1,164 @@
-//! The frames of a stream as projections see them: in order, blobs put back.
+//! The frames of a stream as projections see them: in order, blobs put back, forks resolved.
 //!
-//! Forks will be resolved here too: a reader asks for a stream and never learns which of its frames
-//! an ancestor holds.
+//! A branch stores its own frames alone. Those before its fork position stand in its parent, and
+//! so on up to the run: a [`Path`] says which stream holds which numbers, and a reader of frames
+//! never learns that they are not all in one place.
 
 use std::collections::HashMap;
 
 use crate::canonical::Json;
+use crate::event::{BranchCreated, Event, RunEvent};
 use crate::frame::{Frame, FrameError, Record};
 use crate::hash::Hash;
 use crate::id::StreamId;
-use crate::store::{Reader, StoreError, read_all};
+use crate::store::{MAX_PAGE, Reader, StoreError};
+
+/// The most forks between a branch and its run. Each was made by hand; a longer way is damage.
+const MAX_FORKS: usize = 10_000;
+
+/// Which stream holds which frames of an effective stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Path {
+    /// From the run down to the stream itself, each with the number its part begins at.
+    parts: Vec<(u64, StreamId)>,
+}
+
+impl Path {
+    /// The way from a stream up to the run it was forked from.
+    ///
+    /// # Errors
+    /// [`StoreError`]; [`StoreError::Damaged`] for a branch whose beginning cannot be read.
+    pub fn of(reader: &dyn Reader, stream: &StreamId) -> Result<Self, StoreError> {
+        Self::found(
+            &mut |stream, from, limit| reader.read(stream, from, limit),
+            stream,
+        )
+    }
+
+    /// As [`Path::of`], by whatever reads the frames of a stream.
+    pub(crate) fn found(read: Read<'_>, stream: &StreamId) -> Result<Self, StoreError> {
+        let mut parts = Vec::new();
+        let mut stream = stream.clone();
+        let mut until = u64::MAX;
+        while let Some(branch) = beginning(read, &stream)? {
+            let parent = branch.parent().map_err(|error| damaged(&stream, &error))?;
+            if branch.fork_position > until || parts.len() >= MAX_FORKS {
+                return Err(damaged(&stream, &"it does not begin where its parent ends"));
+            }
+            until = branch.fork_position;
+            parts.push((until, stream));
+            stream = parent;
+        }
+        // What is shared may be nothing at all: then the run itself has no part.
+        if until > 0 {
+            parts.push((0, stream));
+        }
+        parts.reverse();
+        Ok(Self { parts })
+    }
+
+    /// The stream that holds a frame.
+    pub fn owner(&self, seq: u64) -> Option<&StreamId> {
+        let at = self.parts.partition_point(|(from, _)| *from <= seq);
+        self.parts.get(at.checked_sub(1)?).map(|(_, stream)| stream)
+    }
+
+    /// The fork it begins with, if it is a branch: the parent's name and the position.
+    pub fn forked(&self) -> Option<u64> {
+        let (from, stream) = self.parts.last()?;
+        (stream.kind() == "branch").then_some(*from)
+    }
+
+    /// Frames in order, `from` included; see [`Reader::read`].
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn read(
+        &self,
+        reader: &dyn Reader,
+        from: u64,
+        limit: usize,
+    ) -> Result<Vec<Record>, StoreError> {
+        self.read_by(
+            &mut |stream, from, limit| reader.read(stream, from, limit),
+            from,
+            limit,
+        )
+    }
+
+    fn read_by(&self, read: Read<'_>, from: u64, limit: usize) -> Result<Vec<Record>, StoreError> {
+        let at = self.parts.partition_point(|(first, _)| *first <= from);
+        let Some((_, stream)) = at.checked_sub(1).and_then(|at| self.parts.get(at)) else {
+            return Ok(Vec::new());
+        };
+        let Some((until, _)) = self.parts.get(at) else {
+            return read(stream, from, limit);
+        };
+        let left = usize::try_from(until - from).unwrap_or(usize::MAX);
+        let records = read(stream, from, limit.min(left))?;
+        match records.is_empty() && limit > 0 {
+            true => Err(damaged(
+                stream,
+                &format!("frame {from} is missing, which a branch shares"),
+            )),
+            false => Ok(records),
+        }
+    }
+
+    /// The hash of a frame, if there is such a frame.
+    pub(crate) fn hash_at(&self, read: Read<'_>, seq: u64) -> Result<Option<Hash>, StoreError> {
+        let found = self.read_by(read, seq, 1)?;
+        let found = found.first().filter(|record| record.seq == seq);
+        Ok(found.map(|record| record.hash))
+    }
+}
+
+/// Whatever reads frames of a stream: from a number, at most so many.
+pub(crate) type Read<'a> =
+    &'a mut dyn FnMut(&StreamId, u64, usize) -> Result<Vec<Record>, StoreError>;
+
+/// What a branch says about its beginning; nothing for streams of any other kind.
+fn beginning(read: Read<'_>, stream: &StreamId) -> Result<Option<Box<BranchCreated>>, StoreError> {
+    if stream.kind() != "branch" {
+        return Ok(None);
+    }
+    let first = read(stream, 0, 1)?;
+    let Some(first) = first.first() else {
+        return Err(damaged(stream, &"it has no frames"));
+    };
+    match first.decode_bare().map(|frame| frame.event) {
+        Ok(Event::Run(RunEvent::Branched(branch))) if branch.fork_position == first.seq => {
+            Ok(Some(branch))
+        }
+        Ok(_) => Err(damaged(stream, &"it does not begin with branch.created")),
+        Err(error) => Err(damaged(stream, &error)),
+    }
+}
+
+fn damaged(stream: &StreamId, why: &dyn std::fmt::Display) -> StoreError {
+    StoreError::Damaged(format!("{stream}: {why}"))
+}
+
+/// The stored frames of a stream, those it shares with its parents before its own. A stream that
+/// does not exist has none.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn records(reader: &dyn Reader, stream: &StreamId) -> Result<Vec<Record>, StoreError> {
+    if reader.tail(stream)?.is_none() {
+        return Ok(Vec::new());
+    }
+    let path = Path::of(reader, stream)?;
+    let mut records: Vec<Record> = Vec::new();
+    loop {
+        let next = records.last().map_or(0, |last| last.seq.saturating_add(1));
+        let page = path.read(reader, next, MAX_PAGE)?;
+        if page.is_empty() {
+            return Ok(records);
+        }
+        records.extend(page);
+    }
+}
 
 /// All frames of a stream, blobs put back.
 ///
@@ -17,7 +166,7 @@ use crate::store::{Reader, StoreError, read_all};
 /// [`StoreError`], also for a frame that cannot be read.
 pub fn frames(reader: &dyn Reader, stream: &StreamId) -> Result<Vec<Frame>, StoreError> {
     let mut blobs = Blobs::new(reader);
-    let records = read_all(reader, stream, 0)?;
+    let records = records(reader, stream)?;
     records
         .iter()
         .map(|record| blobs.decode(stream, record))

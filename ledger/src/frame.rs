@@ -149,7 +149,11 @@ impl Draft {
     /// back, which would be a defect of ours.
     pub fn seal(self, link: Link, at: Timestamp) -> Result<Sealed, FrameError> {
         let data = to_text(&Data(&self.event))?;
-        let must_move = matches!(self.event, Event::Run(RunEvent::Created(_)));
+        let must_move = match &self.event {
+            Event::Run(RunEvent::Created(_)) => true,
+            Event::Run(RunEvent::Branched(branch)) => branch.definition.is_some(),
+            _ => false,
+        };
         let (data, ext, blobs) = if must_move || data.len() > MAX_INLINE {
             move_out(&data, must_move)?
         } else {

@@ -36,6 +36,19 @@ impl StreamId {
         format!("run:{run}").parse()
     }
 
+    /// The stream of a branch; refused if `branch` is not a name.
+    pub fn branch(branch: &str) -> Result<Self, NotAStream> {
+        format!("branch:{branch}").parse()
+    }
+
+    /// The stream of a run or of a branch, which its id tells: branches are named `branch_…`.
+    pub fn of_run_or_branch(id: &str) -> Result<Self, NotAStream> {
+        match id.starts_with("branch_") {
+            true => Self::branch(id),
+            false => Self::run(id),
+        }
+    }
+
     /// As it is written in frames.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -30,6 +30,9 @@ pub struct Envelope {
     pub version: String,
     /// See [`crate::run::RunStatus`].
     pub status: String,
+    /// For a branch: where it begins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub branch: Option<BranchView>,
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Fault>,
@@ -50,6 +53,17 @@ pub struct Envelope {
     /// When it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
+}
+
+/// Where a branch begins (decision F1).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct BranchView {
+    /// What it was forked from.
+    pub parent_run_id: String,
+    /// How many frames it shares.
+    pub fork_position: u64,
+    /// What those frames cost, in millionths of a US dollar; among the totals too.
+    pub inherited_cost_micro_usd: u64,
 }
 
 /// An error in an envelope.
@@ -83,9 +97,15 @@ pub struct StepView {
     /// When it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
-    /// Its output; for a skipped step, its marker (decision S3).
+    /// Its effective output; for a skipped step, its marker (decision S3).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<Json>,
+    /// Its output as it was computed, where a person laid something over it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub computed: Option<Json>,
+    /// What a person laid over its output, by field (seed 004).
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub overlay: BTreeMap<String, Json>,
     /// The output that was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub raw_output: Option<Json>,

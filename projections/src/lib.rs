@@ -11,6 +11,7 @@ pub mod index;
 pub mod lineage;
 pub mod run;
 pub mod usage;
+pub mod value_diff;
 
 pub use envelope::Envelope;
 pub use lineage::Lineage;

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use ktsu_ledger::event::{
-    AgentEvent, AgentFinished, ItemEvent, LlmResponse, LostReason, Purpose, RunEvent, SkipReason,
-    StepEvent, StoreEvent, Verdict, WebhookEvent, WorkerEvent,
+    AgentEvent, AgentFinished, ItemEvent, LlmResponse, LostReason, PersonEvent, Purpose, RunEvent,
+    SkipReason, StepEvent, StoreEvent, Verdict, WebhookEvent, WorkerEvent,
 };
 use ktsu_ledger::{Cause, Event, Frame, Timestamp};
 use serde::Serialize;
@@ -150,6 +150,10 @@ fn describe(event: &Event) -> (Option<String>, String) {
             describe_worker(event),
         ),
         Event::Webhook(event) => (Some(event.step().to_owned()), describe_webhook(event)),
+        Event::Person(PersonEvent::OverlaySet(set)) => (
+            Some(set.step.clone()),
+            format!("{} by {}: {}", set.field, set.by.id, set.reason),
+        ),
         Event::Store(StoreEvent::Opened(opened)) => (None, format!("epoch {}", opened.epoch)),
         Event::Store(StoreEvent::RunHead(head)) => {
             let ended = format!("{} {}, {} frames", head.stream, head.status, head.frames);
@@ -180,6 +184,18 @@ fn describe_run(event: &RunEvent) -> String {
             ktsu_ledger::event::Why::Bound => "the turn before was full".to_owned(),
             ktsu_ledger::event::Why::Restart => "after a restart".to_owned(),
         },
+        RunEvent::Resumed(resumed) => {
+            let from = resumed.from.as_ref();
+            let from = from.map_or_else(String::new, |from| format!("from {from} "));
+            format!("{from}by {}{}", resumed.by.id, because(&resumed.reason))
+        }
+        RunEvent::Branched(branch) => format!(
+            "of {} at {} by {}{}",
+            branch.parent_run_id,
+            branch.fork_position,
+            branch.by.id,
+            because(&branch.reason)
+        ),
         RunEvent::Completed(_) => String::new(),
         RunEvent::Failed(failed) => format!("{}: {}", failed.code, failed.message),
         RunEvent::TimerFired(fired) => match fired.timer {
@@ -188,6 +204,11 @@ fn describe_run(event: &RunEvent) -> String {
         },
         RunEvent::ClockJumped(jump) => format!("the clock said {} after {}", jump.clock, jump.last),
     }
+}
+
+fn because(reason: &Option<String>) -> String {
+    let reason = reason.iter();
+    reason.map(|reason| format!(": {reason}")).collect()
 }
 
 fn describe_step(event: &StepEvent) -> String {
@@ -199,6 +220,10 @@ fn describe_step(event: &StepEvent) -> String {
             (None, attempt) => format!("attempt {attempt}"),
         },
         StepEvent::Completed(_) => String::new(),
+        StepEvent::Reset(reset) => match reset.attempt {
+            0 => String::new(),
+            attempt => format!("attempt {attempt} no longer counts"),
+        },
         StepEvent::ReservedEvaluated(one) => {
             let verdict = match one.verdict {
                 Verdict::Pass | Verdict::Noted => "",
@@ -229,6 +254,7 @@ fn item_of(event: &StepEvent) -> Option<u32> {
         StepEvent::Started(_)
         | StepEvent::Completed(_)
         | StepEvent::Failed(_)
+        | StepEvent::Reset(_)
         | StepEvent::Skipped(_) => None,
     }
 }

@@ -42,6 +42,7 @@ impl Usage {
             | Event::Item(_)
             | Event::Worker(_)
             | Event::Webhook(_)
+            | Event::Person(_)
             | Event::Store(_)
             | Event::Foreign { .. } => {}
         }

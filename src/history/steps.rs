@@ -348,6 +348,7 @@ fn is_plain(event: &Event) -> bool {
         | Event::Agent(_)
         | Event::Worker(_)
         | Event::Webhook(_)
+        | Event::Person(_)
         | Event::Store(_)
         | Event::Foreign { .. } => false,
     }

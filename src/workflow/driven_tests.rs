@@ -19,7 +19,8 @@ use super::admit::report::{Reported, losses, lost, report};
 use super::admit::{self, Answer, Invocation};
 use super::definition::Definition;
 use super::next::{Memo, next};
-use super::turn::{Turn, begin, continued, replay, take_report};
+use super::replay::{Definitions, replay};
+use super::turn::{Turn, begin, continued, take_report};
 
 /// More frames than any test needs: a run that decides for ever ends here.
 const TOO_MANY: usize = 60_000;
@@ -360,7 +361,7 @@ impl Driven {
             }
         }
         assert_eq!(self.state.spend().open, 0, "calls are left open");
-        replay(&self.definition, &self.frames).unwrap();
+        replay(&self.frames, &mut Definitions::default()).unwrap();
     }
 
     #[track_caller]

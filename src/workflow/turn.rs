@@ -1,6 +1,9 @@
 //! A turn: one input and every decision that follows from it, as frames ready to be appended.
 //!
-//! Pure: the same state, input and moment give the same bytes, which is what strict replay checks.
+//! Pure: the same state, input and moment give the same bytes, which is what strict [`replay`]
+//! checks.
+//!
+//! [`replay`]: super::replay
 //!
 //! ```text
 //! input ──seal, check, apply──▶ (next ──seal, check, apply──▶)* fixpoint | bound
@@ -8,9 +11,9 @@
 
 use std::sync::Arc;
 
-use ktsu_ledger::event::{Continued, Role, RunEvent, StepEvent, Why};
+use ktsu_ledger::event::{Continued, RunEvent, StepEvent, Why};
 use ktsu_ledger::frame::Link;
-use ktsu_ledger::{Actor, Draft, Event, Frame, FrameError, Hash, Sealed, StreamId, Timestamp};
+use ktsu_ledger::{Actor, Draft, Event, FrameError, Hash, Sealed, StreamId, Timestamp};
 use ktsu_projections::run::{Refusal, RunState};
 
 use super::definition::Definition;
@@ -93,12 +96,37 @@ pub fn take_report(
 ) -> Result<Turn, Broken> {
     let mut turn = Turn::default();
     for draft in input {
-        let sealed = draft.seal(state.link(), at)?;
+        if changes_values(&draft.event) {
+            memo.forget();
+        }
+        let place = place_of(state, &draft);
+        let sealed = draft.seal(place, at)?;
         state.apply(&sealed.frame)?;
         turn.sealed.push(sealed);
     }
     decide(definition, state, memo, at, &mut turn)?;
     Ok(turn)
+}
+
+/// Whether values that were read before an input are others after it.
+fn changes_values(input: &Event) -> bool {
+    matches!(
+        input,
+        Event::Person(_) | Event::Run(RunEvent::Resumed(_) | RunEvent::Branched(_))
+    )
+}
+
+/// Where an input stands: behind the last frame, of the run itself unless a branch begins with it.
+fn place_of(state: &RunState, input: &Draft) -> Link {
+    let link = state.link();
+    let branch = match &input.event {
+        Event::Run(RunEvent::Branched(branch)) => StreamId::branch(&branch.branch_id).ok(),
+        _ => None,
+    };
+    match branch {
+        Some(stream) => Link { stream, ..link },
+        None => link,
+    }
 }
 
 /// The input a run posts itself when a bound ended its turn, or when it is taken up again.
@@ -176,160 +204,6 @@ fn seal(state: &RunState, unit: Vec<Draft>, at: Timestamp) -> Result<Vec<Sealed>
         sealed.push(one);
     }
     Ok(sealed)
-}
-
-/// Why a recorded run is not what its inputs lead to.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("frame {seq}: {problem}")]
-pub struct Diverged {
-    /// The first frame that differs.
-    pub seq: u64,
-    /// What differs; history is what is recorded.
-    pub problem: String,
-}
-
-/// Decides a recorded run again from its inputs alone and compares every byte.
-///
-/// A recorded turn may be cut short where the next frame is `run.continued`; anywhere else every
-/// frame that is decided must be recorded, and the other way round.
-///
-/// # Errors
-/// [`Diverged`] names the first frame that differs.
-pub fn replay(definition: &Definition, recorded: &[Frame]) -> Result<RunState, Diverged> {
-    let memo = Memo::default();
-    let mut at = 0;
-    let mut state: Option<RunState> = None;
-    while let Some(input) = recorded.get(at) {
-        if input.event.role() != Role::Input {
-            return Err(diverged(
-                input,
-                "history has a decision that does not follow",
-            ));
-        }
-        let inputs = recorded.get(at..).unwrap_or_default();
-        let inputs = inputs.get(..together(inputs)).unwrap_or_default();
-        let turn = match &mut state {
-            None => begin(
-                definition,
-                input.stream.clone(),
-                drafted(input),
-                input.at,
-                &memo,
-            )
-            .map(|(begun, turn)| {
-                state = Some(begun);
-                turn
-            }),
-            Some(state) => {
-                let drafts = inputs.iter().map(drafted).collect();
-                take_report(definition, state, drafts, input.at, &memo)
-            }
-        };
-        let turn = turn.map_err(|broken| diverged(input, &broken.to_string()))?;
-        at += compare(&turn, recorded.get(at..).unwrap_or_default())?;
-        let decided = input.seq + turn.sealed.len() as u64;
-        if (at as u64) < decided {
-            // The rest of the turn was lost to a crash; go on from what is recorded.
-            state = Some(refold(definition, recorded.get(..at).unwrap_or_default())?);
-        }
-    }
-    state.ok_or(Diverged {
-        seq: 0,
-        problem: "the stream is empty".to_owned(),
-    })
-}
-
-/// How many frames at the beginning are one input: those of a report stand together.
-fn together(recorded: &[Frame]) -> usize {
-    let said = |frame: &Frame| match &frame.event {
-        Event::Agent(event) => event.report().map(|report| {
-            let step = event.step().to_owned();
-            (
-                frame.scope.clone(),
-                step,
-                event.item(),
-                event.attempt(),
-                report.clone(),
-            )
-        }),
-        _ => None,
-    };
-    let Some(first) = recorded.first().and_then(said) else {
-        return 1;
-    };
-    let same = |frame: &&Frame| said(frame).as_ref() == Some(&first);
-    recorded.iter().take_while(same).count()
-}
-
-fn drafted(frame: &Frame) -> Draft {
-    Draft {
-        scope: frame.scope.clone(),
-        actor: frame.actor.clone(),
-        cause: frame.cause.clone(),
-        event: frame.event.clone(),
-    }
-}
-
-/// How many frames of a turn are recorded as they were decided.
-fn compare(turn: &Turn, recorded: &[Frame]) -> Result<usize, Diverged> {
-    for (number, sealed) in turn.sealed.iter().enumerate() {
-        let Some(history) = recorded.get(number) else {
-            return Ok(number);
-        };
-        if history.hash == sealed.record.hash {
-            continue;
-        }
-        if matches!(history.event, Event::Run(RunEvent::Continued(_))) && number > 0 {
-            return Ok(number);
-        }
-        let problem = format!(
-            "history has {}, the inputs lead to {} ({})",
-            history.event.kind(),
-            sealed.frame.event.kind(),
-            first_difference(history, &sealed.frame)
-        );
-        return Err(diverged(history, &problem));
-    }
-    Ok(turn.sealed.len())
-}
-
-fn first_difference(history: &Frame, decided: &Frame) -> &'static str {
-    if history.scope != decided.scope {
-        "the scope differs"
-    } else if history.cause != decided.cause {
-        "the cause differs"
-    } else if history.at != decided.at {
-        "the moment differs"
-    } else if history.event != decided.event {
-        "the data differs"
-    } else {
-        "the bytes differ"
-    }
-}
-
-fn diverged(frame: &Frame, problem: &str) -> Diverged {
-    Diverged {
-        seq: frame.seq,
-        problem: problem.to_owned(),
-    }
-}
-
-fn refold(definition: &Definition, frames: &[Frame]) -> Result<RunState, Diverged> {
-    let mut frames = frames.iter();
-    let empty = || Diverged {
-        seq: 0,
-        problem: "the stream is empty".to_owned(),
-    };
-    let first = frames.next().ok_or_else(empty)?;
-    let refused = |frame: &Frame, refusal: Refusal| diverged(frame, &refusal.to_string());
-    let mut state = RunState::begin(first, Arc::clone(&definition.outline))
-        .map_err(|refusal| refused(first, refusal))?;
-    for frame in frames {
-        state
-            .apply(frame)
-            .map_err(|refusal| refused(frame, refusal))?;
-    }
-    Ok(state)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::workflow::driven_tests::Driven;
 use crate::workflow::plans_tests::{plan, transform, webhook, workflow};
+use crate::workflow::replay::{Definitions, Difference, Stopped, replay};
 
 #[test]
 fn a_chain_of_transforms_ends_in_its_first_turn() {
@@ -157,7 +158,7 @@ fn a_turn_ends_at_its_bound_and_goes_on() {
         .count();
     assert!(turns >= 2, "{turns}");
     assert_eq!(run.envelope()["status"], "complete");
-    replay(&run.definition, &run.frames).unwrap();
+    replay(&run.frames, &mut Definitions::default()).unwrap();
 }
 
 #[test]
@@ -199,10 +200,17 @@ fn a_changed_decision_is_caught_even_when_it_is_linked_again() {
         forged.push(sealed.frame);
     }
     assert!(RunState::fold(&forged).is_ok(), "the chain itself is whole");
+    let Err(Stopped::Diverged(diverged)) = replay(&forged, &mut Definitions::default()) else {
+        panic!("the forged frame was not noticed");
+    };
+    assert_eq!(diverged.seq, changed as u64);
+    assert_eq!(diverged.kind, Difference::Data);
     assert_eq!(
-        replay(&run.definition, &forged).unwrap_err().seq,
-        changed as u64
+        diverged.history,
+        Some(json!(9)),
+        "history is what is recorded"
     );
+    assert_ne!(diverged.decided, Some(json!(9)));
 }
 
 #[test]

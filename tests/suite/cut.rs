@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Mutex;
 
 use ktsu::assemble::LedgerPlace;
-use ktsu::workflow::turn;
+use ktsu::workflow::replay::{Definitions, replay};
 use ktsu_ledger::Frame;
 use ktsu_ledger::appender::Options;
 use ktsu_ledger::event::{AgentEvent, WebhookEvent};
@@ -14,7 +14,7 @@ use ktsu_ledger::verify::{self, verify};
 use ktsu_ledger::{Event, StreamId};
 use serde_json::Value;
 
-use crate::support::ledgers::{Recorded, definition};
+use crate::support::ledgers::Recorded;
 use crate::support::scenarios::{
     self, Played, Scenario, TOKEN, agents, answer_recorded, envelopes,
 };
@@ -145,7 +145,7 @@ async fn same(original: &Played, client: &Client, got: &Recorded, heard: &[Heard
     }
     // Decisions of the second life follow from its inputs, too.
     let frames = got.frames();
-    if let Err(diverged) = turn::replay(&definition(&frames), &frames) {
+    if let Err(diverged) = replay(&frames, &mut Definitions::default()) {
         panic!("{told}: {diverged}");
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use ktsu::workflow::definition::Definition;
+use ktsu::workflow::replay::{Definitions, Stopped, replay};
 use ktsu::workflow::turn;
 use ktsu_ledger::event::{Role, RunEvent};
 use ktsu_ledger::store::{MemoryStore, Reader};
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::support::Sink;
-use crate::support::ledgers::{Recorded, definition};
+use crate::support::ledgers::Recorded;
 use crate::support::scenarios::{self, TOKEN};
 
 /// What the manifest pins of a golden ledger.
@@ -170,7 +170,7 @@ fn every_golden_ledger_follows_from_its_inputs_byte_for_byte() {
         if rules(&frames) != turn::RULES {
             continue;
         }
-        let state = turn::replay(&definition(&frames), &frames);
+        let state = replay(&frames, &mut Definitions::default());
         let state = state.unwrap_or_else(|diverged| panic!("{name}: {diverged}"));
         assert_eq!(state.next_seq(), frames.len() as u64, "{name}");
         replayed += 1;
@@ -255,7 +255,7 @@ fn alter_each(name: &str, golden: &Recorded) -> (usize, usize) {
     if rules(&frames) != turn::RULES {
         return (0, 0);
     }
-    let definition = definition(&frames);
+    let mut definitions = Definitions::default();
     let (mut tried, mut decisions) = (0, 0);
     for (at, frame) in frames.iter().enumerate() {
         if frame.event.role() != Role::Decision {
@@ -270,16 +270,24 @@ fn alter_each(name: &str, golden: &Recorded) -> (usize, usize) {
         for (what, record) in altered {
             tried += 1;
             let changed = relinked(golden, &frames, at, record);
-            caught(&definition, &changed, at, &format!("{name}#{at}: {what}"));
+            caught(
+                &mut definitions,
+                &changed,
+                at,
+                &format!("{name}#{at}: {what}"),
+            );
         }
     }
     (tried, decisions)
 }
 
-fn caught(definition: &Definition, frames: &[Frame], at: usize, told: &str) {
-    match turn::replay(definition, frames) {
+fn caught(definitions: &mut Definitions, frames: &[Frame], at: usize, told: &str) {
+    match replay(frames, definitions) {
         Ok(_) => panic!("{told} was not noticed"),
-        Err(diverged) => assert!(diverged.seq <= at as u64, "{told}: {diverged}"),
+        Err(Stopped::Diverged(diverged)) => {
+            assert!(diverged.seq <= at as u64, "{told}: {diverged}");
+        }
+        Err(other) => panic!("{told}: {other}"),
     }
 }
 

@@ -3,10 +3,8 @@
 use std::path::Path;
 
 use ktsu::history;
-use ktsu::workflow::definition::Definition;
-use ktsu_ledger::event::RunEvent;
 use ktsu_ledger::store::{Reader, Store, read_all};
-use ktsu_ledger::{Blob, Entry, Event, Frame, Hash, IndexRow, Json, Record, StreamId};
+use ktsu_ledger::{Blob, Entry, Frame, Hash, IndexRow, Json, Record, StreamId};
 use ktsu_projections::RunState;
 use ktsu_projections::index::RunRow;
 
@@ -127,15 +125,6 @@ pub(crate) fn row(state: &RunState) -> IndexRow {
         key: RunRow::key(state),
         row: row.to_json(),
     }
-}
-
-/// The definition a run records.
-pub(crate) fn definition(frames: &[Frame]) -> Definition {
-    let Event::Run(RunEvent::Created(created)) = &frames[0].event else {
-        panic!("the first frame is {}", frames[0].event.kind());
-    };
-    let plan = serde_json::from_str(created.definition.as_str()).unwrap();
-    Definition::compile(plan).unwrap()
 }
 
 /// The envelope of recorded frames, without what depends on the time and the machine.

@@ -6,7 +6,9 @@
 //! golden ledgers rest on that line, so every new type says on which side it stands.
 
 mod agent;
+mod branch;
 mod item;
+mod person;
 pub mod plan;
 mod run;
 mod step;
@@ -18,14 +20,16 @@ pub use agent::{
     AgentDecided, AgentEvent, AgentFinished, BudgetExhausted, CallError, ClaimedMetrics,
     FinishReason, LlmRequest, LlmResponse, Purpose, ReflectStarted, Report,
 };
+pub use branch::{BranchCreated, Effects};
 pub use item::{ItemCompleted, ItemEvent, ItemFailed, ItemStarted};
+pub use person::{OverlaySet, PersonEvent};
 pub use run::{
     ClockJumped, Continued, EnvValue, Limits, Principal, RunCompleted, RunCreated, RunEvent,
-    RunFailed, RunStarted, TimerFired, TimerKind, Why,
+    RunFailed, RunResumed, RunStarted, TimerFired, TimerKind, Why,
 };
 pub use step::{
     Given, OutputChecked, Reference, ReservedEvaluated, SkipReason, StepCompleted, StepEvent,
-    StepFailed, StepSkipped, StepStarted, Verdict, Violation,
+    StepFailed, StepReset, StepSkipped, StepStarted, Verdict, Violation,
 };
 pub use store::{
     CheckpointSigned, KeyAdded, KeyRevoked, RunHead, StoreEvent, StoreOpened, StoreRecovered,
@@ -52,6 +56,8 @@ pub enum Event {
     Worker(WorkerEvent),
     /// About a call to an HTTP endpoint.
     Webhook(WebhookEvent),
+    /// What a person says about what is recorded.
+    Person(PersonEvent),
     /// About the ledger as a whole.
     Store(StoreEvent),
     /// A type this version does not know. Kits' own (`x.KIT.NAME`) mean nothing to projections;
@@ -82,7 +88,7 @@ impl Event {
             Self::Agent(event) => event.role(),
             Self::Worker(event) => event.role(),
             Self::Webhook(event) => event.role(),
-            Self::Store(_) | Self::Foreign { .. } => Role::Input,
+            Self::Person(_) | Self::Store(_) | Self::Foreign { .. } => Role::Input,
         }
     }
 
@@ -102,6 +108,7 @@ impl Event {
             | Self::Agent(_)
             | Self::Worker(_)
             | Self::Webhook(_)
+            | Self::Person(_)
             | Self::Store(_) => true,
         }
     }
@@ -164,6 +171,8 @@ event_types! {
     "run.created" => Run::RunEvent::Created,
     "run.started" => Run::RunEvent::Started,
     "run.continued" => Run::RunEvent::Continued,
+    "run.resumed" => Run::RunEvent::Resumed,
+    "branch.created" => Run::RunEvent::Branched,
     "run.completed" => Run::RunEvent::Completed,
     "run.failed" => Run::RunEvent::Failed,
     "timer.fired" => Run::RunEvent::TimerFired,
@@ -174,6 +183,7 @@ event_types! {
     "step.completed" => Step::StepEvent::Completed,
     "step.failed" => Step::StepEvent::Failed,
     "step.skipped" => Step::StepEvent::Skipped,
+    "step.reset" => Step::StepEvent::Reset,
     "item.started" => Item::ItemEvent::Started,
     "item.completed" => Item::ItemEvent::Completed,
     "item.failed" => Item::ItemEvent::Failed,
@@ -189,6 +199,7 @@ event_types! {
     "webhook.delivered" => Webhook::WebhookEvent::Delivered,
     "webhook.failed" => Webhook::WebhookEvent::Failed,
     "webhook.dead" => Webhook::WebhookEvent::Dead,
+    "overlay.set" => Person::PersonEvent::OverlaySet,
     "store.opened" => Store::StoreEvent::Opened,
     "store.recovered" => Store::StoreEvent::Recovered,
     "run.head" => Store::StoreEvent::RunHead,

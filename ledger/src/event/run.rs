@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::Role;
+use super::branch::BranchCreated;
 use super::plan::Webhooks;
 use super::step::Reference;
 use crate::canonical::Json;
@@ -23,6 +24,11 @@ pub enum RunEvent {
     Started(RunStarted),
     /// `run.continued`: the run takes up what was left. Refused once the run has ended.
     Continued(Continued),
+    /// `run.resumed`: a person lets a waiting branch go on, or restarts steps of a run that ended:
+    /// waiting, complete or failed → running. Refused while the run goes on by itself.
+    Resumed(RunResumed),
+    /// `branch.created`: a fork begins: whatever was shared → waiting, unless it had ended.
+    Branched(Box<BranchCreated>),
     /// `run.completed`: running → complete. Refused while a step is unsettled.
     Completed(RunCompleted),
     /// `run.failed`: running → failed. Refused while no step failed and no timer fired.
@@ -37,9 +43,12 @@ impl RunEvent {
     /// See [`super::Event::role`].
     pub(super) fn role(&self) -> Role {
         match self {
-            Self::Created(_) | Self::Continued(_) | Self::TimerFired(_) | Self::ClockJumped(_) => {
-                Role::Input
-            }
+            Self::Created(_)
+            | Self::Continued(_)
+            | Self::Resumed(_)
+            | Self::Branched(_)
+            | Self::TimerFired(_)
+            | Self::ClockJumped(_) => Role::Input,
             Self::Started(_) | Self::Completed(_) | Self::Failed(_) => Role::Decision,
         }
     }
@@ -144,6 +153,20 @@ pub enum Why {
     Bound,
     /// The orchestrator was started again.
     Restart,
+}
+
+/// `run.resumed`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunResumed {
+    /// Who.
+    pub by: Principal,
+    /// The step to begin again with, and with it what depends on it and all that was stopped or
+    /// skipped because the run failed. Absent: a waiting branch goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// Why, in the words of whoever resumed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// `run.completed`.

@@ -25,6 +25,8 @@ pub enum StepEvent {
     Failed(StepFailed),
     /// `step.skipped`: pending → skipped; running → skipped where an agent asked for it.
     Skipped(StepSkipped),
+    /// `step.reset`: complete, failed, skipped or running → pending. Follows `run.resumed` alone.
+    Reset(StepReset),
 }
 
 impl StepEvent {
@@ -37,6 +39,7 @@ impl StepEvent {
             Self::Completed(event) => &event.step,
             Self::Failed(event) => &event.step,
             Self::Skipped(event) => &event.step,
+            Self::Reset(event) => &event.step,
         }
     }
 }
@@ -204,6 +207,15 @@ pub struct StepSkipped {
     pub detail: Option<String>,
     /// Why.
     pub reason: SkipReason,
+    /// The step.
+    pub step: String,
+}
+
+/// `step.reset`. What a person laid over the output stays.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepReset {
+    /// The attempt that no longer counts; 0 if there was none.
+    pub attempt: u32,
     /// The step.
     pub step: String,
 }

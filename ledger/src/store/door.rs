@@ -1,6 +1,8 @@
 //! Judging an entry against a store: the same rules for every store, in one place.
 
 use super::{Entry, Refused, StoreError, Tail};
+use crate::branch::Path;
+use crate::frame::Record;
 use crate::hash::Hash;
 use crate::id::{Cause, StreamId};
 
@@ -15,24 +17,76 @@ pub(super) trait Facts {
     /// Whether a blob is there.
     fn has_blob(&mut self, hash: &Hash) -> Result<bool, StoreError>;
 
+    /// Frames of a stream, as [`super::Reader::read`] gives them.
+    fn read(
+        &mut self,
+        stream: &StreamId,
+        from: u64,
+        limit: usize,
+    ) -> Result<Vec<Record>, StoreError>;
+
     /// Which stream has an idempotency key.
     fn owner_of(&mut self, key: &str) -> Result<Option<StreamId>, StoreError>;
+}
+
+/// The frame that an entry follows.
+struct Before {
+    seq: Option<u64>,
+    hash: Hash,
+}
+
+impl Before {
+    /// The last frame that a new branch shares with its parent, which must exist.
+    fn of_fork(
+        entry: &Entry,
+        parent: &StreamId,
+        facts: &mut dyn Facts,
+    ) -> Result<Self, StoreError> {
+        let missing = Self {
+            seq: None,
+            hash: Hash::ZERO,
+        };
+        let shared = entry.expected();
+        if facts.tail(parent)?.is_none() {
+            // Nothing to fork: whatever the entry expects is not there, an empty prefix neither.
+            let seq = shared.is_none().then_some(0);
+            return Ok(Self { seq, ..missing });
+        }
+        let Some(seq) = shared else {
+            return Ok(missing);
+        };
+        let mut read = |stream: &StreamId, from: u64, limit: usize| facts.read(stream, from, limit);
+        let path = Path::found(&mut read, parent)?;
+        let hash = path.hash_at(&mut read, seq)?;
+        Ok(hash.map_or(missing, |hash| Self {
+            seq: Some(seq),
+            hash,
+        }))
+    }
 }
 
 /// Says why an entry may not be appended, if so.
 pub(super) fn judge(entry: &Entry, facts: &mut dyn Facts) -> Result<Option<Refused>, StoreError> {
     let stream = entry.stream();
     let tail = facts.tail(stream)?;
-    let (expected, actual) = (entry.expected(), tail.map(|tail| tail.seq));
-    if expected != actual {
-        let stream = stream.clone();
+    let before = match entry.forked_from() {
+        Some(parent) if tail.is_none() => Before::of_fork(entry, parent, facts)?,
+        // A branch begins once.
+        Some(_) | None => Before {
+            seq: tail.map(|tail| tail.seq),
+            hash: tail.map_or(Hash::ZERO, |tail| tail.hash),
+        },
+    };
+    let again = entry.forked_from().is_some() && tail.is_some();
+    let expected = entry.expected();
+    if expected != before.seq || again {
         return Ok(Some(Refused::Conflict {
-            stream,
-            expected,
-            actual,
+            stream: stream.clone(),
+            expected: if again { None } else { expected },
+            actual: before.seq,
         }));
     }
-    if tail.map_or(Hash::ZERO, |tail| tail.hash) != entry.prev() {
+    if before.hash != entry.prev() {
         return Ok(Some(Refused::Unchained {
             stream: stream.clone(),
             seq: entry.first(),

@@ -8,6 +8,7 @@
 use std::collections::HashSet;
 
 use super::IndexRow;
+use crate::event::{Event, RunEvent};
 use crate::frame::{Blob, Frame, FrameError, MAX_BODY, Record, Sealed};
 use crate::hash::Hash;
 use crate::id::{Cause, StreamId};
@@ -22,6 +23,7 @@ pub struct Entry {
     blobs: Vec<Blob>,
     wanted_blobs: Vec<Hash>,
     foreign_causes: Vec<(StreamId, u64)>,
+    forked_from: Option<StreamId>,
     index: Option<IndexRow>,
     bytes: usize,
 }
@@ -204,9 +206,29 @@ impl Entry {
         &self.wanted_blobs
     }
 
+    /// What it was forked from, if it begins a branch.
+    pub(crate) fn forked_from(&self) -> Option<&StreamId> {
+        self.forked_from.as_ref()
+    }
+
     /// Causes in other streams.
     pub(crate) fn foreign_causes(&self) -> &[(StreamId, u64)] {
         &self.foreign_causes
+    }
+}
+
+/// Whether a frame says `branch.created` only where a branch begins: a later entry of a branch
+/// begins with any other frame.
+fn begins_well(stream: &StreamId, is_first: bool, frame: &Frame) -> bool {
+    match &frame.event {
+        Event::Run(RunEvent::Branched(branch)) => {
+            is_first
+                && stream.kind() == "branch"
+                && branch.branch_id == stream.name()
+                && branch.fork_position == frame.seq
+                && branch.parent().is_ok_and(|parent| parent != *stream)
+        }
+        _ => stream.kind() != "branch" || frame.seq > 0,
     }
 }
 
@@ -221,6 +243,7 @@ struct Building {
     own_blobs: HashSet<Hash>,
     wanted_blobs: Vec<Hash>,
     foreign_causes: Vec<(StreamId, u64)>,
+    forked_from: Option<StreamId>,
     bytes: usize,
 }
 
@@ -237,6 +260,7 @@ impl Building {
             own_blobs: HashSet::new(),
             wanted_blobs: Vec::new(),
             foreign_causes: Vec::new(),
+            forked_from: None,
             bytes: 0,
         })
     }
@@ -261,6 +285,9 @@ impl Building {
                 seq: record.seq,
                 why,
             });
+        }
+        if let Event::Run(RunEvent::Branched(branch)) = &frame.event {
+            self.forked_from = branch.parent().ok();
         }
         for cause in &frame.cause {
             if let Cause::There(stream, seq) = cause {
@@ -290,6 +317,8 @@ impl Building {
         };
         if frame.stream != self.stream {
             Some("it is of another stream")
+        } else if !begins_well(&self.stream, self.last.is_none(), frame) {
+            Some("only branch.created begins a branch, at the position it names")
         } else if record.seq != frame.seq || frame.seq != seq {
             Some("its number is not the next")
         } else if frame.seq == 0 && frame.prev != Hash::ZERO {
@@ -313,6 +342,7 @@ impl Building {
             blobs: self.blobs,
             wanted_blobs: self.wanted_blobs,
             foreign_causes: self.foreign_causes,
+            forked_from: self.forked_from,
             index: None,
             bytes: self.bytes,
         }

@@ -50,6 +50,20 @@ impl Shelves {
         })
     }
 
+    fn read(&self, stream: &StreamId, from: u64, limit: usize) -> Vec<Record> {
+        let records = self.streams.get(stream).map_or(&[][..], Vec::as_slice);
+        let start = records.partition_point(|record| record.seq < from);
+        let mut bytes = 0;
+        let page = records.iter().skip(start).take(limit.min(MAX_PAGE));
+        page.take_while(|record| {
+            let fits = bytes < PAGE_BYTES;
+            bytes += record.body.len();
+            fits
+        })
+        .cloned()
+        .collect()
+    }
+
     fn by_key(&self, key: &str) -> Option<&IndexRow> {
         self.rows.get(self.keys.get(key)?)
     }
@@ -111,6 +125,15 @@ impl Facts for Asked<'_> {
         Ok(self.shelves.blobs.contains_key(hash))
     }
 
+    fn read(
+        &mut self,
+        stream: &StreamId,
+        from: u64,
+        limit: usize,
+    ) -> Result<Vec<Record>, StoreError> {
+        Ok(self.shelves.read(stream, from, limit))
+    }
+
     fn owner_of(&mut self, key: &str) -> Result<Option<StreamId>, StoreError> {
         Ok(self.shelves.by_key(key).map(|row| row.stream.clone()))
     }
@@ -118,19 +141,7 @@ impl Facts for Asked<'_> {
 
 impl Reader for MemoryStore {
     fn read(&self, stream: &StreamId, from: u64, limit: usize) -> Result<Vec<Record>, StoreError> {
-        let shelves = self.shelves();
-        let records = shelves.streams.get(stream).map_or(&[][..], Vec::as_slice);
-        let start = records.partition_point(|record| record.seq < from);
-        let mut bytes = 0;
-        let page = records.iter().skip(start).take(limit.min(MAX_PAGE));
-        Ok(page
-            .take_while(|record| {
-                let fits = bytes < PAGE_BYTES;
-                bytes += record.body.len();
-                fits
-            })
-            .cloned()
-            .collect())
+        Ok(self.shelves().read(stream, from, limit))
     }
 
     fn tail(&self, stream: &StreamId) -> Result<Option<Tail>, StoreError> {
@@ -183,7 +194,8 @@ impl Reader for MemoryStore {
             .take(limit.min(MAX_PAGE))
             .filter_map(|(place, (stream, seq))| {
                 let records = shelves.streams.get(stream)?;
-                let record = records.get(usize::try_from(*seq).ok()?)?;
+                let at = records.partition_point(|record| record.seq < *seq);
+                let record = records.get(at)?;
                 let position = i64::try_from(place).ok()?.saturating_add(1);
                 Some(RawFrame {
                     position,

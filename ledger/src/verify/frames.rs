@@ -6,8 +6,9 @@ use super::blobs::Named;
 use super::checkpoints::Checkpoints;
 use super::report::{Kind, Report};
 use super::{Head, Held, Options, PAGE, Progress, Wrong};
+use crate::branch::Path;
 use crate::chain::{Break, Chain};
-use crate::event::{Event, StoreEvent};
+use crate::event::{BranchCreated, Event, RunEvent, StoreEvent};
 use crate::frame::{Frame, MAX_BODY, Record};
 use crate::hash::Hash;
 use crate::id::{Cause, StreamId};
@@ -78,7 +79,7 @@ impl Frames {
             }
             for frame in page {
                 report.frames += 1;
-                self.take(frame, report);
+                self.take(reader, frame, report);
             }
             progress(Progress {
                 frames: report.frames,
@@ -86,7 +87,7 @@ impl Frames {
         }
     }
 
-    fn take(&mut self, raw: RawFrame, report: &mut Report) {
+    fn take(&mut self, reader: &dyn Reader, raw: RawFrame, report: &mut Report) {
         let position = raw.position;
         let Some(name) = raw.stream.clone() else {
             let message = format!("the frame at {position} is of no stream");
@@ -99,7 +100,7 @@ impl Frames {
             return report.find(Some(&name), seq, Kind::Container, message);
         }
         self.tree.add(&raw.body, &raw.hash, &mut self.held);
-        if let Err((kind, message)) = self.judge(&name, raw) {
+        if let Err((kind, message)) = self.judge(reader, &name, raw) {
             let broken = self.streams.get_mut(&name).map(|seen| &mut seen.broken);
             if !broken.is_some_and(|broken| std::mem::replace(broken, true)) {
                 report.find(Some(&name), seq, kind, message);
@@ -108,7 +109,7 @@ impl Frames {
     }
 
     /// Judges one frame; its stream is followed on even where it is damaged.
-    fn judge(&mut self, name: &str, raw: RawFrame) -> Result<(), Wrong> {
+    fn judge(&mut self, reader: &dyn Reader, name: &str, raw: RawFrame) -> Result<(), Wrong> {
         let stream: StreamId = name.parse().unwrap_or_else(|_| StreamId::store());
         let seen = self.streams.entry(name.to_owned()).or_insert_with(|| Seen {
             chain: Chain::new(stream),
@@ -124,6 +125,21 @@ impl Frames {
             let stream = name.parse().unwrap_or_else(|_| StreamId::store());
             seen.chain = Chain::after(stream, tail);
             return read.map(|_| ());
+        };
+        if let (Event::Run(RunEvent::Branched(branch)), 0) = (&frame.event, seen.chain.next()) {
+            let shared = shared(reader, branch).filter(|(stream, tail)| {
+                let known = self.streams.get(stream.as_str());
+                known.is_some_and(|known| tail.seq < known.chain.next())
+            });
+            if let (Some((_, tail)), Ok(stream)) = (shared, name.parse()) {
+                let chain = Chain::after(stream, tail);
+                self.streams
+                    .entry(name.to_owned())
+                    .and_modify(|seen| seen.chain = chain);
+            }
+        }
+        let Some(seen) = self.streams.get_mut(name) else {
+            return Ok(());
         };
         seen.chain
             .follow_hashed(&record, &frame)
@@ -222,6 +238,15 @@ impl Frames {
         let streams = self.streams.iter();
         streams.map(|(name, seen)| (name.as_str(), seen.chain.tail()))
     }
+}
+
+/// The last frame that a branch shares, and the stream that holds it.
+fn shared(reader: &dyn Reader, branch: &BranchCreated) -> Option<(StreamId, Tail)> {
+    let path = Path::of(reader, &branch.parent().ok()?).ok()?;
+    let seq = branch.fork_position.checked_sub(1)?;
+    let found = path.read(reader, seq, 1).ok()?;
+    let hash = found.first().filter(|record| record.seq == seq)?.hash;
+    Some((path.owner(seq)?.clone(), Tail { seq, hash }))
 }
 
 /// The columns, as a record; and whether a look-up finds it.

@@ -1,6 +1,7 @@
 //! The fold behind envelopes: the run's state, and what the state has no need of.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ktsu_ledger::event::plan::Work;
 use ktsu_ledger::event::{
@@ -10,11 +11,12 @@ use ktsu_ledger::{Event, Frame, Json, Timestamp};
 use serde_json::{Value, json};
 
 use super::{
-    Counts, Envelope, Fault, ItemView, Metrics, REDACTED, Said, StepView, kind_of, marker,
+    BranchView, Counts, Envelope, Fault, ItemView, Metrics, REDACTED, Said, StepView, kind_of,
+    marker,
 };
 use crate::lineage::item_name;
 use crate::run::{
-    Effective, FoldError, ItemEnd, RunState, Scope, Step, StepStatus, Task, Tasks, reserved,
+    Effective, FoldError, ItemEnd, RunState, Scope, Shape, Step, StepStatus, Task, Tasks, reserved,
 };
 use crate::usage::Usage;
 
@@ -24,6 +26,8 @@ pub struct EnvelopeFold {
     state: RunState,
     steps: BTreeMap<(u32, u32), Detail>,
     scopes: BTreeMap<u32, ScopeDetail>,
+    /// What a branch had cost where it begins, in millionths of a US dollar.
+    prefix: Option<u64>,
 }
 
 /// What is shown of a step, or of an item of a fan-out, and decides nothing.
@@ -60,13 +64,21 @@ impl EnvelopeFold {
             state,
             steps: BTreeMap::new(),
             scopes: BTreeMap::new(),
+            prefix: None,
         };
+        if fold.state.fork().is_some() {
+            fold.prefix = Some(0);
+        }
         for frame in first {
             fold.note(frame);
         }
         for frame in rest {
+            let shape = fold.state.scope(0).map(|root| Arc::clone(&root.shape));
             let taken = fold.state.apply(frame);
             taken.map_err(|refusal| FoldError::Refused(frame.seq, refusal))?;
+            if let (Event::Run(RunEvent::Branched(_)), Some(shape)) = (&frame.event, shape) {
+                fold.fork(&shape);
+            }
             fold.note(frame);
         }
         Ok(fold)
@@ -91,7 +103,11 @@ impl EnvelopeFold {
             },
             workflow: scope.shape.plan.name.clone(),
             version: scope.shape.plan.version.clone(),
-            status: scope.status.as_str().to_owned(),
+            status: match path {
+                "" => self.state.status().as_str().to_owned(),
+                _ => scope.status.as_str().to_owned(),
+            },
+            branch: self.branch().filter(|_| path.is_empty()),
             error: detail.error,
             params: self.state.params(at),
             env: if scope.parent.is_none() {
@@ -108,6 +124,15 @@ impl EnvelopeFold {
             totals: Metrics::of(&detail.usage),
             created_at: detail.began,
             ended_at: detail.ended,
+        })
+    }
+
+    fn branch(&self) -> Option<BranchView> {
+        let fork = self.state.fork()?;
+        Some(BranchView {
+            parent_run_id: fork.parent.clone(),
+            fork_position: fork.position,
+            inherited_cost_micro_usd: self.prefix.unwrap_or_default(),
         })
     }
 
@@ -140,6 +165,16 @@ impl EnvelopeFold {
                     started_at: detail.started,
                     ended_at: detail.ended,
                     output: shown_output(self.state.effective(at, position)),
+                    computed: step
+                        .effective
+                        .as_ref()
+                        .and(step.output.as_ref())
+                        .map(|held| held.json.clone()),
+                    overlay: step
+                        .overlay
+                        .iter()
+                        .map(|(field, over)| (field.clone(), over.value.clone()))
+                        .collect(),
                     raw_output: detail.raw,
                     skip_reason: skip_reason(step),
                     error: detail.error,
@@ -178,7 +213,11 @@ impl EnvelopeFold {
                     detail.take_agent(frame.seq, event);
                 }
             }
-            Event::Worker(_) | Event::Webhook(_) | Event::Store(_) | Event::Foreign { .. } => {}
+            Event::Worker(_)
+            | Event::Webhook(_)
+            | Event::Person(_)
+            | Event::Store(_)
+            | Event::Foreign { .. } => {}
         }
     }
 
@@ -191,6 +230,14 @@ impl EnvelopeFold {
         let detail = self.scopes.entry(at).or_default();
         match event {
             RunEvent::Created(_) => detail.began = Some(frame.at),
+            RunEvent::Branched(_) => {
+                detail.began.get_or_insert(frame.at);
+            }
+            RunEvent::Resumed(resumed) => {
+                if resumed.from.is_some() {
+                    (detail.ended, detail.error) = (None, None);
+                }
+            }
             RunEvent::Started(_) => {
                 detail.began.get_or_insert(frame.at);
             }
@@ -207,6 +254,33 @@ impl EnvelopeFold {
         }
     }
 
+    /// A branch begins: what its parent spent is set apart, steps are found again by their ids
+    /// under another definition, and those that begin again have no times any more.
+    fn fork(&mut self, before: &Shape) {
+        self.prefix = self
+            .scopes
+            .get(&0)
+            .map(|detail| detail.usage.cost_micro_usd);
+        let Some(root) = self.state.scope(0) else {
+            return;
+        };
+        let mut steps = BTreeMap::new();
+        for ((scope, step), mut detail) in std::mem::take(&mut self.steps) {
+            let id = before.step(step).map_or("", |step| step.id.as_str());
+            let place = match scope {
+                0 => root.shape.position(id),
+                _ => Some(step),
+            };
+            let Some(place) = place else { continue };
+            let held = root.steps.get(place as usize).filter(|_| scope == 0);
+            if held.is_some_and(|step| step.status == StepStatus::Pending) {
+                detail.begin_again();
+            }
+            steps.insert((scope, place), detail);
+        }
+        self.steps = steps;
+    }
+
     /// A frame counts for its item, its step, its scope, and every scope and step around it (seed
     /// 000, invariants 27 and 29: an inline child's use is its parent's).
     fn note_usage(&mut self, frame: &Frame, at: u32) {
@@ -217,6 +291,7 @@ impl EnvelopeFold {
             | Event::Step(_)
             | Event::Item(_)
             | Event::Worker(_)
+            | Event::Person(_)
             | Event::Store(_)
             | Event::Foreign { .. } => None,
         };
@@ -240,6 +315,14 @@ impl EnvelopeFold {
 }
 
 impl Detail {
+    /// What was used stays used.
+    fn begin_again(&mut self) {
+        *self = Self {
+            usage: self.usage,
+            ..Self::default()
+        };
+    }
+
     fn take_step(&mut self, at: Timestamp, event: &StepEvent) {
         match event {
             StepEvent::Started(_) => self.started = Some(at),
@@ -252,6 +335,7 @@ impl Detail {
                 self.ended = Some(at);
                 self.outcome = None;
             }
+            StepEvent::Reset(_) => self.begin_again(),
             StepEvent::Failed(failed) => {
                 let StepFailed { code, message, .. } = failed;
                 self.fail(at, code, message, &failed.raw, failed.raw_from.as_ref());

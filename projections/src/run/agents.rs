@@ -10,11 +10,15 @@ use super::task::{Task, TaskPhase, stripped};
 use super::{Held, ItemEnd, RunState, Spend, StepStatus, Tasks, Todo};
 
 impl Tasks {
-    /// The tasks of a step that begins; `last` is the frame that begins it.
-    pub(super) fn begin(items: Option<u32>, last: u64) -> Self {
+    /// The tasks of a step that begins; `last` is the frame that begins it. No attempt has the
+    /// number of one `before`, or a runtime of that time could speak for it.
+    pub(super) fn begin(items: Option<u32>, last: u64, before: u32) -> Self {
         let mut tasks = Self::of(items);
+        tasks.before = before;
         if items.is_none() {
-            tasks.list.push(Task::waiting(BTreeMap::new(), last));
+            tasks
+                .list
+                .push(Task::waiting(BTreeMap::new(), last, before));
             tasks.file(None);
         }
         tasks
@@ -128,7 +132,7 @@ impl RunState {
         let over = failing || each.is_some_and(|each| tasks.too_many_failed(&each));
         match event {
             ItemEvent::Started(started) => {
-                let task = Task::waiting(started.input.clone(), frame.seq);
+                let task = Task::waiting(started.input.clone(), frame.seq, tasks.before);
                 tasks.list.push(task);
             }
             ItemEvent::Completed(done) => {
@@ -185,17 +189,27 @@ impl RunState {
                 path: "/output".to_owned(),
             };
             let json = tasks.results();
-            return Some(Held { json, place });
+            let overlaid = BTreeMap::new();
+            return Some(Held {
+                json,
+                place,
+                overlaid,
+            });
         }
         let place = done.output_from.clone()?;
         let TaskPhase::Finished { outcome, .. } = &tasks.get(None)?.phase else {
             return None;
         };
         let json = stripped(outcome)?;
-        Some(Held { json, place })
+        let overlaid = BTreeMap::new();
+        Some(Held {
+            json,
+            place,
+            overlaid,
+        })
     }
 
-    fn file(&mut self, scope: u32, at: u32, item: Option<u32>) {
+    pub(super) fn file(&mut self, scope: u32, at: u32, item: Option<u32>) {
         if let Some(tasks) = self
             .step_mut(scope, at)
             .and_then(|step| step.tasks.as_mut())

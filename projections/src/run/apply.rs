@@ -1,9 +1,11 @@
 //! Taking a frame into the state, and keeping the set of things to decide.
 
+use std::collections::BTreeMap;
+
 use ktsu_ledger::event::plan::{RetryOn, WebhookPlan, Webhooks, Work};
 use ktsu_ledger::event::{
-    Reference, RunCompleted, RunEvent, RunFailed, RunStarted, SkipReason, StepEvent, TimerKind,
-    Verdict, WebhookAnswer, WebhookEvent,
+    PersonEvent, Reference, RunCompleted, RunEvent, RunFailed, RunStarted, SkipReason, StepEvent,
+    TimerKind, Verdict, WebhookAnswer, WebhookEvent,
 };
 use ktsu_ledger::{Event, Frame, Json};
 
@@ -39,6 +41,9 @@ impl RunState {
             (Event::Webhook(event), Target::Step { scope, step }) => {
                 self.apply_webhook(frame, scope, step, event);
             }
+            (Event::Person(PersonEvent::OverlaySet(set)), Target::Step { scope, step }) => {
+                self.apply_overlay(frame, scope, step, set);
+            }
             _ => {}
         }
         self.next_seq = frame.seq + 1;
@@ -64,6 +69,8 @@ impl RunState {
                     message: "the run took longer than its model_policy.timeout_s".to_owned(),
                 });
             }
+            RunEvent::Resumed(resumed) => self.apply_resumed(frame, resumed),
+            RunEvent::Branched(branch) => self.apply_branch(frame, branch),
             RunEvent::Created(_)
             | RunEvent::Continued(_)
             | RunEvent::TimerFired(_)
@@ -160,7 +167,9 @@ impl RunState {
                     step.input.clone_from(&started.input);
                 }
                 if is_agent {
-                    step.tasks = Some(Box::new(Tasks::begin(started.items, frame.seq)));
+                    let before = started.attempt.saturating_sub(1);
+                    let tasks = Tasks::begin(started.items, frame.seq, before);
+                    step.tasks = Some(Box::new(tasks));
                     self.what_is_due(scope, at);
                 }
             }
@@ -193,10 +202,15 @@ impl RunState {
                 }
                 if let Some(step) = self.step_mut(scope, at) {
                     step.output = held;
+                    step.lay_over();
                 }
                 self.settle(frame, scope, at, StepStatus::Complete);
             }
+            StepEvent::Reset(reset) => self.apply_reset(frame, scope, at, reset),
             StepEvent::Failed(failed) => {
+                if let Some(step) = self.step_mut(scope, at) {
+                    step.stopped = failed.code == "stopped";
+                }
                 self.settle(frame, scope, at, StepStatus::Failed);
                 if self.failing.is_none() {
                     self.fail(Failing {
@@ -352,12 +366,14 @@ impl RunState {
                     frame: frame.seq,
                     path: "/output".to_owned(),
                 },
+                overlaid: BTreeMap::new(),
             });
         }
         let place = from?;
         Some(Held {
             json: self.shared(place)?,
             place: place.clone(),
+            overlaid: BTreeMap::new(),
         })
     }
 
@@ -395,7 +411,7 @@ impl RunState {
 }
 
 /// How a step enters the set of things to decide.
-fn to_do(scope: &Scope, at: u32, step: u32) -> Todo {
+pub(super) fn to_do(scope: &Scope, at: u32, step: u32) -> Todo {
     match scope.shape.step(step).map(|step| &step.work) {
         Some(Work::Webhook(_) | Work::Agent(_)) => Todo::Effect { scope: at, step },
         Some(Work::Transform(_) | Work::Workflow(_)) | None => Todo::Step { scope: at, step },

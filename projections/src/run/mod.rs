@@ -11,12 +11,14 @@
 mod agents;
 mod apply;
 mod outline;
+mod person;
 pub mod reserved;
 mod scope;
 pub mod task;
 mod transition;
 
 pub use outline::{AgentShape, BadPlan, Outline, Shape};
+pub use person::{Fork, Overlaid};
 pub use scope::{Effective, Ended, Held, Phase, Scope, Step, StepStatus};
 pub use task::{Counts, Due, ItemEnd, Reflection, Seen, Task, TaskPhase, Tasks};
 pub use transition::Refusal;
@@ -36,6 +38,8 @@ pub enum RunStatus {
     Pending,
     /// Under way.
     Running,
+    /// Only a person can move it.
+    Waiting,
     /// Ended well.
     Complete,
     /// Ended badly.
@@ -48,6 +52,7 @@ impl RunStatus {
         match self {
             Self::Pending => "pending",
             Self::Running => "running",
+            Self::Waiting => "waiting",
             Self::Complete => "complete",
             Self::Failed => "failed",
         }
@@ -143,6 +148,19 @@ pub struct RunState {
     /// Steps waiting to be sent again, by when.
     backoffs: BTreeSet<(Timestamp, u32, u32)>,
     spend: Spend,
+    /// Who said which params and values of the environment, in order.
+    origins: Vec<person::Origin>,
+    /// Values that people set, by frame.
+    overlays: BTreeMap<u64, Json>,
+    /// Whether a person has to say that it goes on.
+    parked: bool,
+    fork: Option<Fork>,
+    suppresses: bool,
+    /// Steps of the run that are to begin again, since which frame.
+    resetting: BTreeSet<u32>,
+    resumed: u64,
+    /// What the run's time counts from (decision F3).
+    deadline_from: Timestamp,
 }
 
 /// What model calls cost a run so far (decision F4).
@@ -157,31 +175,45 @@ pub struct Spend {
 }
 
 impl RunState {
-    /// The state after `run.created`.
+    /// The state after `run.created`, or after a `branch.created` that shares nothing.
     ///
     /// # Errors
     /// [`Refusal`] if the frame is not the first frame of a run.
     pub fn begin(frame: &Frame, outline: Arc<Outline>) -> Result<Self, Refusal> {
+        if let Event::Run(RunEvent::Branched(branch)) = &frame.event {
+            return Self::begin_branch(frame, branch, outline);
+        }
         let Event::Run(RunEvent::Created(created)) = &frame.event else {
             return Err(Refusal::NotARun);
         };
         if frame.seq != 0 || !frame.scope.is_empty() || frame.prev != Hash::ZERO {
             return Err(Refusal::NotARun);
         }
+        let created = Created {
+            at: frame.at,
+            params: created.params.clone(),
+            env: created.env.clone(),
+            limits: created.limits,
+            rules: created.rules,
+            principal: created.principal.clone(),
+            digest: created.digest.clone(),
+            idempotency_key: created.idempotency_key.clone(),
+            idempotency_digest: created.idempotency_digest.clone(),
+        };
+        Ok(Self::pending(frame, outline, created))
+    }
+
+    /// A run that has not begun, after its first frame.
+    fn pending(frame: &Frame, outline: Arc<Outline>, created: Created) -> Self {
         let shape = outline.root().clone();
-        Ok(Self {
+        let origin = person::Origin {
+            frame: frame.seq,
+            params: Some(created.params.clone()),
+            env: Some(created.env.clone()),
+        };
+        Self {
             stream: frame.stream.clone(),
-            created: Created {
-                at: frame.at,
-                params: created.params.clone(),
-                env: created.env.clone(),
-                limits: created.limits,
-                rules: created.rules,
-                principal: created.principal.clone(),
-                digest: created.digest.clone(),
-                idempotency_key: created.idempotency_key.clone(),
-                idempotency_digest: created.idempotency_digest.clone(),
-            },
+            created,
             next_seq: 1,
             head: frame.hash,
             at: frame.at,
@@ -192,8 +224,16 @@ impl RunState {
             produced: BTreeMap::new(),
             backoffs: BTreeSet::new(),
             spend: Spend::default(),
+            origins: vec![origin],
+            overlays: BTreeMap::new(),
+            parked: false,
+            fork: None,
+            suppresses: false,
+            resetting: BTreeSet::new(),
+            resumed: 0,
+            deadline_from: frame.at,
             outline,
-        })
+        }
     }
 
     /// Folds a whole recorded run.
@@ -203,19 +243,9 @@ impl RunState {
     pub fn fold<'a>(frames: impl IntoIterator<Item = &'a Frame>) -> Result<Self, FoldError> {
         let mut frames = frames.into_iter();
         let first = frames.next().ok_or(FoldError::Empty)?;
-        let outline = match &first.event {
-            Event::Run(RunEvent::Created(created)) => Outline::of_run(created)?,
-            Event::Run(_)
-            | Event::Step(_)
-            | Event::Item(_)
-            | Event::Agent(_)
-            | Event::Worker(_)
-            | Event::Webhook(_)
-            | Event::Store(_)
-            | Event::Foreign { .. } => return Err(FoldError::Refused(0, Refusal::NotARun)),
-        };
-        let mut state = Self::begin(first, outline)
-            .map_err(|refusal| FoldError::Refused(first.seq, refusal))?;
+        let refused = |refusal| FoldError::Refused(first.seq, refusal);
+        let outline = Outline::begun_by(first)?.ok_or_else(|| refused(Refusal::NotARun))?;
+        let mut state = Self::begin(first, outline).map_err(refused)?;
         for frame in frames {
             state
                 .apply(frame)
@@ -241,9 +271,12 @@ impl RunState {
 
     /// Where the run stands.
     pub fn status(&self) -> RunStatus {
-        self.scopes
-            .first()
-            .map_or(RunStatus::Pending, |scope| scope.status)
+        let own = self.scopes.first();
+        let own = own.map_or(RunStatus::Pending, |scope| scope.status);
+        match self.parked && !own.is_terminal() {
+            true => RunStatus::Waiting,
+            false => own,
+        }
     }
 
     /// The place of the next frame.
@@ -304,7 +337,12 @@ impl RunState {
     /// When the run times out, if it may.
     pub fn deadline(&self) -> Option<Timestamp> {
         let timeout = self.outline.root().plan.policy.timeout_ms?;
-        (!self.status().is_terminal()).then(|| self.created.at.plus_millis(timeout))
+        (!self.status().is_terminal()).then(|| self.deadline_from.plus_millis(timeout))
+    }
+
+    /// What the run's time counts from.
+    pub fn deadline_from(&self) -> Timestamp {
+        self.deadline_from
     }
 
     /// The next declared retry: when, and of which step.
@@ -359,7 +397,7 @@ impl RunState {
     pub fn param_place(&self, scope: u32, pointer: &str) -> Option<Reference> {
         let Some((parent, step)) = self.scope(scope)?.parent else {
             return Some(Reference {
-                frame: 0,
+                frame: self.params_frame(),
                 path: format!("/params{pointer}"),
             });
         };
@@ -396,18 +434,8 @@ impl RunState {
     /// The value a reference points to, for the places this state keeps: params, values of the
     /// environment, outputs, inputs of children.
     pub fn value_at(&self, reference: &Reference) -> Option<Value> {
-        if reference.frame == 0 {
-            if let Some(path) = reference.path.strip_prefix("/params") {
-                return self.created.params.pointer(path);
-            }
-            let name = reference
-                .path
-                .strip_prefix("/env/")?
-                .strip_suffix("/value")?;
-            return match self.created.env.get(name)? {
-                EnvValue::Value(value) => Some(Value::from(value.as_str())),
-                EnvValue::Secret => None,
-            };
+        if let Some(said) = self.said_at(reference) {
+            return Some(said);
         }
         if let Some(held) = self.produced(reference.frame) {
             let rest = reference.path.strip_prefix(held.place.path.as_str());

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use ktsu_ledger::event::RunCreated;
+use ktsu_ledger::event::RunEvent;
 use ktsu_ledger::event::plan::{AgentFile, Plan, StepPlan, Webhooks, Work, WorkflowPlan};
+use ktsu_ledger::{Event, Frame, Json};
 
 /// A definition with its reverse edges, shared by every run of it.
 #[derive(Debug)]
@@ -53,12 +54,25 @@ pub enum BadPlan {
 }
 
 impl Outline {
-    /// Reads the definition a run carries.
+    /// Reads the definition that a frame brings, if it is one that brings any.
     ///
     /// # Errors
     /// [`BadPlan`].
-    pub fn of_run(created: &RunCreated) -> Result<Arc<Self>, BadPlan> {
-        let plan = serde_json::from_str(created.definition.as_str());
+    pub fn begun_by(frame: &Frame) -> Result<Option<Arc<Self>>, BadPlan> {
+        let definition = match &frame.event {
+            Event::Run(RunEvent::Created(created)) => Some(&created.definition),
+            Event::Run(RunEvent::Branched(branch)) => branch.definition.as_ref(),
+            _ => None,
+        };
+        definition.map(Self::of_definition).transpose()
+    }
+
+    /// Reads a definition as frames carry it.
+    ///
+    /// # Errors
+    /// [`BadPlan`].
+    pub fn of_definition(definition: &Json) -> Result<Arc<Self>, BadPlan> {
+        let plan = serde_json::from_str(definition.as_str());
         Self::of(plan.map_err(|error| BadPlan::Unreadable(error.to_string()))?)
     }
 

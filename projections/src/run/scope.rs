@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ktsu_ledger::event::{Given, Reference, SkipReason};
 use ktsu_ledger::{Json, Timestamp};
 
+use super::person::Overlaid;
 use super::task::Tasks;
 use super::{RunStatus, Shape};
 
@@ -30,6 +31,8 @@ pub struct Scope {
     pub started: Option<u64>,
     /// How it ended.
     pub ended: Option<Ended>,
+    /// Whether the step that held it began again: it is of no consequence then.
+    pub abandoned: bool,
 }
 
 /// The end of a scope.
@@ -46,8 +49,10 @@ pub struct Ended {
 pub struct Held {
     /// The value.
     pub json: Json,
-    /// The frame and member that hold it.
+    /// The frame and member that hold it, but for what a person laid over it; see [`Held::at`].
     pub place: Reference,
+    /// The fields a person laid over it, and the frames that hold those.
+    pub overlaid: BTreeMap<String, u64>,
 }
 
 /// Where a step stands (decision E1).
@@ -159,8 +164,14 @@ pub struct Step {
     pub started: Option<u64>,
     /// The frame that ended it.
     pub ended: Option<u64>,
-    /// What it gave.
+    /// What it gave, as it was computed.
     pub output: Option<Held>,
+    /// What a person laid over its output, by field.
+    pub overlay: BTreeMap<String, Overlaid>,
+    /// The output with that over it, if there is both.
+    pub effective: Option<Held>,
+    /// Whether it failed because the run did.
+    pub stopped: bool,
     /// Why it was skipped.
     pub skipped: Option<SkipReason>,
     /// What its agent said when it asked to be skipped.
@@ -207,7 +218,21 @@ impl Scope {
             steps,
             started: None,
             ended: None,
+            abandoned: false,
             shape,
+        }
+    }
+
+    /// Nothing of it is under way any more, and nobody looks at it.
+    pub(super) fn abandon(&mut self, seq: u64) {
+        self.abandoned = true;
+        self.status = RunStatus::Failed;
+        self.ended = Some(Ended { seq, output: None });
+        for step in &mut self.steps {
+            if matches!(step.status, StepStatus::Pending | StepStatus::Running) {
+                step.status = StepStatus::Skipped;
+                step.phase = Phase::Begun;
+            }
         }
     }
 
@@ -223,7 +248,7 @@ impl Scope {
 }
 
 impl Step {
-    fn pending(waiting_on: usize) -> Self {
+    pub(super) fn pending(waiting_on: usize) -> Self {
         Self {
             status: StepStatus::Pending,
             phase: Phase::Begun,
@@ -233,6 +258,9 @@ impl Step {
             started: None,
             ended: None,
             output: None,
+            overlay: BTreeMap::new(),
+            effective: None,
+            stopped: false,
             skipped: None,
             skip_words: None,
             delivered: None,
@@ -242,7 +270,8 @@ impl Step {
 
     /// See [`super::RunState::effective`].
     pub(super) fn effective(&self) -> Effective<'_> {
-        match (self.status, &self.output, self.skipped) {
+        let output = self.effective.as_ref().or(self.output.as_ref());
+        match (self.status, output, self.skipped) {
             (StepStatus::Complete, Some(held), _) => Effective::Output(held),
             (StepStatus::Skipped, _, Some(SkipReason::WebhooksSuppressed)) => {
                 Effective::Suppressed(SkipReason::WebhooksSuppressed)

@@ -37,6 +37,8 @@ pub struct Tasks {
     pub fatal: Option<u32>,
     /// The code it failed with.
     pub fatal_code: Option<String>,
+    /// Attempts of before the step was begun again.
+    pub(super) before: u32,
     /// Tasks to be sent out.
     outgoing: BTreeSet<u32>,
     /// Tasks to be judged.
@@ -48,7 +50,7 @@ pub struct Tasks {
 pub struct Task {
     /// How far it is.
     pub phase: TaskPhase,
-    /// Counted from 1; 0 before the first dispatch.
+    /// Counted from 1; before the first dispatch, that of the last before the step began again.
     pub attempt: u32,
     /// What an item was started with.
     pub input: BTreeMap<String, Given>,
@@ -184,10 +186,11 @@ impl Due {
 
 impl Task {
     /// A task that is to be sent out; `last` is the frame that asks for it.
-    pub(super) fn waiting(input: BTreeMap<String, Given>, last: u64) -> Self {
+    pub(super) fn waiting(input: BTreeMap<String, Given>, last: u64, attempt: u32) -> Self {
         Self {
             input,
             last,
+            attempt,
             ..Self::default()
         }
     }
@@ -199,7 +202,10 @@ impl Task {
 
     /// Whether it has been sent out and has not ended.
     pub fn is_unfinished(&self) -> bool {
-        self.attempt > 0 && !matches!(self.phase, TaskPhase::Finished { .. } | TaskPhase::Settled)
+        !matches!(
+            self.phase,
+            TaskPhase::Waiting | TaskPhase::Finished { .. } | TaskPhase::Settled
+        )
     }
 
     /// The report of this attempt with a number.
@@ -352,6 +358,12 @@ impl Task {
                 };
             }
         }
+    }
+
+    /// A branch begins while a runtime has it: it is sent out again, with what is recorded of it.
+    pub(super) fn lose(&mut self, seq: u64) {
+        self.last = seq;
+        self.phase = TaskPhase::Lost;
     }
 
     /// Takes a frame about its worker.

@@ -5,11 +5,15 @@
 
 use ktsu_ledger::event::plan::Work;
 use ktsu_ledger::event::{
-    AgentEvent, ItemEvent, RunEvent, SkipReason, StepEvent, TimerFired, TimerKind, WebhookEvent,
+    AgentEvent, ItemEvent, PersonEvent, RunEvent, SkipReason, StepEvent, TimerFired, TimerKind,
+    WebhookEvent,
 };
 use ktsu_ledger::{Cause, Event, Frame};
 
-use super::{Due, Phase, RunState, RunStatus, Scope, Step, StepStatus, Task, TaskPhase, Tasks};
+use super::{
+    BadPlan, Due, Outline, Phase, RunState, RunStatus, Scope, Step, StepStatus, Task, TaskPhase,
+    Tasks,
+};
 
 /// Why a frame does not follow from the state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -53,6 +57,9 @@ pub enum Refusal {
         /// Where that stands.
         status: &'static str,
     },
+    /// The definition a branch goes on with is none.
+    #[error(transparent)]
+    Definition(#[from] BadPlan),
     /// A type this version does not know; the stream is read-only here.
     #[error("{0} is unknown to this version of ktsu, for which the stream is read-only")]
     Unknown(String),
@@ -89,7 +96,11 @@ impl RunState {
                 let (state, plan) = self.step_state(scope, step)?;
                 let open = scope_of(self, scope).is_some_and(is_open);
                 let failing = self.failing().is_some();
-                let allowed = open && step_may(state, plan, event, failing);
+                let asked = match event {
+                    StepEvent::Reset(_) => scope == 0 && self.resetting().0.contains(&step),
+                    _ => true,
+                };
+                let allowed = open && asked && step_may(state, plan, event, failing);
                 self.verdict(allowed, frame, event.step(), state.status.as_str())?;
                 Ok(Target::Step { scope, step })
             }
@@ -130,6 +141,13 @@ impl RunState {
                 self.verdict(allowed, frame, event.step(), state.status.as_str())?;
                 Ok(Target::Step { scope, step })
             }
+            Event::Person(PersonEvent::OverlaySet(set)) => {
+                let (scope, step) = self.find(frame, &set.step)?;
+                let (state, _) = self.step_state(scope, step)?;
+                let allowed = self.judge_overlay(state, set);
+                self.verdict(allowed, frame, &set.step, state.status.as_str())?;
+                Ok(Target::Step { scope, step })
+            }
             Event::Foreign { .. } if frame.event.is_known() => Ok(Target::Nothing),
             Event::Store(_) | Event::Foreign { .. } => {
                 Err(Refusal::Unknown(frame.event.kind().to_owned()))
@@ -139,7 +157,8 @@ impl RunState {
 
     /// What holds for every frame: number, chain, time, causes.
     fn judge_place(&self, frame: &Frame) -> Result<(), Refusal> {
-        if frame.stream != *self.stream() {
+        let forks = matches!(frame.event, Event::Run(RunEvent::Branched(_)));
+        if frame.stream != *self.stream() && !forks {
             return Err(Refusal::Stream);
         }
         let (expected, got) = (self.next_seq, frame.seq);
@@ -163,15 +182,22 @@ impl RunState {
         if let (RunEvent::Started(started), false) = (event, frame.scope.is_empty()) {
             return self.judge_opening(frame, started.plan.as_deref());
         }
+        if let RunEvent::Branched(branch) = event
+            && let Some(Err(bad)) = branch.definition.as_ref().map(Outline::of_definition)
+        {
+            return Err(Refusal::Definition(bad));
+        }
         let at = self.scope_at(&frame.scope);
         let at = at.ok_or_else(|| Refusal::Scope(frame.scope.clone()))?;
         let Some(scope) = scope_of(self, at) else {
             return Err(Refusal::Scope(frame.scope.clone()));
         };
         let failing = self.failing().is_some();
-        let live = !self.status().is_terminal();
+        let live = !self.status().is_terminal() && !self.is_parked();
         let allowed = match event {
             RunEvent::Created(_) => false,
+            RunEvent::Resumed(resumed) => frame.scope.is_empty() && self.judge_resumed(resumed),
+            RunEvent::Branched(branch) => self.judge_branch(frame, branch),
             RunEvent::Started(_) => scope.status == RunStatus::Pending && scope.parent.is_none(),
             RunEvent::Continued(_) | RunEvent::ClockJumped(_) => live && scope.parent.is_none(),
             RunEvent::Completed(_) => is_open(scope) && scope.unsettled == 0 && !failing,
@@ -314,6 +340,8 @@ fn step_may(step: &Step, work: &Work, event: &StepEvent, failing: bool) -> bool 
     let running = step.status == StepStatus::Running;
     let ready = step.status == StepStatus::Pending && step.waiting_on == 0;
     match event {
+        // `judge` knows whether a person asked for it.
+        StepEvent::Reset(reset) => reset.attempt == step.attempt,
         StepEvent::Started(started) => {
             let fans_out = matches!(work, Work::Agent(plan) if plan.for_each.is_some());
             let counted = started.items.is_none() || fans_out;

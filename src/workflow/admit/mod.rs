@@ -132,12 +132,12 @@ pub struct Timer {
 
 /// The timer to set next, if the run waits for one.
 pub fn next_timer(state: &RunState) -> Option<Timer> {
-    if state.status().is_terminal() || state.failing().is_some() {
+    if state.status().is_terminal() || state.is_parked() || state.failing().is_some() {
         return None;
     }
     let deadline = state.deadline().map(|until| Timer {
         until,
-        span_ms: until.millis_since(state.created().at),
+        span_ms: until.millis_since(state.deadline_from()),
     });
     let retry = state.next_retry().and_then(|(until, scope, step)| {
         match state.scope(scope)?.steps.get(step as usize)?.phase {
@@ -156,7 +156,7 @@ pub fn next_timer(state: &RunState) -> Option<Timer> {
 
 /// The timer that is due, if one is: the run's time before any retry.
 pub fn timer(state: &RunState, now: Timestamp) -> Option<Draft> {
-    if state.status().is_terminal() || state.failing().is_some() {
+    if state.status().is_terminal() || state.is_parked() || state.failing().is_some() {
         return None;
     }
     let fired = |scope: String, cause: u64, timer: TimerKind, step: Option<String>| Draft {

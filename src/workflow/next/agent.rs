@@ -75,12 +75,12 @@ impl At<'_> {
             Ok((input, items)) => {
                 let started = self.started_with(unit, step, input, items);
                 if items.is_none() {
-                    self.dispatch(unit, step, None, 1, started);
+                    self.dispatch(unit, step, None, self.attempt(), started);
                 }
             }
             Err(failed) => {
                 let started = self.started(unit, step, BTreeMap::new());
-                self.settle(unit, step, 1, failed, vec![started]);
+                self.settle(unit, step, self.attempt(), failed, vec![started]);
             }
         }
     }
@@ -148,7 +148,8 @@ impl At<'_> {
                     }
                     Some(failed) => match tasks.item(index) {
                         Some(item) => {
-                            self.fail_item(unit, step, item, 0, failed, None, task.last);
+                            let attempt = task.attempt;
+                            self.fail_item(unit, step, item, attempt, failed, None, task.last);
                         }
                         None => self.settle(unit, step, held.attempt, failed, vec![task.last]),
                     },
@@ -221,11 +222,12 @@ impl At<'_> {
         match asked {
             Ok(asked) => {
                 let begun = begin(unit, asked.input);
-                self.dispatch(unit, step, Some(item), 1, begun);
+                self.dispatch(unit, step, Some(item), self.attempt(), begun);
             }
             Err(failed) => {
                 let begun = begin(unit, BTreeMap::new());
-                self.fail_item(unit, step, item, 0, failed, None, begun);
+                let before = self.attempt() - 1;
+                self.fail_item(unit, step, item, before, failed, None, begun);
             }
         }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ktsu_ledger::event::plan::{ChildPlan, Webhooks};
 use ktsu_ledger::event::{Given, Reference, RunCompleted, RunEvent, RunFailed, RunStarted};
 use ktsu_ledger::{Draft, Event, Json};
-use ktsu_projections::run::{Phase, RunStatus, Step as StepState, StepStatus};
+use ktsu_projections::run::{Held, Phase, RunStatus, Step as StepState, StepStatus};
 use serde_json::{Value, json};
 
 use super::names::computed;
@@ -27,7 +27,7 @@ impl At<'_> {
             }
             Err(failed) => {
                 let started = self.started(unit, step, BTreeMap::new());
-                self.settle(unit, step, 1, failed, vec![started]);
+                self.settle(unit, step, self.attempt(), failed, vec![started]);
             }
         }
     }
@@ -207,18 +207,17 @@ impl At<'_> {
             let json = Json::from_value(&rendered.value).map_err(deep)?;
             (Some(json), None, rendered.value)
         } else {
-            let done = |step: &&StepState| step.status == StepStatus::Complete;
-            match self
-                .scope
-                .steps
-                .iter()
-                .rev()
-                .find(done)
-                .and_then(|step| step.output.as_ref())
-            {
+            match self.last_output() {
                 // Reading the tree costs; without a schema nobody looks at it.
-                Some(held) if schema.is_none() => (None, Some(held.place.clone()), Value::Null),
-                Some(held) => (None, Some(held.place.clone()), held.json.to_value()),
+                Some(held) if schema.is_none() && held.overlaid.is_empty() => {
+                    (None, held.at(""), Value::Null)
+                }
+                Some(held) => {
+                    let place = held.at("");
+                    // What a person laid over it stands in no one place.
+                    let json = place.is_none().then(|| held.json.clone());
+                    (json, place, held.json.to_value())
+                }
                 None => (None, None, json!({})),
             }
         };
@@ -230,6 +229,13 @@ impl At<'_> {
             return Err(("schema_violation", message));
         }
         Ok((output, place))
+    }
+
+    /// The output of the last completed step in file order.
+    fn last_output(&self) -> Option<&Held> {
+        let done = |step: &&StepState| step.status == StepStatus::Complete;
+        let last = self.scope.steps.iter().rev().find(done)?;
+        last.effective.as_ref().or(last.output.as_ref())
     }
 
     /// The ends of the steps nobody waits for; of an empty scope, its start.

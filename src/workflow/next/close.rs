@@ -20,6 +20,9 @@ pub(super) fn close(state: &RunState) -> Vec<Draft> {
     // Children come after their parents in the list, so the reverse closes them first.
     let mut cause = failing.seq;
     for scope in state.scopes().iter().rev() {
+        if scope.abandoned {
+            continue;
+        }
         let around = is_around(state, failing, scope);
         if let Some(ended) = &scope.ended {
             if around {

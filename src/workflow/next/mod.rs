@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use ktsu_ledger::event::plan::Work;
 use ktsu_ledger::event::{
     Given, OutputChecked, RunEvent, RunStarted, SkipReason, StepCompleted, StepEvent, StepFailed,
-    StepSkipped, StepStarted,
+    StepReset, StepSkipped, StepStarted,
 };
 use ktsu_ledger::{Actor, Cause, Draft, Event, Json};
 use ktsu_projections::run::{Phase, RunState, Scope, StepStatus, Todo};
@@ -33,8 +33,11 @@ use super::expression::truthy;
 
 /// The next unit, or nothing: the run has ended, or waits for the world.
 pub fn next(definition: &Definition, state: &RunState, memo: &Memo) -> Option<Vec<Draft>> {
-    if state.status().is_terminal() {
+    if state.status().is_terminal() || state.is_parked() {
         return None;
+    }
+    if let Some(resets) = resets(state) {
+        return Some(resets);
     }
     if state.failing().is_some() {
         return Some(close::close(state));
@@ -53,6 +56,21 @@ pub fn next(definition: &Definition, state: &RunState, memo: &Memo) -> Option<Ve
             At::new(definition, state, memo, scope, Some(step))?.step()
         }
     }
+}
+
+/// What a person wants to begin again, in file order.
+fn resets(state: &RunState) -> Option<Vec<Draft>> {
+    let (steps, resumed) = state.resetting();
+    let root = state.scope(0)?;
+    let mut unit = Unit::new(state, "");
+    for at in steps {
+        let event = StepEvent::Reset(StepReset {
+            attempt: root.steps.get(*at as usize)?.attempt,
+            step: root.shape.step(*at)?.id.clone(),
+        });
+        unit.push(Event::Step(event), vec![resumed]);
+    }
+    (!unit.drafts.is_empty()).then_some(unit.drafts)
 }
 
 /// Drafts that will stand next to each other, and the numbers they will get.
@@ -210,7 +228,8 @@ impl<'a> At<'a> {
                 Ok(_) => {}
             }
         }
-        let silent = matches!(work, Work::Webhook(_)) && !self.scope.webhooks;
+        let sends = self.scope.webhooks && !self.state.suppresses_effects();
+        let silent = matches!(work, Work::Webhook(_)) && !sends;
         silent.then_some((SkipReason::WebhooksSuppressed, None))
     }
 
@@ -250,6 +269,15 @@ impl<'a> At<'a> {
         Some(())
     }
 
+    /// The attempt that is under way or, of a step that has not begun, the one to come.
+    fn attempt(&self) -> u32 {
+        let held = self.scope.steps.get(self.position as usize);
+        held.map_or(1, |step| match step.status {
+            StepStatus::Pending => step.attempt + 1,
+            _ => step.attempt.max(1),
+        })
+    }
+
     fn workflow_work(&self) -> Option<&'a Work> {
         self.scope.shape.step(self.position).map(|step| &step.work)
     }
@@ -286,9 +314,8 @@ impl<'a> At<'a> {
         input: BTreeMap<String, Given>,
         items: Option<u32>,
     ) -> u64 {
-        let before = self.scope.steps.get(self.position as usize);
         let event = StepEvent::Started(StepStarted {
-            attempt: before.map_or(0, |step| step.attempt) + 1,
+            attempt: self.attempt(),
             input,
             items,
             step: step.id.clone(),

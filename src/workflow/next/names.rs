@@ -38,6 +38,11 @@ impl Memo {
         }
     }
 
+    /// Lets go of everything: a person changed what was converted.
+    pub fn forget(&self) {
+        self.values.borrow_mut().clear();
+    }
+
     /// Notes whether a fan-out has more items to start.
     pub(super) fn keep(&self, more: bool) {
         self.kept.set(more);
@@ -191,16 +196,13 @@ impl<'a> Scoped<'a> {
         match root {
             Root::Params => self.state.param_place(self.scope, pointer),
             Root::Env(name) => Some(Reference {
-                frame: 0,
+                frame: self.state.env_frame(),
                 path: format!("/env/{name}/value"),
             }),
             Root::Step(id) => {
                 let step = self.state.scope(self.scope)?.shape.position(id)?;
                 match self.state.effective(self.scope, step) {
-                    Effective::Output(held) => Some(Reference {
-                        frame: held.place.frame,
-                        path: format!("{}{pointer}", held.place.path),
-                    }),
+                    Effective::Output(held) => held.at(pointer),
                     Effective::Skipped(_) | Effective::Suppressed(_) | Effective::Absent => None,
                 }
             }
@@ -213,21 +215,34 @@ impl<'a> Scoped<'a> {
     pub(super) fn frames<'r>(&self, roots: impl IntoIterator<Item = &'r Root>) -> Vec<u64> {
         let mut frames: Vec<u64> = roots
             .into_iter()
-            .filter_map(|root| self.frame(root))
+            .flat_map(|root| self.frame(root).into_iter().chain(self.overlays(root)))
             .collect();
         frames.sort_unstable();
         frames.dedup();
         frames
     }
 
+    /// The frames that hold what a person laid over the value of a name.
+    fn overlays(&self, root: &Root) -> Vec<u64> {
+        let Root::Step(id) = root else {
+            return Vec::new();
+        };
+        let step = self.state.scope(self.scope).and_then(|scope| {
+            let step = scope.shape.position(id)?;
+            scope.steps.get(step as usize)
+        });
+        let held = step.and_then(|step| step.effective.as_ref());
+        held.map_or_else(Vec::new, |held| held.overlaid.values().copied().collect())
+    }
+
     fn frame(&self, root: &Root) -> Option<u64> {
         let scope = self.state.scope(self.scope)?;
         match root {
             Root::Params => match scope.parent {
-                None => Some(0),
+                None => Some(self.state.params_frame()),
                 Some((parent, step)) => self.state.scope(parent)?.steps.get(step as usize)?.started,
             },
-            Root::Env(_) => Some(0),
+            Root::Env(_) => Some(self.state.env_frame()),
             Root::Step(id) => scope.steps.get(scope.shape.position(id)? as usize)?.ended,
             Root::Item | Root::ItemIndex => {
                 let (step, _) = self.item?;

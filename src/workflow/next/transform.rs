@@ -29,12 +29,7 @@ impl At<'_> {
             Ok(value) => Outcome::Output(value),
             Err(error) => Outcome::failed("transform_failed", error.message),
         };
-        let attempt = self
-            .scope
-            .steps
-            .get(self.position as usize)
-            .map_or(1, |step| step.attempt.max(1));
-        self.settle(unit, step, attempt, outcome, vec![started]);
+        self.settle(unit, step, self.attempt(), outcome, vec![started]);
     }
 
     /// How the inputs and the arguments of `merge` are recorded. The values of the inputs are at

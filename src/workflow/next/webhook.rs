@@ -152,11 +152,6 @@ impl At<'_> {
         Ok(if hidden { REDACTED.to_owned() } else { target })
     }
 
-    fn attempt(&self) -> u32 {
-        let held = self.scope.steps.get(self.position as usize);
-        held.map_or(1, |step| step.attempt.max(1))
-    }
-
     fn render(&self, step: &Step) -> Result<Rendered, EvaluationError> {
         let CompiledWork::Webhook { url, body } = &step.work else {
             return Err(EvaluationError {

@@ -5,14 +5,14 @@
 
 use std::collections::BTreeSet;
 
-use ktsu::workflow::turn;
+use ktsu::workflow::replay::{Definitions, replay};
 use ktsu_ledger::store::SqliteReader;
 use ktsu_ledger::verify::{self, verify_file};
 use serde_json::{Value, json};
 
 use super::{of_type, step};
 use crate::support::client::Events;
-use crate::support::ledgers::{definition, frames};
+use crate::support::ledgers::frames;
 use crate::support::model::{self, Call, KEY, Model, Said};
 use crate::support::process::Process;
 use crate::support::services::{Service, Services};
@@ -215,7 +215,7 @@ fn is_sound(ledger: &std::path::Path, runs: &[String]) {
     let reader = SqliteReader::open(ledger).unwrap();
     for run in runs {
         let frames = frames(&reader, run);
-        if let Err(diverged) = turn::replay(&definition(&frames), &frames) {
+        if let Err(diverged) = replay(&frames, &mut Definitions::default()) {
             panic!("{run}: {diverged}");
         }
     }

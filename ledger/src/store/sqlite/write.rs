@@ -10,6 +10,7 @@ use rusqlite::{CachedStatement, Connection, ErrorCode, params};
 
 use super::files::failed;
 use super::queries::{Known, Queries, int};
+use crate::frame::Record;
 use crate::hash::Hash;
 use crate::id::StreamId;
 use crate::store::door::{Facts, judge};
@@ -325,6 +326,15 @@ impl Facts for Asked<'_> {
 
     fn has_blob(&mut self, hash: &Hash) -> Result<bool, StoreError> {
         self.ledger.has_blob(hash)
+    }
+
+    fn read(
+        &mut self,
+        stream: &StreamId,
+        from: u64,
+        limit: usize,
+    ) -> Result<Vec<Record>, StoreError> {
+        self.ledger.read(stream, from, limit)
     }
 
     fn owner_of(&mut self, key: &str) -> Result<Option<StreamId>, StoreError> {

@@ -1,0 +1,40 @@
+//! What people say about a run that is already recorded (seed 004: overlays are a person's).
+
+use serde::{Deserialize, Serialize};
+
+use super::run::Principal;
+use crate::canonical::Json;
+
+/// A person's word.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PersonEvent {
+    /// `overlay.set` (input): one field of a step's output gets another value for whatever follows.
+    /// Refused unless the step is complete. Never written by steps or by a recompute.
+    OverlaySet(OverlaySet),
+}
+
+impl PersonEvent {
+    /// The step this is about, in the frame's scope.
+    pub fn step(&self) -> &str {
+        match self {
+            Self::OverlaySet(event) => &event.step,
+        }
+    }
+}
+
+/// `overlay.set`. The computed output stays where it is; effective is the computed output with
+/// every overlaid field replaced (decision F2).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OverlaySet {
+    /// Who.
+    pub by: Principal,
+    /// The top-level field of the output.
+    pub field: String,
+    /// Why.
+    pub reason: String,
+    /// The step.
+    pub step: String,
+    /// The value from now on.
+    #[serde(default)]
+    pub value: Json,
+}

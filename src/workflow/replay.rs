@@ -1,0 +1,403 @@
+//! Strict replay: a recorded run decided again from its inputs alone, every byte compared.
+//!
+//! Pure, and given nothing but frames: there is no client here that could call the world. What is
+//! missing is an error, never a reason to ask for it.
+//!
+//! ```text
+//! frames ──input──▶ turn::take ──decisions──▶ compare with the frames that follow ──▶ next input
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use ktsu_ledger::event::{Role, RunEvent};
+use ktsu_ledger::{Draft, Event, Frame, Hash};
+use ktsu_projections::run::{FoldError, RunState};
+use ktsu_projections::value_diff;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::definition::Definition;
+use super::next::Memo;
+use super::turn::{Broken, RULES, Turn, begin, take_report};
+
+/// Why a recorded run was not decided again to its end.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Stopped {
+    /// The frames do not begin with an invocation.
+    #[error("no root: the stream {0}, where run.created is expected")]
+    NoRoot(String),
+    /// It was decided by other rules than ours.
+    #[error(
+        "frame {seq}: recorded under decision rules {recorded}, while this version of ktsu has \
+         rules {ours}"
+    )]
+    Rules {
+        /// The frame that names the rules.
+        seq: u64,
+        /// What it names.
+        recorded: u32,
+        /// What this program has: [`RULES`].
+        ours: u32,
+    },
+    /// The recorded definition cannot be used.
+    #[error("frame {seq}: the recorded definition cannot be used: {problem}")]
+    Definition {
+        /// The frame that records it.
+        seq: u64,
+        /// Why.
+        problem: String,
+    },
+    /// A frame of a type this version does not know.
+    #[error("frame {seq}: this version of ktsu does not know {kind}")]
+    Unknown {
+        /// The frame.
+        seq: u64,
+        /// Its type.
+        kind: String,
+    },
+    /// What is recorded is not what the inputs lead to.
+    #[error(transparent)]
+    Diverged(Box<Diverged>),
+}
+
+/// In which respect a recorded frame is not the decided one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Difference {
+    /// Another type of frame.
+    Type,
+    /// Another payload.
+    Data,
+    /// Another inline child.
+    Scope,
+    /// Another cause.
+    Cause,
+    /// Another moment.
+    Time,
+    /// Another who acted.
+    Actor,
+    /// One side has a frame where the other has none.
+    Length,
+    /// An input that the state decided so far refuses.
+    Input,
+    /// Equal in meaning, but other bytes.
+    Bytes,
+}
+
+/// The first frame of a recorded run that does not follow from its inputs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Diverged {
+    /// Its number.
+    pub seq: u64,
+    /// In which respect.
+    pub kind: Difference,
+    /// JSON pointer into the frame to the first difference; empty where it is the whole frame.
+    pub field: String,
+    /// What is recorded there; absent: nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub history: Option<Value>,
+    /// What the recorded inputs lead to; absent: nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decided: Option<Value>,
+}
+
+impl fmt::Display for Diverged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let side = |value: &Option<Value>| match value {
+            None => "nothing".to_owned(),
+            Some(value) => clipped(&value.to_string()),
+        };
+        let kind = serde_json::to_value(self.kind).unwrap_or_default();
+        write!(
+            f,
+            "frame {}: {}{} differs: history has {}, the recorded inputs lead to {}",
+            self.seq,
+            kind.as_str().unwrap_or_default(),
+            match self.field.as_str() {
+                "" => String::new(),
+                field => format!(" at {field}"),
+            },
+            side(&self.history),
+            side(&self.decided),
+        )
+    }
+}
+
+impl std::error::Error for Diverged {}
+
+/// The most characters of a value in a message; the whole of it stands in the frame.
+const SHOWN: usize = 160;
+
+fn clipped(text: &str) -> String {
+    match text.char_indices().nth(SHOWN) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+    }
+}
+
+/// Definitions as runs record them, each compiled once however many runs share it.
+#[derive(Debug, Default)]
+pub struct Definitions {
+    compiled: BTreeMap<Hash, Arc<Definition>>,
+}
+
+impl Definitions {
+    /// The definition that holds from a frame on, if the frame brings one.
+    ///
+    /// # Errors
+    /// [`Stopped::Rules`], [`Stopped::Definition`].
+    pub fn brought(&mut self, frame: &Frame) -> Result<Option<Arc<Definition>>, Stopped> {
+        let (rules, definition, digest) = match &frame.event {
+            Event::Run(RunEvent::Created(created)) => {
+                (created.rules, Some(&created.definition), &created.digest)
+            }
+            Event::Run(RunEvent::Branched(branch)) => {
+                let digest = branch.digest.as_ref().unwrap_or(&branch.branch_id);
+                (branch.rules, branch.definition.as_ref(), digest)
+            }
+            _ => return Ok(None),
+        };
+        if rules != RULES {
+            return Err(Stopped::Rules {
+                seq: frame.seq,
+                recorded: rules,
+                ours: RULES,
+            });
+        }
+        let Some(definition) = definition else {
+            return Ok(None);
+        };
+        let unusable = |problem: String| Stopped::Definition {
+            seq: frame.seq,
+            problem,
+        };
+        let text = definition.as_str();
+        let hash = Hash::of(text.as_bytes());
+        if hash.to_string() != *digest {
+            let words = format!("it is named {digest}, its text has {hash}");
+            return Err(unusable(words));
+        }
+        if let Some(compiled) = self.compiled.get(&hash) {
+            return Ok(Some(Arc::clone(compiled)));
+        }
+        let plan = serde_json::from_str(text).map_err(|error| unusable(error.to_string()))?;
+        let compiled = Definition::compile(plan).map_err(|faults| {
+            let faults = faults.iter().map(|(at, words)| format!("{at}: {words}"));
+            unusable(faults.collect::<Vec<_>>().join("; "))
+        })?;
+        let compiled = Arc::new(compiled);
+        self.compiled.insert(hash, Arc::clone(&compiled));
+        Ok(Some(compiled))
+    }
+}
+
+/// Decides a recorded run again from its inputs alone and compares every byte.
+///
+/// A recorded turn may be cut short where the next frame is `run.continued` or `branch.created`;
+/// anywhere else every frame that is decided must be recorded, and the other way round.
+///
+/// # Errors
+/// [`Stopped`]; the first frame that differs is a [`Diverged`].
+pub fn replay(recorded: &[Frame], definitions: &mut Definitions) -> Result<RunState, Stopped> {
+    let mut definition = root(recorded, definitions)?;
+    let memo = Memo::default();
+    let mut at = 0;
+    let mut state: Option<RunState> = None;
+    while let Some(input) = recorded.get(at) {
+        judge(input)?;
+        let rest = recorded.get(at..).unwrap_or_default();
+        let inputs = rest.get(..together(rest)).unwrap_or_default();
+        let turn = match &mut state {
+            None => begin(
+                &definition,
+                input.stream.clone(),
+                drafted(input),
+                input.at,
+                &memo,
+            )
+            .map(|(begun, turn)| {
+                state = Some(begun);
+                turn
+            }),
+            Some(state) => {
+                let drafts = inputs.iter().map(drafted).collect();
+                take_report(&definition, state, drafts, input.at, &memo)
+            }
+        };
+        let turn = turn.map_err(|broken| refused(input, &broken))?;
+        if let Some(from_here) = definitions.brought(input)? {
+            definition = from_here;
+        }
+        let recorded_of_turn = compare(&turn, rest)?;
+        at += recorded_of_turn;
+        if recorded_of_turn < turn.sealed.len() {
+            // The rest of the turn was lost to a crash; go on from what is recorded.
+            state = Some(refold(recorded.get(..at).unwrap_or_default())?);
+        }
+    }
+    state.ok_or_else(|| Stopped::NoRoot("is empty".to_owned()))
+}
+
+/// The definition a run began with.
+fn root(recorded: &[Frame], definitions: &mut Definitions) -> Result<Arc<Definition>, Stopped> {
+    let Some(first) = recorded.first() else {
+        return Err(Stopped::NoRoot("is empty".to_owned()));
+    };
+    let begins = || Stopped::NoRoot(format!("begins with {}", first.event.kind()));
+    definitions.brought(first)?.ok_or_else(begins)
+}
+
+/// Whether a frame that begins a turn may begin one.
+fn judge(input: &Frame) -> Result<(), Stopped> {
+    if !input.event.is_known() {
+        return Err(Stopped::Unknown {
+            seq: input.seq,
+            kind: input.event.kind().to_owned(),
+        });
+    }
+    if input.event.role() == Role::Input {
+        return Ok(());
+    }
+    Err(Stopped::Diverged(Box::new(Diverged {
+        seq: input.seq,
+        kind: Difference::Length,
+        field: String::new(),
+        history: Some(Value::from(input.event.kind())),
+        decided: None,
+    })))
+}
+
+/// An input the state refuses: history holds what cannot have happened.
+fn refused(input: &Frame, broken: &Broken) -> Stopped {
+    Stopped::Diverged(Box::new(Diverged {
+        seq: input.seq,
+        kind: Difference::Input,
+        field: String::new(),
+        history: Some(Value::from(input.event.kind())),
+        decided: Some(Value::from(broken.to_string())),
+    }))
+}
+
+/// How many frames at the beginning are one input: those of a report stand together.
+pub(crate) fn together(recorded: &[Frame]) -> usize {
+    let said = |frame: &Frame| match &frame.event {
+        Event::Agent(event) => event.report().map(|report| {
+            let step = event.step().to_owned();
+            (
+                frame.scope.clone(),
+                step,
+                event.item(),
+                event.attempt(),
+                report.clone(),
+            )
+        }),
+        _ => None,
+    };
+    let Some(first) = recorded.first().and_then(said) else {
+        return 1;
+    };
+    let same = |frame: &&Frame| said(frame).as_ref() == Some(&first);
+    recorded.iter().take_while(same).count()
+}
+
+/// A recorded input, as it was before it had a place.
+pub(crate) fn drafted(frame: &Frame) -> Draft {
+    Draft {
+        scope: frame.scope.clone(),
+        actor: frame.actor.clone(),
+        cause: frame.cause.clone(),
+        event: frame.event.clone(),
+    }
+}
+
+/// How many frames of a turn are recorded as they were decided.
+fn compare(turn: &Turn, recorded: &[Frame]) -> Result<usize, Stopped> {
+    for (number, sealed) in turn.sealed.iter().enumerate() {
+        let Some(history) = recorded.get(number) else {
+            return Err(Stopped::Diverged(Box::new(Diverged {
+                seq: sealed.frame.seq,
+                kind: Difference::Length,
+                field: String::new(),
+                history: None,
+                decided: Some(Value::from(sealed.frame.event.kind())),
+            })));
+        };
+        if history.hash == sealed.record.hash {
+            continue;
+        }
+        let cut = matches!(
+            history.event,
+            Event::Run(RunEvent::Continued(_) | RunEvent::Branched(_))
+        );
+        if cut && number > 0 {
+            return Ok(number);
+        }
+        let diverged = first_difference(history, &sealed.frame);
+        return Err(Stopped::Diverged(Box::new(diverged)));
+    }
+    Ok(turn.sealed.len())
+}
+
+/// The first respect in which two frames differ, and the first place.
+fn first_difference(history: &Frame, decided: &Frame) -> Diverged {
+    let seq = decided.seq;
+    let sides = |kind, field: &str, theirs: Value, ours: Value| Diverged {
+        seq,
+        kind,
+        field: field.to_owned(),
+        history: Some(theirs),
+        decided: Some(ours),
+    };
+    let (ours, theirs) = (&decided.event, &history.event);
+    if theirs.kind() != ours.kind() {
+        let (theirs, ours) = (theirs.kind().into(), ours.kind().into());
+        return sides(Difference::Type, "/type", theirs, ours);
+    }
+    if history.scope != decided.scope {
+        let (theirs, ours) = (&history.scope, &decided.scope);
+        return sides(Difference::Scope, "/scope", json!(theirs), json!(ours));
+    }
+    let changes = value_diff::diff(&theirs.data(), &ours.data());
+    if let Some(first) = changes.into_iter().next() {
+        return Diverged {
+            seq,
+            kind: Difference::Data,
+            field: format!("/data{}", first.path),
+            history: first.before,
+            decided: first.after,
+        };
+    }
+    if history.cause != decided.cause {
+        let (theirs, ours) = (json!(history.cause), json!(decided.cause));
+        return sides(Difference::Cause, "/cause", theirs, ours);
+    }
+    if history.at != decided.at {
+        let (theirs, ours) = (json!(history.at), json!(decided.at));
+        return sides(Difference::Time, "/at", theirs, ours);
+    }
+    if history.actor != decided.actor {
+        let theirs = Value::from(history.actor.to_string());
+        let ours = Value::from(decided.actor.to_string());
+        return sides(Difference::Actor, "/actor", theirs, ours);
+    }
+    let (theirs, ours) = (json!(history.hash), json!(decided.hash));
+    sides(Difference::Bytes, "/hash", theirs, ours)
+}
+
+fn refold(frames: &[Frame]) -> Result<RunState, Stopped> {
+    RunState::fold(frames).map_err(|error| {
+        let seq = match &error {
+            FoldError::Refused(seq, _) => *seq,
+            FoldError::Empty | FoldError::Plan(_) => 0,
+        };
+        Stopped::Diverged(Box::new(Diverged {
+            seq,
+            kind: Difference::Input,
+            field: String::new(),
+            history: None,
+            decided: Some(Value::from(error.to_string())),
+        }))
+    })
+}
