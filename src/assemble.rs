@@ -1,6 +1,7 @@
 //! The only file that names concrete parts: which store, which clock, which client.
 
 mod key;
+pub mod keys;
 mod notary;
 
 use std::collections::BTreeMap;

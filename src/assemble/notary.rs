@@ -20,7 +20,7 @@ use crate::orchestrator::Clock;
 use crate::readers::Readers;
 
 /// The variable that names a witness; it goes before the environment file.
-pub const WITNESS: &str = "KTSU_WITNESS";
+pub(super) const WITNESS: &str = "KTSU_WITNESS";
 
 /// What the notary needs before the appender takes the store.
 pub(super) struct Prepared {
@@ -50,6 +50,9 @@ pub(super) fn prepare(setup: &Setup, store: &dyn Store) -> Result<Prepared, NotO
     let place = place
         .transpose()
         .map_err(|error| NotOpened::Other(error.to_string()))?;
+    if let Some(path) = path {
+        finish_rotation(path, store)?;
+    }
     let key = signing_key::of(path, &setup.process);
     Ok(Prepared {
         feed: Feed::default(),
@@ -58,6 +61,20 @@ pub(super) fn prepare(setup: &Setup, store: &dyn Store) -> Result<Prepared, NotO
         size: facts::size(store)?,
         tail: store.tail(&StreamId::store())?,
     })
+}
+
+/// Puts a key in its place that the ledger knows already, if something stopped in between.
+fn finish_rotation(path: &std::path::Path, store: &dyn Store) -> Result<(), NotOpened> {
+    let failed = |error: signing_key::NoKey| NotOpened::Other(error.to_string());
+    let Some(next) = signing_key::waiting(path).map_err(failed)? else {
+        return Ok(());
+    };
+    let keys = facts::read(store)?.keys;
+    let public = next.public(keys.origin());
+    match keys.in_force().is_some_and(|known| known.key == public) {
+        true => signing_key::promote(path).map_err(failed),
+        false => Ok(()),
+    }
 }
 
 impl Prepared {

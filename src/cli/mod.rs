@@ -10,6 +10,7 @@ mod content;
 mod embedded;
 mod engine;
 mod envelope;
+mod evidence;
 mod follow;
 mod frames;
 mod input;
@@ -99,6 +100,9 @@ enum Command {
     Frames(frames::Arguments),
     /// Whether the record is what was recorded: every byte, every hash, every run
     Verify(verify::Arguments),
+    /// Archives for auditors, their verification, and the key they rest on
+    #[command(subcommand)]
+    Evidence(evidence::Arguments),
     /// Copies a ledger into one file, in use or not, and verifies the copy
     Backup(backup::Backup),
     /// Makes a ledger out of a copy, which is verified first
@@ -144,6 +148,7 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Trace(arguments) => trace::run(&common, &arguments),
         Command::Frames(arguments) => frames::run(&common, arguments).await,
         Command::Verify(arguments) => verify::run(&common, &arguments),
+        Command::Evidence(arguments) => evidence::run(&common, arguments).await,
         Command::Backup(arguments) => backup::backup(&common, &arguments),
         Command::Restore(arguments) => backup::restore(&common, &arguments),
         Command::Version => Ok(version(&common)),

@@ -18,7 +18,12 @@ pub(super) fn costs(frames: &[Placed]) -> String {
     for placed in frames {
         if let Event::Agent(AgentEvent::Response(response)) = &placed.frame.event {
             let of_stream = sums.entry(placed.frame.stream.as_str()).or_default();
-            let call = [1, response.tokens_in, response.tokens_out, response.cost_micro_usd];
+            let call = [
+                1,
+                response.tokens_in,
+                response.tokens_out,
+                response.cost_micro_usd,
+            ];
             for (sum, more) in of_stream.iter_mut().zip(call) {
                 *sum = sum.saturating_add(more);
             }
@@ -36,7 +41,10 @@ pub(super) fn changes(frames: &[Placed]) -> String {
     let mut text = "position,stream,seq,at,type,by,auth,what,reason\n".to_owned();
     for Placed { position, frame } in frames {
         let kind = frame.event.kind();
-        if !matches!(kind, "branch.created" | "run.resumed" | "overlay.set" | "step.reset") {
+        if !matches!(
+            kind,
+            "branch.created" | "run.resumed" | "overlay.set" | "step.reset"
+        ) {
             continue;
         }
         let data = frame.event.data();
@@ -45,7 +53,10 @@ pub(super) fn changes(frames: &[Placed]) -> String {
         let (by, auth, reason) = (word("/by/id"), word("/by/auth"), word("/reason"));
         let (stream, seq, at) = (&frame.stream, frame.seq, frame.at);
         let what = what.trim();
-        let _ = writeln!(text, "{position},{stream},{seq},{at},{kind},{by},{auth},{what},{reason}");
+        let _ = writeln!(
+            text,
+            "{position},{stream},{seq},{at},{kind},{by},{auth},{what},{reason}"
+        );
     }
     text
 }
@@ -61,7 +72,10 @@ fn cell(value: Option<&Value>) -> String {
     if text.chars().all(plain) && !text.starts_with('-') {
         return text;
     }
-    let text: String = text.chars().map(|one| if one.is_control() { ' ' } else { one }).collect();
+    let text: String = text
+        .chars()
+        .map(|one| if one.is_control() { ' ' } else { one })
+        .collect();
     format!("\"'{}\"", text.replace('"', "\"\""))
 }
 
@@ -83,11 +97,17 @@ pub(super) fn timeline(frames: &[Placed]) -> String {
     }
     text.push_str("</table>\n");
     if frames.len() > ROWS {
-        let _ = writeln!(text, "<p>{} more frames are not shown.</p>", frames.len() - ROWS);
+        let _ = writeln!(
+            text,
+            "<p>{} more frames are not shown.</p>",
+            frames.len() - ROWS
+        );
     }
     text
 }
 
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
 }

@@ -63,7 +63,10 @@ pub fn export(reader: &dyn Reader, wanted: &Wanted) -> Result<Exported, NotExpor
     let manifest = Manifest {
         all: whole,
         engine: ENGINE.to_owned(),
-        files: files.iter().map(|(name, file)| (name.clone(), archive::describe(name, file))).collect(),
+        files: files
+            .iter()
+            .map(|(name, file)| (name.clone(), archive::describe(name, file)))
+            .collect(),
         format: FORMAT,
         origin: found.origin.clone(),
         runs: wanted.streams.iter().map(StreamId::to_string).collect(),
@@ -78,7 +81,12 @@ pub fn export(reader: &dyn Reader, wanted: &Wanted) -> Result<Exported, NotExpor
         bytes: tar::write(&files).map_err(NotExported::Damaged)?,
         frames: found.frames.len() as u64,
         streams: selected.len() as u64,
-        unsigned: found.frames.iter().filter(of_runs).filter(|it| it.position > size).count() as u64,
+        unsigned: found
+            .frames
+            .iter()
+            .filter(of_runs)
+            .filter(|it| it.position > size)
+            .count() as u64,
     })
 }
 
@@ -101,7 +109,11 @@ fn select(reader: &dyn Reader, wanted: &Wanted) -> Result<BTreeSet<StreamId>, No
                         selected.insert(stream);
                     }
                 }
-                _ => links.extend(parents(reader, &stream)?.into_iter().map(|it| (it, stream.clone()))),
+                _ => links.extend(
+                    parents(reader, &stream)?
+                        .into_iter()
+                        .map(|it| (it, stream.clone())),
+                ),
             }
         }
         // Names are in order: with `run:` come those that nothing else hangs from.
@@ -123,7 +135,11 @@ fn select(reader: &dyn Reader, wanted: &Wanted) -> Result<BTreeSet<StreamId>, No
     }
 }
 
-fn began_within(reader: &dyn Reader, stream: &StreamId, wanted: &Wanted) -> Result<bool, NotExported> {
+fn began_within(
+    reader: &dyn Reader,
+    stream: &StreamId,
+    wanted: &Wanted,
+) -> Result<bool, NotExported> {
     if wanted.from.is_none() && wanted.to.is_none() {
         return Ok(true);
     }
@@ -173,8 +189,10 @@ fn scan(reader: &dyn Reader, selected: &BTreeSet<StreamId>) -> Result<Found, Not
         sizes: BTreeSet::new(),
         last: None,
     };
-    let wanted: BTreeMap<&str, &StreamId> =
-        selected.iter().map(|stream| (stream.as_str(), stream)).collect();
+    let wanted: BTreeMap<&str, &StreamId> = selected
+        .iter()
+        .map(|stream| (stream.as_str(), stream))
+        .collect();
     let mut from = 1;
     loop {
         let page = reader.scan_frames(from, MAX_PAGE)?;
@@ -183,7 +201,10 @@ fn scan(reader: &dyn Reader, selected: &BTreeSet<StreamId>) -> Result<Found, Not
         for raw in page {
             let position = u64::try_from(raw.position).unwrap_or_default();
             if position != found.leaves.len() as u64 + 1 {
-                let words = format!("the frame at position {} is missing", found.leaves.len() + 1);
+                let words = format!(
+                    "the frame at position {} is missing",
+                    found.leaves.len() + 1
+                );
                 return Err(NotExported::Damaged(words));
             }
             found.leaves.push(Node::leaf(&raw.body));
@@ -239,7 +260,12 @@ impl Found {
         };
         let shown = self.frames.iter().map(|placed| placed.position - 1);
         let shown = shown.filter(|index| index < size).collect();
-        let sizes = self.sizes.iter().filter(|one| *one <= size).copied().collect();
+        let sizes = self
+            .sizes
+            .iter()
+            .filter(|one| *one <= size)
+            .copied()
+            .collect();
         let leaves = usize::try_from(*size).unwrap_or(usize::MAX);
         let leaves = self.leaves.get(..leaves).unwrap_or_default();
         Tree {
@@ -265,7 +291,9 @@ fn blobs(reader: &dyn Reader, frames: &[Placed]) -> Result<BTreeMap<Hash, Vec<u8
 }
 
 fn files(found: &Found, blobs: &BTreeMap<Hash, Vec<u8>>) -> Result<Files, NotExported> {
-    let mut files = archive::extracts(&found.origin, &found.frames, &|hash| blobs.get(hash).cloned());
+    let mut files = archive::extracts(&found.origin, &found.frames, &|hash| {
+        blobs.get(hash).cloned()
+    });
     for (hash, text) in blobs {
         files.insert(format!("blobs/{hash}.json"), text.clone());
     }
@@ -277,8 +305,17 @@ fn files(found: &Found, blobs: &BTreeMap<Hash, Vec<u8>>) -> Result<Files, NotExp
     put(TREE, tree);
     put("VERIFY.md", include_bytes!("VERIFY.md").to_vec());
     put("verify.py", include_bytes!("verify.py").to_vec());
-    put("derived/costs.csv", derived::costs(&found.frames).into_bytes());
-    put("derived/changes.csv", derived::changes(&found.frames).into_bytes());
-    put("derived/timeline.html", derived::timeline(&found.frames).into_bytes());
+    put(
+        "derived/costs.csv",
+        derived::costs(&found.frames).into_bytes(),
+    );
+    put(
+        "derived/changes.csv",
+        derived::changes(&found.frames).into_bytes(),
+    );
+    put(
+        "derived/timeline.html",
+        derived::timeline(&found.frames).into_bytes(),
+    );
     Ok(files)
 }

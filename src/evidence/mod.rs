@@ -2,12 +2,19 @@
 //!
 //! ```text
 //! notary        signs what was appended while the engine works     signing_key, store_stream, witness
+//! export        one archive, the same bytes every time         archive, tar, derived
+//! check         that archive, claim by claim                   check/
 //! ```
 
+pub mod archive;
+pub mod check;
+mod derived;
+pub mod export;
 pub mod facts;
 pub mod notary;
 pub mod signing_key;
 pub mod store_stream;
+pub mod tar;
 pub mod witness;
 
 use ktsu_ledger::note::{Checkpoint, NotANote, Note};

@@ -100,7 +100,9 @@ pub fn read(bytes: &[u8]) -> Result<Files, NotAnArchive> {
         let name: &[u8] = block.split(|byte| *byte == 0).next().unwrap_or_default();
         let name = std::str::from_utf8(name).ok().filter(|name| is_name(name));
         let name = name.ok_or_else(|| wrong("a name that no archive of evidence has"))?;
-        let digits = block.get(124..135).and_then(|digits| std::str::from_utf8(digits).ok());
+        let digits = block
+            .get(124..135)
+            .and_then(|digits| std::str::from_utf8(digits).ok());
         let octal = digits.filter(|digits| digits.bytes().all(|one| matches!(one, b'0'..=b'7')));
         let size = octal.and_then(|digits| usize::from_str_radix(digits, 8).ok());
         let size = size.ok_or_else(|| wrong("a size that is no number"))?;
@@ -116,7 +118,10 @@ pub fn read(bytes: &[u8]) -> Result<Files, NotAnArchive> {
         if padding.is_none_or(|padding| padding.iter().any(|byte| *byte != 0)) {
             return Err(wrong("something stands between two files"));
         }
-        if files.last_key_value().is_some_and(|(last, _)| last.as_str() >= name) {
+        if files
+            .last_key_value()
+            .is_some_and(|(last, _)| last.as_str() >= name)
+        {
             return Err(wrong("a name twice or out of order"));
         }
         files.insert(name.to_owned(), file.to_vec());
@@ -144,11 +149,24 @@ mod tests {
 
     #[test]
     fn names_that_lead_elsewhere_are_neither_written_nor_read() {
-        for name in ["", "/etc/passwd", "../x", "a/../b", "a//b", "a\\b", ".x", "a b", "a/b/c/d"] {
+        for name in [
+            "",
+            "/etc/passwd",
+            "../x",
+            "a/../b",
+            "a//b",
+            "a\\b",
+            ".x",
+            "a b",
+            "a/b/c/d",
+        ] {
             let files = Files::from([(name.to_owned(), Vec::new())]);
             assert!(write(&files).is_err(), "{name}");
             let mut bytes = header("x", 0).to_vec();
-            bytes.get_mut(..name.len()).unwrap().copy_from_slice(name.as_bytes());
+            bytes
+                .get_mut(..name.len())
+                .unwrap()
+                .copy_from_slice(name.as_bytes());
             bytes.extend_from_slice(&[0; 1024]);
             assert!(read(&bytes).is_err(), "{name}");
         }
@@ -166,8 +184,14 @@ mod tests {
             assert!(read(&bytes[..length]).is_err(), "{length}");
         }
         let twice = [&bytes[..1024], &bytes[..]].concat();
-        assert_eq!(read(&twice).unwrap_err().what, "a name twice or out of order");
+        assert_eq!(
+            read(&twice).unwrap_err().what,
+            "a name twice or out of order"
+        );
         let huge = [&header("x", 0o777_7777_7777)[..], &[0; 1024]].concat();
-        assert_eq!(read(&huge).unwrap_err().what, "a file that is longer than the archive");
+        assert_eq!(
+            read(&huge).unwrap_err().what,
+            "a file that is longer than the archive"
+        );
     }
 }
