@@ -1,5 +1,6 @@
 //! The only file that names concrete parts: which store, which clock, which client.
 
+pub mod import;
 mod key;
 pub mod keys;
 mod notary;

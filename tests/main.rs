@@ -18,6 +18,8 @@ mod crash;
 mod cut;
 #[path = "suite/durability.rs"]
 mod durability;
+#[path = "suite/evidence/mod.rs"]
+mod evidence;
 #[path = "suite/golden.rs"]
 mod golden;
 #[path = "suite/owner.rs"]

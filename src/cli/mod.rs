@@ -28,6 +28,7 @@ mod steps;
 mod table;
 pub mod text;
 mod trace;
+mod transfer;
 mod tree;
 mod validate;
 mod verify;
@@ -103,6 +104,10 @@ enum Command {
     /// Archives for auditors, their verification, and the key they rest on
     #[command(subcommand)]
     Evidence(evidence::Arguments),
+    /// Writes runs as JSON lines, for another ledger or for whoever collects events
+    Export(transfer::Export),
+    /// Takes in what `export` wrote; what does not verify is refused whole
+    Import(transfer::Import),
     /// Copies a ledger into one file, in use or not, and verifies the copy
     Backup(backup::Backup),
     /// Makes a ledger out of a copy, which is verified first
@@ -149,6 +154,8 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Frames(arguments) => frames::run(&common, arguments).await,
         Command::Verify(arguments) => verify::run(&common, &arguments),
         Command::Evidence(arguments) => evidence::run(&common, arguments).await,
+        Command::Export(arguments) => transfer::export(&common, &arguments),
+        Command::Import(arguments) => transfer::import(&common, arguments).await,
         Command::Backup(arguments) => backup::backup(&common, &arguments),
         Command::Restore(arguments) => backup::restore(&common, &arguments),
         Command::Version => Ok(version(&common)),

@@ -92,7 +92,10 @@ pub fn export(reader: &dyn Reader, wanted: &Wanted) -> Result<Exported, NotExpor
 
 /// The streams that belong together with those that are asked for: branches with what they were
 /// forked from, runs with what was forked or recomputed from them.
-fn select(reader: &dyn Reader, wanted: &Wanted) -> Result<BTreeSet<StreamId>, NotExported> {
+pub(super) fn select(
+    reader: &dyn Reader,
+    wanted: &Wanted,
+) -> Result<BTreeSet<StreamId>, NotExported> {
     let mut links: Vec<(StreamId, StreamId)> = Vec::new();
     let mut selected: BTreeSet<StreamId> = wanted.streams.iter().cloned().collect();
     let mut after: Option<StreamId> = None;

@@ -15,6 +15,7 @@ pub mod notary;
 pub mod signing_key;
 pub mod store_stream;
 pub mod tar;
+pub mod transfer;
 pub mod witness;
 
 use ktsu_ledger::note::{Checkpoint, NotANote, Note};
