@@ -69,6 +69,8 @@ pub struct Setup {
     pub own_url: Option<String>,
     /// The gateway's file, if not `gateway.yaml` in the kit's folder.
     pub gateway: Option<PathBuf>,
+    /// Whether runs that were left unfinished go on.
+    pub takes_up: bool,
 }
 
 /// Where agents run.
@@ -224,6 +226,7 @@ pub async fn open(setup: Setup) -> Result<Engine, NotOpened> {
         tokens,
         own_url: setup.own_url.unwrap_or_else(|| url.clone()),
         notary: notary.shown(),
+        takes_up: setup.takes_up,
     };
     let (orchestrator, recovered) = Orchestrator::start(parts).await.map_err(NotOpened::Other)?;
     if recovered.unfinished > 0 {

@@ -84,10 +84,24 @@ error_codes! {
     AmbiguousId = "ambiguous_id", 409, EXIT_COULD_NOT_RUN, "Several ids match";
     /// The body is over the limit.
     BodyTooLarge = "body_too_large", 413, EXIT_COULD_NOT_RUN, "The body is too large";
+    /// The run moved on since it was looked at.
+    StaleRevision = "stale_revision", 409, EXIT_COULD_NOT_RUN, "The run has moved on";
+    /// A run that goes on by itself, or one that would keep a failed step.
+    NotResumable = "not_resumable", 409, EXIT_COULD_NOT_RUN, "The run cannot be resumed like this";
+    /// Only what is complete has an output.
+    StepNotComplete = "step_not_complete", 409, EXIT_COULD_NOT_RUN, "The step is not complete";
+    /// A member is missing, unknown or of another type.
+    InvalidRequest = "invalid_request", 422, EXIT_COULD_NOT_RUN, "The request makes no sense";
+    /// The value does not pass the air-lock, or the field is reserved.
+    OverlayRefused = "overlay_refused", 422, EXIT_COULD_NOT_RUN, "The value cannot be laid over the output";
+    /// No such position, or a definition that does not fit.
+    ForkRefused = "fork_refused", 422, EXIT_COULD_NOT_RUN, "The run cannot be forked like this";
     /// JSON, but not an object.
     NotAnObject = "not_an_object", 422, EXIT_COULD_NOT_RUN, "The body is not a JSON object";
     /// The params do not fit the workflow's schema.
     InvalidParams = "invalid_params", 422, EXIT_COULD_NOT_RUN, "The params do not fit the workflow's schema";
+    /// The run has nothing that could be asked for again, or not here.
+    NotRecomputable = "not_recomputable", 422, EXIT_COULD_NOT_RUN, "The run cannot be recomputed";
     /// A defect of ktsu.
     Internal = "internal", 500, EXIT_COULD_NOT_RUN, "Something broke inside ktsu";
     /// An agent of the workflow names tool servers.

@@ -1,6 +1,7 @@
 //! ktsu: an event-sourced engine for AI-agent workflows.
 
 pub mod assemble;
+pub mod baseline;
 pub mod cli;
 pub mod contract;
 pub mod egress;

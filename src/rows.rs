@@ -4,9 +4,9 @@
 //! every start would make all of it again.
 
 use ktsu_ledger::branch::frames;
-use ktsu_ledger::event::{RunCreated, RunEvent};
+use ktsu_ledger::event::RunCreated;
 use ktsu_ledger::store::{IndexRow, Reader, Store, StoreError};
-use ktsu_ledger::{Epoch, Event, Frame, Hash, StreamId};
+use ktsu_ledger::{Epoch, Frame, Hash, StreamId};
 use ktsu_projections::index::{RunRow, scoped_key};
 use ktsu_projections::run::RunState;
 
@@ -20,8 +20,8 @@ pub fn row(state: &RunState) -> IndexRow {
         stream: state.stream().clone(),
         workflow: row.workflow.clone(),
         status: row.status.clone(),
-        open: !state.status().is_terminal(),
-        created_us: state.created().at.as_micros(),
+        open: !state.is_over() && !state.is_parked(),
+        created_us: row.created_at.as_micros(),
         key: RunRow::key(state),
         row: row.to_json(),
     }
@@ -70,8 +70,29 @@ pub fn runs(
 ) -> Result<(Vec<StreamId>, Option<StreamId>), StoreError> {
     let page = reader.streams(after, PAGE)?;
     let last = page.last().cloned();
-    let runs = page.into_iter().filter(|stream| stream.kind() == "run");
+    let runs = page.into_iter().filter(is_run);
     Ok((runs.collect(), last))
+}
+
+/// The kinds of stream that are runs, or go like one.
+const KINDS: [&str; 3] = ["run", "branch", "recompute"];
+
+/// Whether a stream is a run, or goes like one.
+pub fn is_run(stream: &StreamId) -> bool {
+    KINDS.contains(&stream.kind())
+}
+
+/// Whether every run, and whatever goes like one, has its row.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn are_whole(reader: &dyn Reader) -> Result<bool, StoreError> {
+    for kind in KINDS {
+        if !reader.is_indexed(kind)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// How many streams are looked at at a time.
@@ -107,16 +128,15 @@ fn unreadable(reader: &dyn Reader, stream: &StreamId) -> IndexRow {
         .first()
         .filter(|record| Hash::of(record.body.as_bytes()) == record.hash)
         .and_then(|record| record.decode_bare().ok());
-    let created: Option<&RunCreated> = match first.as_ref().map(|frame| &frame.event) {
-        Some(Event::Run(RunEvent::Created(created))) => Some(created.as_ref()),
-        _ => None,
-    };
+    let created: Option<&RunCreated> = first.as_ref().and_then(|frame| frame.event.created());
     let at = first.as_ref().map(|frame| frame.at).unwrap_or_default();
     let said = |text: Option<&String>| text.cloned().unwrap_or_default();
     let row = RunRow {
         created_at: at,
         ended_at: None,
         error: None,
+        fork_position: None,
+        parent_run_id: None,
         idempotency_digest: created.and_then(|created| created.idempotency_digest.clone()),
         run_id: stream.name().to_owned(),
         status: UNREADABLE.to_owned(),

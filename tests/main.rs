@@ -26,3 +26,5 @@ mod golden;
 mod owner;
 #[path = "suite/pins.rs"]
 mod pins;
+#[path = "suite/recompute.rs"]
+mod recompute;

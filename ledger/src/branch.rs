@@ -40,13 +40,21 @@ impl Path {
         let mut parts = Vec::new();
         let mut stream = stream.clone();
         let mut until = u64::MAX;
+        let mut steps = 0;
         while let Some(branch) = beginning(read, &stream)? {
             let parent = branch.parent().map_err(|error| damaged(&stream, &error))?;
-            if branch.fork_position > until || parts.len() >= MAX_FORKS {
-                return Err(damaged(&stream, &"it does not begin where its parent ends"));
+            steps += 1;
+            if steps > MAX_FORKS {
+                return Err(damaged(
+                    &stream,
+                    &"too many forks lie between it and its run",
+                ));
             }
-            until = branch.fork_position;
-            parts.push((until, stream));
+            // A fork before the fork position of its parent shares nothing of the parent's own.
+            if branch.fork_position < until {
+                until = branch.fork_position;
+                parts.push((until, stream));
+            }
             stream = parent;
         }
         // What is shared may be nothing at all: then the run itself has no part.

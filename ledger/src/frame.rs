@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::canonical::Json;
-use crate::event::{Event, RunEvent};
+use crate::event::Event;
 use crate::hash::Hash;
 use crate::id::{Actor, Cause, StreamId};
 use crate::time::Timestamp;
@@ -149,11 +149,7 @@ impl Draft {
     /// back, which would be a defect of ours.
     pub fn seal(self, link: Link, at: Timestamp) -> Result<Sealed, FrameError> {
         let data = to_text(&Data(&self.event))?;
-        let must_move = match &self.event {
-            Event::Run(RunEvent::Created(_)) => true,
-            Event::Run(RunEvent::Branched(branch)) => branch.definition.is_some(),
-            _ => false,
-        };
+        let must_move = self.event.definition().is_some();
         let (data, ext, blobs) = if must_move || data.len() > MAX_INLINE {
             move_out(&data, must_move)?
         } else {

@@ -25,28 +25,26 @@ pub struct StreamId(Arc<str>);
 /// The kinds of stream that have a name of their own after the colon.
 const KINDS: [&str; 5] = ["run", "branch", "eval", "recompute", "kv"];
 
+/// What the ids of recomputes begin with: they are addressed as runs are.
+pub const RECOMPUTE: &str = "recompute_";
+
+/// What the ids of branches begin with.
+pub const BRANCH: &str = "branch_";
+
 impl StreamId {
     /// The stream of what concerns the whole ledger.
     pub fn store() -> Self {
         Self(Arc::from("store"))
     }
 
-    /// The stream of a run; refused if `run` is not a name.
+    /// The stream of a run, of a branch or of a recompute, which its id tells; refused if `run` is not a name.
     pub fn run(run: &str) -> Result<Self, NotAStream> {
-        format!("run:{run}").parse()
-    }
-
-    /// The stream of a branch; refused if `branch` is not a name.
-    pub fn branch(branch: &str) -> Result<Self, NotAStream> {
-        format!("branch:{branch}").parse()
-    }
-
-    /// The stream of a run or of a branch, which its id tells: branches are named `branch_…`.
-    pub fn of_run_or_branch(id: &str) -> Result<Self, NotAStream> {
-        match id.starts_with("branch_") {
-            true => Self::branch(id),
-            false => Self::run(id),
-        }
+        let kind = match () {
+            () if run.starts_with(RECOMPUTE) => "recompute",
+            () if run.starts_with(BRANCH) => "branch",
+            () => "run",
+        };
+        format!("{kind}:{run}").parse()
     }
 
     /// As it is written in frames.

@@ -11,6 +11,7 @@ pub mod event;
 pub mod frame;
 pub mod hash;
 pub mod id;
+pub mod jcs;
 pub mod keys;
 pub mod lock;
 pub mod merkle;

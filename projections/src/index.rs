@@ -16,10 +16,16 @@ pub struct RunRow {
     /// The error code, if it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// For a branch: how many frames it shares.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fork_position: Option<u64>,
     /// What its idempotency key was used for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_digest: Option<String>,
-    /// `run_…`.
+    /// For a branch: what it was forked from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_run_id: Option<String>,
+    /// `run_…` or `branch_…`.
     pub run_id: String,
     /// See [`crate::run::RunStatus`].
     pub status: String,
@@ -34,11 +40,17 @@ impl RunRow {
     pub fn of(state: &RunState) -> Self {
         let ended = state.status().is_terminal();
         let plan = &state.outline().root().plan;
+        let fork = state.fork();
         Self {
-            created_at: state.created().at,
+            created_at: fork.map_or(state.created().at, |fork| fork.at),
+            fork_position: fork.map(|fork| fork.position),
+            parent_run_id: fork.map(|fork| fork.parent.clone()),
             ended_at: ended.then(|| state.at()),
             error: state.failing().map(|failing| failing.code.clone()),
-            idempotency_digest: state.created().idempotency_digest.clone(),
+            idempotency_digest: match fork {
+                None => state.created().idempotency_digest.clone(),
+                Some(_) => None,
+            },
             run_id: state.stream().name().to_owned(),
             status: state.status().as_str().to_owned(),
             version: plan.version.clone(),
@@ -48,6 +60,10 @@ impl RunRow {
 
     /// What a repeated request is looked up by: the key, as one client uses it for one workflow.
     pub fn key(state: &RunState) -> Option<String> {
+        if state.fork().is_some() {
+            // The key is its run's.
+            return None;
+        }
         let created = state.created();
         let key = created.idempotency_key.as_ref()?;
         Some(scoped_key(

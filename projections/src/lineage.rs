@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use ktsu_ledger::event::{
-    AgentEvent, AgentFinished, ItemEvent, LlmResponse, LostReason, PersonEvent, Purpose, RunEvent,
-    SkipReason, StepEvent, StoreEvent, Verdict, WebhookEvent, WorkerEvent,
+    AgentEvent, AgentFinished, ItemEvent, LlmResponse, LostReason, PersonEvent, Purpose,
+    RecomputeEvent, RunCreated, RunEvent, SkipReason, StepEvent, StoreEvent, Verdict, WebhookEvent,
+    WorkerEvent,
 };
 use ktsu_ledger::{Cause, Event, Frame, Timestamp};
 use serde::Serialize;
@@ -133,6 +134,7 @@ impl Lineage {
 fn describe(event: &Event) -> (Option<String>, String) {
     match event {
         Event::Run(event) => (None, describe_run(event)),
+        Event::Recompute(event) => (None, describe_recompute(event)),
         Event::Step(event) => (
             Some(item_name(event.step(), item_of(event))),
             describe_step(event),
@@ -173,12 +175,26 @@ fn describe(event: &Event) -> (Option<String>, String) {
     }
 }
 
+fn describe_created(created: &RunCreated) -> String {
+    let RunCreated {
+        workflow,
+        version,
+        principal,
+        ..
+    } = created;
+    format!("{workflow} {version} by {}", principal.id)
+}
+
+fn describe_recompute(event: &RecomputeEvent) -> String {
+    match event {
+        RecomputeEvent::Created(created) => describe_created(created),
+        RecomputeEvent::Compared(compared) => compared.status.as_str().to_owned(),
+    }
+}
+
 fn describe_run(event: &RunEvent) -> String {
     match event {
-        RunEvent::Created(created) => format!(
-            "{} {} by {}",
-            created.workflow, created.version, created.principal.id
-        ),
+        RunEvent::Created(created) => describe_created(created),
         RunEvent::Started(started) => started.plan.clone().unwrap_or_default(),
         RunEvent::Continued(continued) => match continued.why {
             ktsu_ledger::event::Why::Bound => "the turn before was full".to_owned(),

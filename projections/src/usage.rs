@@ -38,6 +38,7 @@ impl Usage {
             Event::Webhook(WebhookEvent::Sent(_)) => self.webhook_calls += 1,
             Event::Agent(event) => self.apply_agent(event),
             Event::Run(_)
+            | Event::Recompute(_)
             | Event::Step(_)
             | Event::Item(_)
             | Event::Worker(_)

@@ -112,7 +112,7 @@ async fn watch(response: Response<Body>, mut live: Option<&mut Live>) -> Result<
 }
 
 /// A problem document, in words.
-fn problem(status: u16, body: &Value) -> Failure {
+pub(super) fn problem(status: u16, body: &Value) -> Failure {
     let mut words = match body["message"].as_str() {
         Some(message) => sentence_to_fragment(message),
         None => format!("the answer has status {status}"),

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use ktsu_ledger::branch::Path;
 use ktsu_ledger::store::Reader;
 use ktsu_ledger::{Frame, StreamId, lock};
 use ktsu_projections::Lineage;
@@ -77,9 +78,10 @@ fn has_ended(reader: &dyn Reader, stream: &StreamId) -> Result<bool, Failure> {
 
 /// One line a frame; false once nobody reads them.
 fn in_words(reader: &dyn Reader, stream: &StreamId, page: &Page) -> Result<bool, Failure> {
+    let path = Path::of(reader, stream)?;
     let mut wanted = page.frames.iter().map(|(seq, _)| *seq).peekable();
     while let Some(first) = wanted.peek().copied() {
-        for record in reader.read(stream, first, 1000)? {
+        for record in path.read(reader, first, 1000)? {
             if wanted.next_if_eq(&record.seq).is_none() {
                 continue;
             }

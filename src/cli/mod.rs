@@ -6,6 +6,8 @@
 
 mod agents;
 mod backup;
+mod capture;
+mod compared;
 mod content;
 mod embedded;
 mod engine;
@@ -19,13 +21,17 @@ mod json;
 mod live;
 mod logging;
 mod output;
+mod owner;
+mod people;
 mod reading;
+mod recompute;
 mod run;
 mod runs;
 mod signals;
 mod start;
 mod steps;
 mod table;
+mod test;
 pub mod text;
 mod trace;
 mod transfer;
@@ -97,8 +103,20 @@ enum Command {
     Runs(runs::Arguments),
     /// What followed from what in a run, or where a frame comes from
     Trace(trace::Arguments),
+    /// A branch of a run: shares its frames up to a point, and goes on otherwise
+    Fork(people::Fork),
+    /// Replaces a field of a step's output, in a person's name
+    Overlay(people::Overlay),
+    /// Lets a branch go on, or begins steps of a run that has ended again
+    Resume(people::Resume),
     /// The recorded facts of a run
     Frames(frames::Arguments),
+    /// Asks a run's models once more, on the inputs it recorded, and says what came out differently
+    Recompute(recompute::Arguments),
+    /// Makes baseline files of a run: what its agents were given, and what came of it
+    Capture(capture::Arguments),
+    /// Holds baseline files against a kit, with fresh model calls
+    Test(test::Arguments),
     /// Whether the record is what was recorded: every byte, every hash, every run
     Verify(verify::Arguments),
     /// Archives for auditors, their verification, and the key they rest on
@@ -151,7 +169,13 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Workflow(arguments) => tree::run(&common, &arguments),
         Command::Runs(arguments) => runs::run(&common, arguments),
         Command::Trace(arguments) => trace::run(&common, &arguments),
+        Command::Fork(arguments) => people::fork(&common, arguments).await,
+        Command::Overlay(arguments) => people::overlay(&common, arguments).await,
+        Command::Resume(arguments) => people::resume(&common, arguments).await,
         Command::Frames(arguments) => frames::run(&common, arguments).await,
+        Command::Recompute(arguments) => recompute::run(&common, arguments).await,
+        Command::Capture(arguments) => capture::run(&common, arguments),
+        Command::Test(arguments) => test::run(&common, arguments).await,
         Command::Verify(arguments) => verify::run(&common, &arguments),
         Command::Evidence(arguments) => evidence::run(&common, arguments).await,
         Command::Export(arguments) => transfer::export(&common, &arguments),

@@ -56,7 +56,9 @@ pub(super) fn open_at(path: &Path) -> Result<Listed<SqliteReader>, Failure> {
 
 /// A run, by its id or a part of it; with the scope of an inline child, if one was asked for.
 pub(super) fn find_run(reader: &dyn Reader, asked: &str) -> Result<(StreamId, String), Failure> {
-    let asked = asked.strip_prefix("run:").unwrap_or(asked);
+    let kinds = ["run:", "branch:", "recompute:"];
+    let bare = kinds.iter().find_map(|kind| asked.strip_prefix(kind));
+    let asked = bare.unwrap_or(asked);
     if asked.is_empty() {
         return Err(
             Failure::could_not_run("the id of the run is empty").hint("ktsu runs lists them")

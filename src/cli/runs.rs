@@ -19,6 +19,9 @@ use crate::history;
 pub(super) struct Arguments {
     #[command(subcommand)]
     one: Option<One>,
+    /// Runs, or recomputes of runs
+    #[arg(long, value_parser = ["run", "recompute"], default_value = "run", hide_default_value = true)]
+    kind: String,
     /// Of this workflow only
     #[arg(long)]
     workflow: Option<String>,
@@ -55,6 +58,7 @@ pub(super) fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Fai
 fn list(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
     let (reader, place) = open(common)?;
     let filter = Filter {
+        kind: Some(arguments.kind),
         workflow: arguments.workflow,
         status: arguments.status,
         open: None,

@@ -248,6 +248,7 @@ async fn orchestrator(
         agents,
         own_url: arguments.own_url,
         gateway: arguments.config,
+        takes_up: true,
     })
     .await?;
     if let Some(receiver) = &receiver {

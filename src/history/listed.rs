@@ -39,7 +39,7 @@ impl<R: Reader> Listed<R> {
         &self,
         question: impl Fn(&dyn Reader) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        if !self.looked.replace(true) && !self.reader.is_indexed("run").unwrap_or(false) {
+        if !self.looked.replace(true) && !rows::are_whole(&self.reader).unwrap_or(false) {
             self.make()?;
         }
         if let Some(made) = &*self.made.borrow() {
@@ -103,7 +103,7 @@ impl<R: Reader> Reader for Listed<R> {
             Ok(None) | Err(StoreError::Damaged(_)) => {}
             other => return other,
         }
-        if stream.kind() != "run" || self.reader.tail(stream)?.is_none() {
+        if !rows::is_run(stream) || self.reader.tail(stream)?.is_none() {
             return Ok(None);
         }
         rows::make(&self.reader, stream).map(|made| Some(made.row))

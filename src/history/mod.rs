@@ -2,6 +2,7 @@
 
 pub mod find;
 pub mod listed;
+pub mod recompute;
 pub mod shown;
 pub mod steps;
 pub mod trace;

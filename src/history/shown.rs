@@ -1,5 +1,6 @@
 //! Frames as the API, exports and people see them: the stored bytes, and what is derived from them.
 
+use ktsu_ledger::branch::Path;
 use ktsu_ledger::store::{Reader, StoreError};
 use ktsu_ledger::{Cause, Frame, Record, StreamId};
 
@@ -37,10 +38,14 @@ pub fn page(
         after: from,
         ..Page::default()
     };
+    if reader.tail(stream)?.is_none() {
+        return Ok(page);
+    }
+    let path = Path::of(reader, stream)?;
     let mut blobs = Blobs::new(reader);
     let mut bytes = 0;
     loop {
-        let records = reader.read(stream, page.after, 1000)?;
+        let records = path.read(reader, page.after, 1000)?;
         if records.is_empty() {
             return Ok(page);
         }
@@ -50,7 +55,7 @@ pub fn page(
                 StoreError::Damaged(format!("{stream}#{}: {error}", record.seq))
             })?;
             if is_within(&bare.scope, scope) {
-                let text = text(&mut blobs, &record, &bare, expand)?;
+                let text = text(&mut blobs, &path, &record, &bare, expand)?;
                 let full = page.frames.len() == limit || bytes + text.len() > MAX_BYTES;
                 if full && !page.frames.is_empty() {
                     page.next = Some(record.seq);
@@ -74,6 +79,7 @@ pub fn is_within(scope: &str, outer: &str) -> bool {
 
 fn text(
     blobs: &mut Blobs<'_>,
+    path: &Path,
     record: &Record,
     bare: &Frame,
     expand: bool,
@@ -87,7 +93,10 @@ fn text(
     text.truncate(text.len().saturating_sub(1));
     let source = match bare.cause.first() {
         None => String::new(),
-        Some(Cause::Here(seq)) => format!(r#","source_frame_id":"{}#{seq}""#, bare.stream),
+        Some(Cause::Here(seq)) => {
+            let stream = path.owner(*seq).unwrap_or(&bare.stream);
+            format!(r#","source_frame_id":"{stream}#{seq}""#)
+        }
         Some(there) => format!(r#","source_frame_id":"{there}""#),
     };
     text.push_str(&format!(r#","id":"{}"{source}}}"#, bare.id()));

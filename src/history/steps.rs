@@ -343,6 +343,7 @@ fn is_plain(event: &Event) -> bool {
             matches!(one.verdict, Verdict::Pass | Verdict::Noted)
         }
         Event::Run(_)
+        | Event::Recompute(_)
         | Event::Step(_)
         | Event::Item(_)
         | Event::Agent(_)

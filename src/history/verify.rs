@@ -85,7 +85,7 @@ fn still(
     let folded = each_stream(&reader, |stream| {
         let known = known.get(stream.as_str());
         // Frames that do not chain would only be reported a second time.
-        if stream.kind() != "run" || known == Some(&Known::Frames) {
+        if !rows::is_run(stream) || known == Some(&Known::Frames) {
             return Ok(());
         }
         match fold_run(&reader, stream) {

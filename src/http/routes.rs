@@ -8,7 +8,9 @@ mod frames;
 mod health;
 mod invoke;
 mod paths;
+mod people;
 mod query;
+mod recompute;
 mod runs;
 mod trace;
 pub mod wire;
@@ -69,6 +71,10 @@ fn described() -> OpenApiRouter<Orchestrator> {
         .routes(routes!(runs::envelope))
         .routes(routes!(frames::frames))
         .routes(routes!(trace::trace))
+        .routes(routes!(people::fork))
+        .routes(routes!(people::overlay))
+        .routes(routes!(people::resume))
+        .routes(routes!(recompute::start, recompute::get))
         .routes(routes!(agents::report))
         .routes(routes!(agents::complete))
         .routes(routes!(agents::heartbeat))

@@ -54,6 +54,20 @@ pub struct Kit {
     pub examples: BTreeMap<String, PathBuf>,
 }
 
+impl Kit {
+    /// A kit of nothing: for an engine that starts no run.
+    pub fn empty() -> Self {
+        Self {
+            root: PathBuf::new(),
+            name: String::new(),
+            default_workflow: None,
+            workflows: BTreeMap::new(),
+            warnings: Faults::default(),
+            examples: BTreeMap::new(),
+        }
+    }
+}
+
 /// One workflow of a kit.
 #[derive(Debug, Clone)]
 pub struct KitWorkflow {

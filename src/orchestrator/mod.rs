@@ -13,7 +13,10 @@
 
 pub mod clock;
 mod effects;
+mod fork;
 mod idempotency;
+mod people;
+pub mod recompute;
 mod recover;
 pub mod reports;
 mod run;
@@ -21,7 +24,9 @@ mod supervise;
 mod token;
 
 pub use clock::Clock;
+pub use fork::{Branch, ForkAsked};
 pub use idempotency::Repeated;
+pub use people::{NotDone, Said, Word};
 pub use recover::{Recovered, rebuild_index};
 pub use reports::{Addressed, NotTaken};
 pub use run::Progress;
@@ -83,6 +88,8 @@ pub struct Parts {
     pub tokens: TokenKey,
     /// Where runtimes reach this engine: `http://127.0.0.1:5050`.
     pub own_url: String,
+    /// Whether runs that were left unfinished go on.
+    pub takes_up: bool,
 }
 
 /// A cheap handle on the engine.
@@ -112,6 +119,8 @@ pub(crate) struct Shared {
     supervisor: Supervisor,
     definitions: Mutex<HashMap<String, Arc<Definition>>>,
     stop: watch::Sender<bool>,
+    /// Held while a run without a task gets one.
+    waking: tokio::sync::Mutex<()>,
 }
 
 /// A run under way, as others find it. It ends when its task does, so others hold it weakly.
@@ -176,7 +185,7 @@ pub enum NotStarted {
 }
 
 impl Orchestrator {
-    /// Starts the engine on a ledger: takes up every unfinished run.
+    /// Starts the engine on a ledger: takes up every unfinished run, unless it is not to.
     ///
     /// # Errors
     /// A message, if the ledger cannot be read.
@@ -205,6 +214,7 @@ impl Orchestrator {
             keys: Keys::default(),
             definitions: Mutex::new(definitions),
             stop: watch::Sender::new(false),
+            waking: tokio::sync::Mutex::default(),
             runtime: parts.runtime,
             gateway: parts.gateway,
             groups: parts.groups,
@@ -214,7 +224,10 @@ impl Orchestrator {
             supervisor: Supervisor::default(),
         });
         tokio::spawn(ticks(Arc::downgrade(&shared)));
-        let recovered = recover::resume_all(&shared).await?;
+        let recovered = match parts.takes_up {
+            true => recover::resume_all(&shared).await?,
+            false => Recovered::default(),
+        };
         Ok((Self { shared }, recovered))
     }
 
@@ -349,6 +362,12 @@ impl Orchestrator {
     /// Where agents run.
     pub fn runtime(&self) -> Option<&Peer> {
         self.shared.runtime.as_ref()
+    }
+
+    /// How the notary is.
+    pub fn notary(&self) -> crate::evidence::notary::Status {
+        let shown = self.shared.notary.lock();
+        shown.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Where models are asked; for its health alone.

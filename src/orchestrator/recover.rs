@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use ktsu_ledger::branch::frames;
-use ktsu_ledger::event::RunEvent;
 use ktsu_ledger::store::{Filter, IndexRow, Reader, Store, StoreError};
-use ktsu_ledger::{Event, Frame, StreamId};
+use ktsu_ledger::{Frame, StreamId};
 use ktsu_projections::run::RunState;
 
 use super::run::RunTask;
@@ -37,7 +36,7 @@ pub struct Recovered {
 /// [`StoreError`] if the ledger cannot be read or written.
 pub fn rebuild_index(store: &mut dyn Store) -> Result<(), StoreError> {
     let wrong = store.wrong_rows();
-    if store.is_indexed("run")? && wrong.is_ok_and(|wrong| wrong.is_empty()) {
+    if rows::are_whole(store)? && wrong.is_ok_and(|wrong| wrong.is_empty()) {
         return read_again(store);
     }
     let epoch = store.acquire()?;
@@ -149,7 +148,7 @@ async fn resume(shared: &Arc<Shared>, stream: StreamId, found: &mut Recovered) {
 /// Why a run cannot be taken up again.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-struct Lost(String);
+pub(super) struct Lost(String);
 
 impl From<StoreError> for Lost {
     fn from(error: StoreError) -> Self {
@@ -157,7 +156,7 @@ impl From<StoreError> for Lost {
     }
 }
 
-fn fold(
+pub(super) fn fold(
     shared: &Shared,
     reader: &dyn Reader,
     stream: &StreamId,
@@ -166,9 +165,10 @@ fn fold(
     let (first, rest) = frames
         .split_first()
         .ok_or(Lost("the stream is empty".to_owned()))?;
-    let definition = definition_of(shared, first)?;
-    let state = RunState::begin(first, Arc::clone(&definition.outline));
+    let begun = definition_in(shared, std::slice::from_ref(first))?;
+    let state = RunState::begin(first, Arc::clone(&begun.outline));
     let mut state = state.map_err(|refusal| Lost(refusal.to_string()))?;
+    let definition = definition_in(shared, &frames)?;
     for frame in rest {
         let taken = state.apply(frame);
         taken.map_err(|refusal| Lost(format!("frame {}: {refusal}", frame.seq)))?;
@@ -176,17 +176,18 @@ fn fold(
     Ok((definition, state))
 }
 
-/// The recorded definition, compiled once however many runs share it.
-fn definition_of(shared: &Shared, first: &Frame) -> Result<Arc<Definition>, Lost> {
-    let Event::Run(RunEvent::Created(created)) = &first.event else {
-        return Err(Lost(
-            "the stream does not begin with run.created".to_owned(),
-        ));
-    };
-    if let Some(known) = lock(&shared.definitions).get(&created.digest) {
+/// The definition that holds at the end of some frames, compiled once however many runs share it.
+pub(super) fn definition_in(shared: &Shared, frames: &[Frame]) -> Result<Arc<Definition>, Lost> {
+    let brought = frames
+        .iter()
+        .rev()
+        .find_map(|frame| frame.event.definition());
+    let (definition, digest) =
+        brought.ok_or_else(|| Lost("the stream does not begin with run.created".to_owned()))?;
+    if let Some(known) = lock(&shared.definitions).get(digest) {
         return Ok(Arc::clone(known));
     }
-    let plan = serde_json::from_str(created.definition.as_str());
+    let plan = serde_json::from_str(definition.as_str());
     let plan =
         plan.map_err(|error| Lost(format!("the recorded definition cannot be read: {error}")))?;
     let definition = Definition::compile(plan).map_err(|faults| {
@@ -199,6 +200,6 @@ fn definition_of(shared: &Shared, first: &Frame) -> Result<Arc<Definition>, Lost
         ))
     })?;
     let definition = Arc::new(definition);
-    lock(&shared.definitions).insert(created.digest.clone(), Arc::clone(&definition));
+    lock(&shared.definitions).insert(digest.to_owned(), Arc::clone(&definition));
     Ok(definition)
 }

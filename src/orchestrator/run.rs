@@ -8,16 +8,20 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ktsu_ledger::event::{AgentEvent, WebhookEvent, Why, WorkerEvent, WorkerLost};
+use ktsu_ledger::event::{
+    AgentEvent, RecomputeCompared, WebhookEvent, Why, WorkerEvent, WorkerLost,
+};
 use ktsu_ledger::store::{Entry, IndexRow};
 use ktsu_ledger::{Draft, Event, Frame, Sealed, Timestamp};
 use ktsu_projections::run::{RunState, RunStatus, Spend};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
+use super::people::{NotDone, Reply, Said, Word};
 use super::token::TaskName;
-use super::{Shared, UnderWay, effects, lock};
+use super::{Shared, UnderWay, effects, lock, recompute};
 use crate::rows;
+use crate::workflow::admit::person;
 use crate::workflow::admit::report::{self, Reported};
 use crate::workflow::admit::{self, Answer};
 use crate::workflow::definition::Definition;
@@ -43,6 +47,15 @@ pub(super) enum Message {
         /// Where to tell what became of it.
         reply: oneshot::Sender<Taken>,
     },
+    /// A person says something about the run.
+    Said {
+        /// What.
+        word: Word,
+        /// The last frame the person knows of.
+        expected: Option<u64>,
+        /// Where to tell what became of it.
+        reply: Reply,
+    },
     /// A task's worker is lost.
     Lost {
         /// The scope's path.
@@ -50,6 +63,8 @@ pub(super) enum Message {
         /// What is lost.
         lost: WorkerLost,
     },
+    /// A recompute is compared with its run.
+    Compared(RecomputeCompared),
 }
 
 /// What became of a report.
@@ -102,7 +117,9 @@ pub(super) struct RunTask {
     waiting: VecDeque<(u64, effects::Place)>,
     /// Reports that wait for others.
     held: VecDeque<Held>,
-    indexed: Option<RunStatus>,
+    indexed: Option<(RunStatus, bool)>,
+    /// Whether a recompute that has ended is being compared with its run.
+    comparing: bool,
     more: bool,
     /// The timer that is set: what it is for by the wall clock, and when it fires.
     armed: Option<(Timestamp, Instant)>,
@@ -130,6 +147,7 @@ impl RunTask {
             waiting: VecDeque::new(),
             held: VecDeque::new(),
             indexed: None,
+            comparing: false,
             more: false,
             armed: None,
         };
@@ -147,7 +165,7 @@ impl RunTask {
 
     /// Takes a run up again, all of which is durable.
     pub(super) fn resume(mut self, clock: Timestamp) {
-        self.indexed = Some(self.state.status());
+        self.indexed = Some((self.state.status(), self.state.is_over()));
         let last = self.state.next_seq().saturating_sub(1);
         self.progress
             .send_modify(|progress| progress.durable = Some(last));
@@ -157,6 +175,19 @@ impl RunTask {
             self.waiting.push_back((last, place));
         }
         if let Err(broken) = self.take_up(clock) {
+            return self.give_up(&broken.to_string());
+        }
+        tokio::spawn(self.live());
+    }
+
+    /// Takes up a run that has ended or waits, because somebody says something about it.
+    pub(super) fn wake(mut self, message: Box<Message>) {
+        self.indexed = Some((self.state.status(), self.state.is_over()));
+        let last = self.state.next_seq().saturating_sub(1);
+        self.progress
+            .send_modify(|progress| progress.durable = Some(last));
+        self.register();
+        if let Err(broken) = self.told(*message) {
             return self.give_up(&broken.to_string());
         }
         tokio::spawn(self.live());
@@ -198,6 +229,7 @@ impl RunTask {
         let mut stop = self.shared.stop.subscribe();
         loop {
             self.start_effects();
+            self.compare();
             if self.has_ended() {
                 break;
             }
@@ -239,13 +271,20 @@ impl RunTask {
     }
 
     fn waits_for_the_disk(&self) -> bool {
-        !self.waiting.is_empty() || self.state.status().is_terminal()
+        !self.waiting.is_empty() || self.is_at_rest()
+    }
+
+    /// Whether only a person can move the run.
+    fn is_at_rest(&self) -> bool {
+        self.state.is_over() || self.state.is_parked()
     }
 
     /// Whether nothing is left to do: the end is durable, or the ledger has stopped.
     fn has_ended(&self) -> bool {
         let durable = self.durable.borrow();
-        durable.ended || durable.failed.is_some()
+        let last = self.state.next_seq().saturating_sub(1);
+        let done = self.is_at_rest() && durable.durable >= Some(last) && self.mailbox.is_empty();
+        done || durable.failed.is_some()
     }
 
     fn told(&mut self, message: Message) -> Result<(), Broken> {
@@ -265,7 +304,21 @@ impl RunTask {
                 events,
                 reply,
             })?,
+            Message::Said {
+                word,
+                expected,
+                reply,
+            } => {
+                let said = self.said(word, expected)?;
+                // Whoever spoke may be gone; it is recorded all the same.
+                let _ = reply.send(said);
+            }
             Message::Lost { scope, lost } => self.lost(&scope, lost)?,
+            Message::Compared(compared) => {
+                if let Some(input) = admit::compared(&self.state, compared) {
+                    self.take(input)?;
+                }
+            }
         }
         self.let_go(before)
     }
@@ -274,6 +327,29 @@ impl RunTask {
         match report::lost(&self.state, scope, lost) {
             Some(input) => self.take(input),
             None => Ok(()),
+        }
+    }
+
+    fn said(&mut self, word: Word, expected: Option<u64>) -> Result<Result<Said, NotDone>, Broken> {
+        let seq = self.state.next_seq();
+        let actual = seq.saturating_sub(1);
+        if let Some(expected) = expected.filter(|expected| *expected != actual) {
+            return Ok(Err(NotDone::Stale { expected, actual }));
+        }
+        let input = match word {
+            Word::Overlay(overlay) => person::overlay(&self.definition, &self.state, overlay),
+            Word::Resume { from, by, reason } => person::resume(&self.state, from, by, reason),
+        };
+        match input {
+            Err(refused) => Ok(Err(refused.into())),
+            Ok(input) => {
+                self.take(input)?;
+                Ok(Ok(Said {
+                    seq,
+                    last: self.state.next_seq().saturating_sub(1),
+                    status: self.state.status(),
+                }))
+            }
         }
     }
 
@@ -366,7 +442,7 @@ impl RunTask {
         for sealed in &turn.sealed {
             self.note_effect(&sealed.frame);
         }
-        let ended = self.state.status().is_terminal();
+        let ended = self.state.is_over();
         let progress = Arc::clone(&self.progress);
         let entry = Entry::from_sealed(turn.sealed);
         let entry = match entry {
@@ -412,11 +488,11 @@ impl RunTask {
 
     /// The run's row, where its status has changed: lists need nothing else, and rows cost.
     fn index_row(&mut self) -> Option<IndexRow> {
-        let status = self.state.status();
-        if self.indexed == Some(status) {
+        let standing = (self.state.status(), self.state.is_over());
+        if self.indexed == Some(standing) {
             return None;
         }
-        self.indexed = Some(status);
+        self.indexed = Some(standing);
         Some(rows::row(&self.state))
     }
 
@@ -435,6 +511,16 @@ impl RunTask {
             &places,
             &self.sender,
         );
+    }
+
+    /// Has a recompute compared with its run, once its end is durable.
+    fn compare(&mut self) {
+        let last = self.state.next_seq().saturating_sub(1);
+        let due = self.state.status().is_terminal() && !self.state.is_over();
+        if due && !self.comparing && self.durable.borrow().durable >= Some(last) {
+            self.comparing = true;
+            recompute::compare(&self.shared, &self.state, &self.sender);
+        }
     }
 
     fn failed(&self, reason: &str) {

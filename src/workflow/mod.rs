@@ -15,6 +15,7 @@ pub mod expression;
 pub mod graph;
 pub mod next;
 pub mod params;
+pub mod recompute;
 pub mod replay;
 pub mod reserved;
 pub mod template;

@@ -149,15 +149,12 @@ impl Definitions {
     /// # Errors
     /// [`Stopped::Rules`], [`Stopped::Definition`].
     pub fn brought(&mut self, frame: &Frame) -> Result<Option<Arc<Definition>>, Stopped> {
-        let (rules, definition, digest) = match &frame.event {
-            Event::Run(RunEvent::Created(created)) => {
-                (created.rules, Some(&created.definition), &created.digest)
-            }
-            Event::Run(RunEvent::Branched(branch)) => {
-                let digest = branch.digest.as_ref().unwrap_or(&branch.branch_id);
-                (branch.rules, branch.definition.as_ref(), digest)
-            }
-            _ => return Ok(None),
+        let rules = match &frame.event {
+            Event::Run(RunEvent::Branched(branch)) => branch.rules,
+            event => match event.created() {
+                Some(created) => created.rules,
+                None => return Ok(None),
+            },
         };
         if rules != RULES {
             return Err(Stopped::Rules {
@@ -166,7 +163,7 @@ impl Definitions {
                 ours: RULES,
             });
         }
-        let Some(definition) = definition else {
+        let Some((definition, digest)) = frame.event.definition() else {
             return Ok(None);
         };
         let unusable = |problem: String| Stopped::Definition {
@@ -175,7 +172,7 @@ impl Definitions {
         };
         let text = definition.as_str();
         let hash = Hash::of(text.as_bytes());
-        if hash.to_string() != *digest {
+        if hash.to_string() != digest {
             let words = format!("it is named {digest}, its text has {hash}");
             return Err(unusable(words));
         }

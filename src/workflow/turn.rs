@@ -120,7 +120,7 @@ fn changes_values(input: &Event) -> bool {
 fn place_of(state: &RunState, input: &Draft) -> Link {
     let link = state.link();
     let branch = match &input.event {
-        Event::Run(RunEvent::Branched(branch)) => StreamId::branch(&branch.branch_id).ok(),
+        Event::Run(RunEvent::Branched(branch)) => StreamId::run(&branch.branch_id).ok(),
         _ => None,
     };
     match branch {

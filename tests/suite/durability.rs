@@ -219,6 +219,7 @@ async fn an_engine_without_syncs() {
         tokens: TokenKey::new([7; 32]),
         own_url: String::new(),
         notary: std::sync::Arc::default(),
+        takes_up: true,
     };
     let (orchestrator, _) = Orchestrator::start(parts).await.unwrap();
     let listener = server::bind_loopback(([127, 0, 0, 1], 0).into())

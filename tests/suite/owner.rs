@@ -31,6 +31,7 @@ async fn refused(path: &Path, kit: &KitDir) -> Option<lock::Holder> {
         agents: ktsu::assemble::Agents::here(),
         own_url: None,
         gateway: None,
+        takes_up: true,
     });
     match opened.await {
         Err(NotOpened::Owned(holder)) => holder,

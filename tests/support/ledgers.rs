@@ -120,7 +120,7 @@ pub(crate) fn row(state: &RunState) -> IndexRow {
         stream: state.stream().clone(),
         workflow: row.workflow.clone(),
         status: row.status.clone(),
-        open: !state.status().is_terminal(),
+        open: !state.is_over(),
         created_us: state.created().at.as_micros(),
         key: RunRow::key(state),
         row: row.to_json(),

@@ -154,6 +154,7 @@ impl Lab {
             agents,
             own_url: None,
             gateway: None,
+            takes_up: true,
         });
         let engine = engine.await.unwrap();
         let client = Client::of(&engine.url);
@@ -221,6 +222,7 @@ impl Within {
             tokens: TokenKey::new([7; 32]),
             own_url: "http://127.0.0.1:5050".to_owned(),
             notary: std::sync::Arc::default(),
+            takes_up: true,
         };
         let (orchestrator, recovered) = Orchestrator::start(parts).await.unwrap();
         let router = routes::router(orchestrator.clone());

@@ -74,6 +74,6 @@ impl BranchCreated {
     /// # Errors
     /// [`NotAStream`] if the name is none.
     pub fn parent(&self) -> Result<StreamId, NotAStream> {
-        StreamId::of_run_or_branch(&self.parent_run_id)
+        StreamId::run(&self.parent_run_id)
     }
 }

@@ -10,6 +10,7 @@ mod branch;
 mod item;
 mod person;
 pub mod plan;
+mod recompute;
 mod run;
 mod step;
 mod store;
@@ -23,6 +24,9 @@ pub use agent::{
 pub use branch::{BranchCreated, Effects};
 pub use item::{ItemCompleted, ItemEvent, ItemFailed, ItemStarted};
 pub use person::{OverlaySet, PersonEvent};
+pub use recompute::{
+    ComparedTask, RecomputeCompared, RecomputeEvent, RecomputeOf, Sameness, ValueChange,
+};
 pub use run::{
     ClockJumped, Continued, EnvValue, Limits, Principal, RunCompleted, RunCreated, RunEvent,
     RunFailed, RunResumed, RunStarted, TimerFired, TimerKind, Why,
@@ -46,6 +50,8 @@ use crate::canonical::Json;
 pub enum Event {
     /// About a run or an inline child.
     Run(RunEvent),
+    /// About a recompute.
+    Recompute(RecomputeEvent),
     /// About a step.
     Step(StepEvent),
     /// About an item of a fan-out.
@@ -84,11 +90,43 @@ impl Event {
     pub fn role(&self) -> Role {
         match self {
             Self::Run(event) => event.role(),
+            Self::Recompute(event) => event.role(),
             Self::Step(_) | Self::Item(_) => Role::Decision,
             Self::Agent(event) => event.role(),
             Self::Worker(event) => event.role(),
             Self::Webhook(event) => event.role(),
             Self::Person(_) | Self::Store(_) | Self::Foreign { .. } => Role::Input,
+        }
+    }
+
+    /// What the first frame of a run, or of a recompute, says.
+    pub fn created(&self) -> Option<&RunCreated> {
+        match self {
+            Self::Run(RunEvent::Created(created))
+            | Self::Recompute(RecomputeEvent::Created(created)) => Some(created),
+            Self::Run(_)
+            | Self::Recompute(_)
+            | Self::Step(_)
+            | Self::Item(_)
+            | Self::Agent(_)
+            | Self::Worker(_)
+            | Self::Webhook(_)
+            | Self::Person(_)
+            | Self::Store(_)
+            | Self::Foreign { .. } => None,
+        }
+    }
+
+    /// The definition that holds from here on, and its digest, if the frame brings one.
+    pub fn definition(&self) -> Option<(&Json, &str)> {
+        match self {
+            Self::Run(RunEvent::Branched(branch)) => {
+                Some((branch.definition.as_ref()?, branch.digest.as_deref()?))
+            }
+            _ => {
+                let created = self.created()?;
+                Some((&created.definition, &created.digest))
+            }
         }
     }
 
@@ -103,6 +141,7 @@ impl Event {
         match self {
             Self::Foreign { kind, .. } => kind.starts_with("x."),
             Self::Run(_)
+            | Self::Recompute(_)
             | Self::Step(_)
             | Self::Item(_)
             | Self::Agent(_)
@@ -169,6 +208,8 @@ macro_rules! event_types {
 
 event_types! {
     "run.created" => Run::RunEvent::Created,
+    "recompute.created" => Recompute::RecomputeEvent::Created,
+    "recompute.compared" => Recompute::RecomputeEvent::Compared,
     "run.started" => Run::RunEvent::Started,
     "run.continued" => Run::RunEvent::Continued,
     "run.resumed" => Run::RunEvent::Resumed,

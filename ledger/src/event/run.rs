@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::Role;
 use super::branch::BranchCreated;
 use super::plan::Webhooks;
+use super::recompute::RecomputeOf;
 use super::step::Reference;
 use crate::canonical::Json;
 use crate::time::Timestamp;
@@ -78,6 +79,9 @@ pub struct RunCreated {
     pub idempotency_key: Option<String>,
     /// The bounds of a turn.
     pub limits: Limits,
+    /// For a recompute: of what; absent for a run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<RecomputeOf>,
     /// Validated, with defaults.
     pub params: Json,
     /// Who asked for it.

@@ -59,6 +59,8 @@ impl IndexRow {
 /// Which rows to list; an absent member admits all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
+    /// Streams of this kind only: `run`, `recompute`.
+    pub kind: Option<String>,
     /// This workflow only.
     pub workflow: Option<String>,
     /// This status only.
@@ -70,7 +72,8 @@ pub struct Filter {
 impl Filter {
     /// Whether a row is wanted.
     pub fn admits(&self, row: &IndexRow) -> bool {
-        self.workflow.as_ref().is_none_or(|it| *it == row.workflow)
+        self.kind.as_ref().is_none_or(|it| *it == row.stream.kind())
+            && self.workflow.as_ref().is_none_or(|it| *it == row.workflow)
             && self.status.as_ref().is_none_or(|it| *it == row.status)
             && self.open.is_none_or(|it| it == row.open)
     }

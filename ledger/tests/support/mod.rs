@@ -128,6 +128,7 @@ pub(crate) fn created(workflow: &str) -> Draft {
             idempotency_digest: None,
             idempotency_key: None,
             limits: Limits::default(),
+            of: None,
             params: Json::parse(b"{}").unwrap(),
             principal: Principal {
                 auth: "none".to_owned(),

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use ktsu_ledger::event::plan::Work;
 use ktsu_ledger::event::{
-    AgentEvent, EnvValue, ItemEvent, Reference, ReservedEvaluated, RunEvent, StepEvent, StepFailed,
+    AgentEvent, EnvValue, ItemEvent, RecomputeEvent, Reference, ReservedEvaluated, RunEvent,
+    StepEvent, StepFailed,
 };
 use ktsu_ledger::{Event, Frame, Json, Timestamp};
 use serde_json::{Value, json};
@@ -193,6 +194,9 @@ impl EnvelopeFold {
         self.note_usage(frame, at);
         match &frame.event {
             Event::Run(event) => self.note_run(frame, at, event),
+            Event::Recompute(RecomputeEvent::Created(_)) => {
+                self.scopes.entry(at).or_default().began = Some(frame.at);
+            }
             Event::Step(event) => {
                 if let Some(detail) = self.detail(at, event.step()) {
                     detail.take_step(frame.at, event);
@@ -213,7 +217,8 @@ impl EnvelopeFold {
                     detail.take_agent(frame.seq, event);
                 }
             }
-            Event::Worker(_)
+            Event::Recompute(RecomputeEvent::Compared(_))
+            | Event::Worker(_)
             | Event::Webhook(_)
             | Event::Person(_)
             | Event::Store(_)
@@ -288,6 +293,7 @@ impl EnvelopeFold {
             Event::Webhook(event) => Some((event.step(), None)),
             Event::Agent(event) => Some((event.step(), event.item())),
             Event::Run(_)
+            | Event::Recompute(_)
             | Event::Step(_)
             | Event::Item(_)
             | Event::Worker(_)

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use ktsu_ledger::event::plan::{RetryOn, WebhookPlan, Webhooks, Work};
 use ktsu_ledger::event::{
-    PersonEvent, Reference, RunCompleted, RunEvent, RunFailed, RunStarted, SkipReason, StepEvent,
-    TimerKind, Verdict, WebhookAnswer, WebhookEvent,
+    PersonEvent, RecomputeEvent, Reference, RunCompleted, RunEvent, RunFailed, RunStarted,
+    SkipReason, StepEvent, TimerKind, Verdict, WebhookAnswer, WebhookEvent,
 };
 use ktsu_ledger::{Event, Frame, Json};
 
@@ -24,6 +24,9 @@ impl RunState {
             (Event::Run(event), Target::Scope(scope)) => self.apply_run(frame, scope, event),
             (Event::Run(RunEvent::Started(started)), Target::Opens { scope, step }) => {
                 self.open_child(frame, scope, step, started);
+            }
+            (Event::Recompute(RecomputeEvent::Compared(compared)), _) => {
+                self.compared = Some(compared.status);
             }
             (Event::Run(_), Target::Step { scope, step }) => self.retry_now(frame, scope, step),
             (Event::Step(event), Target::Step { scope, step }) => {

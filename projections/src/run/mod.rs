@@ -26,7 +26,9 @@ pub use transition::Refusal;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use ktsu_ledger::event::{EnvValue, Given, Limits, Principal, Reference, RunEvent};
+use ktsu_ledger::event::{
+    EnvValue, Given, Limits, Principal, RecomputeOf, Reference, RunEvent, Sameness,
+};
 use ktsu_ledger::frame::Link;
 use ktsu_ledger::{Event, Frame, Hash, Json, StreamId, Timestamp};
 use serde_json::Value;
@@ -127,6 +129,8 @@ pub struct Created {
     pub idempotency_key: Option<String>,
     /// What the key was used for.
     pub idempotency_digest: Option<String>,
+    /// For a recompute of a run: which.
+    pub of: Option<RecomputeOf>,
 }
 
 /// See the module documentation.
@@ -161,6 +165,7 @@ pub struct RunState {
     resumed: u64,
     /// What the run's time counts from (decision F3).
     deadline_from: Timestamp,
+    compared: Option<Sameness>,
 }
 
 /// What model calls cost a run so far (decision F4).
@@ -183,9 +188,7 @@ impl RunState {
         if let Event::Run(RunEvent::Branched(branch)) = &frame.event {
             return Self::begin_branch(frame, branch, outline);
         }
-        let Event::Run(RunEvent::Created(created)) = &frame.event else {
-            return Err(Refusal::NotARun);
-        };
+        let created = frame.event.created().ok_or(Refusal::NotARun)?;
         if frame.seq != 0 || !frame.scope.is_empty() || frame.prev != Hash::ZERO {
             return Err(Refusal::NotARun);
         }
@@ -199,6 +202,7 @@ impl RunState {
             digest: created.digest.clone(),
             idempotency_key: created.idempotency_key.clone(),
             idempotency_digest: created.idempotency_digest.clone(),
+            of: created.of.clone(),
         };
         Ok(Self::pending(frame, outline, created))
     }
@@ -232,6 +236,7 @@ impl RunState {
             resetting: BTreeSet::new(),
             resumed: 0,
             deadline_from: frame.at,
+            compared: None,
             outline,
         }
     }
@@ -277,6 +282,16 @@ impl RunState {
             true => RunStatus::Waiting,
             false => own,
         }
+    }
+
+    /// What a recompute came to, once it is compared with its run.
+    pub fn compared(&self) -> Option<Sameness> {
+        self.compared
+    }
+
+    /// Whether nothing more can happen: it has ended, and a recompute of a run is compared with it.
+    pub fn is_over(&self) -> bool {
+        self.status().is_terminal() && (self.created.of.is_none() || self.compared.is_some())
     }
 
     /// The place of the next frame.

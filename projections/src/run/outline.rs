@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use ktsu_ledger::event::RunEvent;
 use ktsu_ledger::event::plan::{AgentFile, Plan, StepPlan, Webhooks, Work, WorkflowPlan};
-use ktsu_ledger::{Event, Frame, Json};
+use ktsu_ledger::{Frame, Json};
 
 /// A definition with its reverse edges, shared by every run of it.
 #[derive(Debug)]
@@ -59,12 +58,10 @@ impl Outline {
     /// # Errors
     /// [`BadPlan`].
     pub fn begun_by(frame: &Frame) -> Result<Option<Arc<Self>>, BadPlan> {
-        let definition = match &frame.event {
-            Event::Run(RunEvent::Created(created)) => Some(&created.definition),
-            Event::Run(RunEvent::Branched(branch)) => branch.definition.as_ref(),
-            _ => None,
-        };
-        definition.map(Self::of_definition).transpose()
+        let definition = frame.event.definition();
+        definition
+            .map(|(definition, _)| Self::of_definition(definition))
+            .transpose()
     }
 
     /// Reads a definition as frames carry it.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ktsu_ledger::event::{
     BranchCreated, EnvValue, OverlaySet, Principal, Reference, RunResumed, SkipReason, StepReset,
 };
-use ktsu_ledger::{Frame, Hash, Json};
+use ktsu_ledger::{Frame, Hash, Json, Timestamp};
 
 use super::outline::Outline;
 use super::transition::Refusal;
@@ -40,6 +40,8 @@ pub struct Fork {
     pub position: u64,
     /// Who forked.
     pub by: Principal,
+    /// When.
+    pub at: Timestamp,
 }
 
 impl RunState {
@@ -64,6 +66,7 @@ impl RunState {
             digest: branch.digest.clone().unwrap_or_default(),
             idempotency_key: None,
             idempotency_digest: None,
+            of: None,
         };
         let mut state = Self::pending(frame, outline, created);
         state.park(frame, branch);
@@ -141,12 +144,11 @@ impl RunState {
     }
 
     pub(super) fn judge_branch(&self, frame: &Frame, branch: &BranchCreated) -> bool {
-        let parent = branch.parent();
         frame.scope.is_empty()
             && frame.seq == branch.fork_position
             && frame.stream.kind() == "branch"
             && frame.stream.name() == branch.branch_id
-            && parent.is_ok_and(|parent| parent == self.stream)
+            && frame.stream != self.stream
     }
 
     pub(super) fn judge_resumed(&self, resumed: &RunResumed) -> bool {
@@ -206,6 +208,7 @@ impl RunState {
             parent: branch.parent_run_id.clone(),
             position: frame.seq,
             by: branch.by.clone(),
+            at: frame.at,
         });
     }
 

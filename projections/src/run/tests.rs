@@ -33,6 +33,7 @@ fn created(steps: Value) -> Event {
         idempotency_digest: None,
         idempotency_key: None,
         limits: Limits::default(),
+        of: None,
         params: Json::from_value(&json!({"n": 1})).unwrap(),
         principal: Principal {
             auth: "none".to_owned(),

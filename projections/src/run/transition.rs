@@ -5,8 +5,8 @@
 
 use ktsu_ledger::event::plan::Work;
 use ktsu_ledger::event::{
-    AgentEvent, ItemEvent, PersonEvent, RunEvent, SkipReason, StepEvent, TimerFired, TimerKind,
-    WebhookEvent,
+    AgentEvent, ItemEvent, PersonEvent, RecomputeEvent, RunEvent, SkipReason, StepEvent,
+    TimerFired, TimerKind, WebhookEvent,
 };
 use ktsu_ledger::{Cause, Event, Frame};
 
@@ -91,6 +91,7 @@ impl RunState {
         self.judge_place(frame)?;
         match &frame.event {
             Event::Run(event) => self.judge_run(frame, event),
+            Event::Recompute(event) => self.judge_recompute(frame, event),
             Event::Step(event) => {
                 let (scope, step) = self.find(frame, event.step())?;
                 let (state, plan) = self.step_state(scope, step)?;
@@ -176,6 +177,16 @@ impl RunState {
             Cause::Here(_) | Cause::There(..) => None,
         });
         late.map_or(Ok(()), |seq| Err(Refusal::Cause(seq)))
+    }
+
+    fn judge_recompute(&self, frame: &Frame, event: &RecomputeEvent) -> Result<Target, Refusal> {
+        let allowed = match event {
+            RecomputeEvent::Created(_) => false,
+            RecomputeEvent::Compared(_) => self.status().is_terminal() && !self.is_over(),
+        };
+        let allowed = allowed && frame.scope.is_empty();
+        self.verdict(allowed, frame, "the recompute", self.status().as_str())?;
+        Ok(Target::Scope(0))
     }
 
     fn judge_run(&self, frame: &Frame, event: &RunEvent) -> Result<Target, Refusal> {

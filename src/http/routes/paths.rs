@@ -4,7 +4,7 @@ use axum::extract::Request;
 use axum::http::Uri;
 
 /// What may stand below a run.
-const BELOW: [&str; 3] = ["envelope", "frames", "trace"];
+const BELOW: [&str; 4] = ["envelope", "frames", "recompute", "trace"];
 /// What may stand below a step.
 const OF_STEPS: [&str; 2] = ["complete", "report"];
 

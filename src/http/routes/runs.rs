@@ -24,9 +24,12 @@ const MAX_PAGE: usize = 1000;
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Which {
+    /// `run`, which is what is listed if absent, or `recompute`.
+    #[param(value_type = Option<String>)]
+    kind: String,
     /// Of this workflow only.
     workflow: Option<String>,
-    /// With this status only: `pending`, `running`, `complete` or `failed`.
+    /// With this status only: `pending`, `running`, `waiting`, `complete` or `failed`.
     status: Option<String>,
     /// How many, at most 1000; 50 if absent.
     #[param(value_type = Option<u64>, minimum = 1)]
@@ -37,18 +40,21 @@ pub(super) struct Which {
 }
 
 impl Asked for Which {
-    const NAMES: &'static [&'static str] = &["workflow", "status", "limit", "cursor"];
+    const NAMES: &'static [&'static str] = &["kind", "workflow", "status", "limit", "cursor"];
 
     fn read(given: &Given) -> Result<Self, Problem> {
         let known = [
             RunStatus::Pending.as_str(),
             RunStatus::Running.as_str(),
+            RunStatus::Waiting.as_str(),
             RunStatus::Complete.as_str(),
             RunStatus::Failed.as_str(),
             UNREADABLE,
         ];
         let cursor = given.text("cursor").map(str::parse::<Cursor>).transpose();
+        let kind = given.word("kind", &["run", "recompute"])?;
         Ok(Self {
+            kind: kind.unwrap_or_else(|| "run".to_owned()),
             workflow: given.text("workflow").map(str::to_owned),
             status: given.word("status", &known)?,
             limit: given.limit(PAGE, MAX_PAGE)?,
@@ -69,6 +75,7 @@ pub(super) async fn list(
 ) -> Result<Response, Problem> {
     let (cursor, limit) = (which.cursor, which.limit);
     let filter = Filter {
+        kind: Some(which.kind),
         workflow: which.workflow,
         status: which.status,
         open: None,

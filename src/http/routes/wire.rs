@@ -3,11 +3,15 @@
 //! What is sent is serialised by the projections themselves; a test holds every answer to these
 //! declarations, in both directions: a member too many fails as one too few does.
 
+mod people;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
+
+pub use people::{Branch, Fork, Overlay, Resume, Said};
 
 /// A run was accepted.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -17,6 +21,81 @@ pub struct Accepted {
     pub run_id: String,
     /// `accepted`.
     pub status: String,
+}
+
+/// What to recompute.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Recompute {
+    /// The path of a step: `triage`, `call/inner`; absent for all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
+}
+
+/// A recompute was accepted.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RecomputeAccepted {
+    /// `recompute_…`; serves wherever the id of a run does.
+    pub recompute_id: String,
+    /// The run.
+    pub run_id: String,
+    /// `accepted`.
+    pub status: String,
+}
+
+/// What a recompute came to.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Recomputed {
+    /// `recompute_…`.
+    pub recompute_id: String,
+    /// The run it is of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<String>,
+    /// `running`, `clean`, `not_comparable`, `value_changed`, `schema_violation` or `failed`.
+    pub status: String,
+    /// The step that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
+    /// One for each task of an agent; empty as long as it is under way.
+    pub tasks: Vec<ComparedTask>,
+}
+
+/// What the recompute of one task came to.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ComparedTask {
+    /// The step, by its path from the run.
+    pub step: String,
+    /// The item of a fan-out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub item: Option<u32>,
+    /// As of the whole.
+    pub status: String,
+    /// Why it cannot be compared, or what failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What differs, place by place; absent if nothing does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub diff: Option<Vec<ValueChange>>,
+    /// Where the fresh output breaks its schema; absent if nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub violations: Option<Vec<Violation>>,
+}
+
+/// One difference between two values.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ValueChange {
+    /// A JSON pointer; empty for the value itself.
+    pub path: String,
+    /// What the run recorded, if anything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<Value>,
+    /// What came out again, if anything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<Value>,
 }
 
 /// What is alive.
@@ -31,6 +110,20 @@ pub struct Health {
     pub active_runs: u64,
     /// Name and version of the engine.
     pub engine: String,
+    /// How signing and witnessing go; runs go on without them.
+    pub evidence: Evidence,
+}
+
+/// How far the ledger is signed, and who keeps what was signed.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Evidence {
+    /// How many frames the last checkpoint of this process is over.
+    pub signed_frames: u64,
+    /// `ok`, or why the last attempt to sign failed.
+    pub signing: String,
+    /// `ok`, `none`, or why the last attempt to hand a checkpoint over failed.
+    pub witness: String,
 }
 
 /// A page of runs, newest first.
@@ -54,7 +147,7 @@ pub struct RunRow {
     pub workflow: String,
     /// The workflow's version.
     pub version: String,
-    /// `pending`, `running`, `complete` or `failed`.
+    /// `pending`, `running`, `waiting`, `complete` or `failed`.
     pub status: String,
     /// When it was accepted.
     pub created_at: String,
@@ -62,6 +155,10 @@ pub struct RunRow {
     pub ended_at: Option<String>,
     /// The error code, if it failed.
     pub error: Option<String>,
+    /// For a branch: what it was forked from.
+    pub parent_run_id: Option<String>,
+    /// For a branch: how many frames it shares.
+    pub fork_position: Option<u64>,
 }
 
 /// A run and its steps.
@@ -84,8 +181,10 @@ pub struct RunSummary {
     pub workflow: String,
     /// The workflow's version.
     pub version: String,
-    /// `pending`, `running`, `complete` or `failed`.
+    /// `pending`, `running`, `waiting`, `complete` or `failed`.
     pub status: String,
+    /// For a branch: where it begins.
+    pub branch: Option<people::BranchView>,
     /// Why it failed.
     pub error: Option<Fault>,
     /// When it was accepted.
@@ -106,8 +205,10 @@ pub struct Envelope {
     pub workflow: String,
     /// The workflow's version.
     pub version: String,
-    /// `pending`, `running`, `complete` or `failed`.
+    /// `pending`, `running`, `waiting`, `complete` or `failed`.
     pub status: String,
+    /// For a branch: where it begins.
+    pub branch: Option<people::BranchView>,
     /// Why it failed.
     pub error: Option<Fault>,
     /// Validated params, with defaults.
@@ -157,6 +258,10 @@ pub struct StepView {
     pub ended_at: Option<String>,
     /// Its output; for a skipped step, `{"skipped": true, "reason": …}`.
     pub output: Option<Value>,
+    /// Its output as it was computed, where a person laid something over it.
+    pub computed: Option<Value>,
+    /// What a person laid over its output, by field.
+    pub overlay: Option<BTreeMap<String, Value>>,
     /// The output that was refused.
     pub raw_output: Option<Value>,
     /// Why it was skipped.

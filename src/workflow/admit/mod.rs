@@ -1,13 +1,14 @@
 //! What the world says, judged: an input frame, or a refusal that writes nothing.
 
+pub mod person;
 pub mod report;
 
 use std::collections::BTreeMap;
 
 use ktsu_ledger::event::plan::Visibility;
 use ktsu_ledger::event::{
-    ClockJumped, EnvValue, Limits, Principal, RunCreated, RunEvent, TimerFired, TimerKind,
-    Violation, WebhookAnswer, WebhookEvent, Why,
+    ClockJumped, EnvValue, Limits, Principal, RecomputeCompared, RecomputeEvent, RunCreated,
+    RunEvent, TimerFired, TimerKind, Violation, WebhookAnswer, WebhookEvent, Why,
 };
 use ktsu_ledger::{Actor, Cause, Draft, Event, Json, Timestamp};
 use ktsu_projections::run::{Phase, RunState, StepStatus};
@@ -72,6 +73,7 @@ pub fn invocation(definition: &Definition, asked: Invocation) -> Result<Draft, N
         idempotency_digest: digest,
         idempotency_key: key,
         limits: Limits::default(),
+        of: None,
         params: Json::from_value(&resolved).map_err(too_deep)?,
         principal: asked.principal,
         rules: turn::RULES,
@@ -118,6 +120,17 @@ pub fn answer(state: &RunState, got: Answer) -> Option<Draft> {
         actor: Actor::Orchestrator,
         cause: vec![Cause::Here(seq)],
         event: Event::Webhook(event(got.answer)),
+    })
+}
+
+/// Judges what a recompute came to: dropped if it is not waited for.
+pub fn compared(state: &RunState, compared: RecomputeCompared) -> Option<Draft> {
+    let due = state.status().is_terminal() && !state.is_over();
+    due.then(|| Draft {
+        scope: String::new(),
+        actor: Actor::Orchestrator,
+        cause: vec![Cause::Here(state.next_seq().saturating_sub(1))],
+        event: Event::Recompute(RecomputeEvent::Compared(compared)),
     })
 }
 

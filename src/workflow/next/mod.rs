@@ -406,7 +406,7 @@ impl<'a> At<'a> {
 }
 
 /// Findings in the form frames carry them.
-pub(super) fn violations(
+pub(crate) fn violations(
     found: Vec<super::airlock::Violation>,
 ) -> Vec<ktsu_ledger::event::Violation> {
     let convert = |one: super::airlock::Violation| ktsu_ledger::event::Violation {

@@ -129,6 +129,11 @@ impl Queries<'_> {
             wheres.push("status = ?");
             values.push(status.clone().into());
         }
+        if let Some(kind) = &filter.kind {
+            wheres.push("stream > ? || ':' AND stream < ? || ';'");
+            values.push(kind.clone().into());
+            values.push(kind.clone().into());
+        }
         match filter.open {
             // Spelled out so that the partial index serves it.
             Some(true) => wheres.push("open = 1"),
@@ -206,7 +211,8 @@ impl Queries<'_> {
 
     /// Counts instead of comparing: a start must not take longer for every run that ever was.
     pub(super) fn is_indexed(&self, kind: &str) -> Result<bool, StoreError> {
-        let text = "SELECT (SELECT count(*) FROM index_rows) =
+        let text = "SELECT (SELECT count(*) FROM index_rows
+                     WHERE stream > ?1 || ':' AND stream < ?1 || ';') =
                     (SELECT count(*) FROM streams WHERE name > ?1 || ':' AND name < ?1 || ';'
                      AND id NOT IN (SELECT stream FROM removals))";
         let mut statement = self.cached(text)?;

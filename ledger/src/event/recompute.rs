@@ -1,0 +1,133 @@
+//! Facts about a recompute: fresh model calls on the recorded inputs of a run, in a stream of their
+//! own (seed 004).
+//!
+//! A recompute's life is that of a run, with `recompute.created` in the place of `run.created`. Once
+//! it has ended, `recompute.compared` says what came out differently; nothing follows it.
+
+use serde::{Deserialize, Serialize};
+
+use super::Role;
+use super::run::RunCreated;
+use super::step::Violation;
+use crate::canonical::Json;
+
+/// A fact about a recompute.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RecomputeEvent {
+    /// `recompute.created` (input): none → pending. Always the first frame of its stream.
+    Created(Box<RunCreated>),
+    /// `recompute.compared` (input): what the recompute says about the run. Refused before the
+    /// recompute has ended, and a second time.
+    Compared(RecomputeCompared),
+}
+
+impl RecomputeEvent {
+    /// See [`super::Event::role`].
+    pub(super) fn role(&self) -> Role {
+        match self {
+            Self::Created(_) | Self::Compared(_) => Role::Input,
+        }
+    }
+}
+
+/// What is recomputed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecomputeOf {
+    /// The hash of the last frame that was looked at: names that history and no other.
+    pub head: String,
+    /// The step that was asked for, by its path: `call/inner`; absent for all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
+    /// The stream of the run.
+    pub stream: String,
+}
+
+/// `recompute.compared`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecomputeCompared {
+    /// The verdict over all tasks: the worst of theirs.
+    pub status: Sameness,
+    /// One for each task of an agent.
+    #[serde(
+        default,
+        deserialize_with = "super::null_is_empty",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub tasks: Vec<ComparedTask>,
+}
+
+/// What a recompute of one task came to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ComparedTask {
+    /// What differs, by path; the keys of objects in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub diff: Vec<ValueChange>,
+    /// The item of a fan-out, as the run counted it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item: Option<u32>,
+    /// Why it cannot be compared, or what failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The verdict.
+    pub status: Sameness,
+    /// The step by its path from the run: `call/inner`.
+    pub step: String,
+    /// Where the fresh output breaks its schema.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub violations: Vec<Violation>,
+}
+
+/// One difference between two values.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ValueChange {
+    /// What comes out now; absent where nothing stands there any more.
+    #[serde(
+        default,
+        deserialize_with = "present",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub after: Option<Json>,
+    /// What the run recorded; absent where nothing stood there.
+    #[serde(
+        default,
+        deserialize_with = "present",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub before: Option<Json>,
+    /// JSON pointer; empty for the value itself.
+    pub path: String,
+}
+
+/// A member that is there is a value, null included.
+fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Json>, D::Error> {
+    Json::deserialize(from).map(Some)
+}
+
+/// Whether the same came out again, from the best to the worst.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sameness {
+    /// The same value, and it fits its schema.
+    Clean,
+    /// There is nothing to compare with.
+    NotComparable,
+    /// Another value.
+    ValueChanged,
+    /// The fresh output breaks its schema.
+    SchemaViolation,
+    /// The fresh calls came to no output at all.
+    Failed,
+}
+
+impl Sameness {
+    /// As it is persisted.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Clean => "clean",
+            Self::NotComparable => "not_comparable",
+            Self::ValueChanged => "value_changed",
+            Self::SchemaViolation => "schema_violation",
+            Self::Failed => "failed",
+        }
+    }
+}

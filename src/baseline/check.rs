@@ -1,0 +1,215 @@
+//! Baselines held against fresh outputs, and the report of many.
+
+use ktsu_ledger::event::plan::{AgentPlan, Plan, StepPlan, Work};
+use ktsu_ledger::event::{ComparedTask, Sameness, ValueChange, Violation};
+use ktsu_ledger::jcs;
+use serde::Serialize;
+
+use super::Baseline;
+use crate::workflow::recompute::{Before, End, judge};
+
+/// The step of a plan that a baseline is of.
+#[derive(Debug, Clone, Copy)]
+pub struct Found<'a> {
+    /// The step.
+    pub step: &'a StepPlan,
+    /// What its agent is.
+    pub agent: &'a AgentPlan,
+}
+
+/// Finds the agent step at a path: `triage`, `call/inner`.
+pub fn find<'a>(plan: &'a Plan, path: &str) -> Option<Found<'a>> {
+    let mut workflow = plan.workflows.get(&plan.root)?;
+    let (scopes, last) = match path.rsplit_once('/') {
+        Some((scopes, last)) => (Some(scopes), last),
+        None => (None, path),
+    };
+    for id in scopes.into_iter().flat_map(|scopes| scopes.split('/')) {
+        let step = workflow.steps.iter().find(|step| step.id == id)?;
+        let Work::Workflow(child) = &step.work else {
+            return None;
+        };
+        workflow = plan.workflows.get(&child.workflow)?;
+    }
+    let step = workflow.steps.iter().find(|step| step.id == last)?;
+    match &step.work {
+        Work::Agent(agent) => Some(Found { step, agent }),
+        Work::Transform(_) | Work::Webhook(_) | Work::Workflow(_) => None,
+    }
+}
+
+/// Holds a baseline against what came of its input now.
+///
+/// Where the file has the hash of an output alone, the same hash is the same value, and any other
+/// says nothing about what differs.
+pub fn held(baseline: &Baseline, fresh: Option<&End>, step: &StepPlan) -> ComparedTask {
+    let before = match &baseline.snapshot.output {
+        Some(output) => Before::Value(output.clone()),
+        None => Before::Nothing(
+            "another output than the one whose hash the baseline has".to_owned(),
+            None,
+        ),
+    };
+    // A fan-out's own schema judges its results as a whole.
+    let schema = Some(step).filter(|_| baseline.metadata.item.is_none());
+    let mut task = judge(&before, fresh, schema);
+    let value = fresh.and_then(End::value);
+    let same = value.is_some_and(|value| jcs::digest(&value) == baseline.snapshot.output_hash);
+    if task.status == Sameness::NotComparable && same {
+        task.status = Sameness::Clean;
+        task.reason = None;
+    }
+    ComparedTask {
+        item: baseline.metadata.item,
+        step: baseline.snapshot.step.clone(),
+        ..task
+    }
+}
+
+/// One baseline in a report.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Held {
+    /// What differs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub diff: Vec<ValueChange>,
+    /// The file.
+    pub file: String,
+    /// The item of a fan-out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub item: Option<u32>,
+    /// A name somebody gave it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// Why it cannot be compared, or what failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What came out.
+    pub status: Sameness,
+    /// The step, by its path.
+    pub step: String,
+    /// Where the fresh output breaks its schema.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub violations: Vec<Violation>,
+    /// The workflow.
+    pub workflow: String,
+}
+
+impl Held {
+    /// What was compared, without where it came from.
+    pub fn task(&self) -> ComparedTask {
+        ComparedTask {
+            diff: self.diff.clone(),
+            item: self.item,
+            reason: self.reason.clone(),
+            status: self.status,
+            step: self.step.clone(),
+            violations: self.violations.clone(),
+        }
+    }
+
+    /// A compared baseline, by the name of its file.
+    pub fn of(file: String, baseline: &Baseline, task: ComparedTask) -> Self {
+        Self {
+            diff: task.diff,
+            file,
+            item: task.item,
+            label: baseline.metadata.label.clone(),
+            reason: task.reason,
+            status: task.status,
+            step: task.step,
+            violations: task.violations,
+            workflow: baseline.snapshot.workflow.clone(),
+        }
+    }
+}
+
+/// How many came out how.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Counts {
+    /// All of them.
+    pub total: usize,
+    /// The same again.
+    pub passed: usize,
+    /// Another value.
+    pub changed: usize,
+    /// A broken schema.
+    pub schema_violations: usize,
+    /// No output at all.
+    pub failed: usize,
+    /// Always 0: agent steps have no commands yet.
+    pub commands_changed: usize,
+    /// Nothing to compare with.
+    pub diff_unavailable: usize,
+}
+
+/// The verdict over all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// Everything is as it was.
+    Pass,
+    /// Something is not.
+    Fail,
+    /// Something could not be run.
+    Error,
+}
+
+/// What a test of baselines came to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// 1.
+    pub version: u32,
+    /// The step, if all are of one.
+    pub step: Option<String>,
+    /// The verdict.
+    pub status: Status,
+    /// In a line.
+    pub summary: String,
+    /// How many came out how.
+    pub counts: Counts,
+    /// In the order of their files.
+    pub baselines: Vec<Held>,
+}
+
+impl Report {
+    /// The report of some baselines; `bears` says which of them do not count against it.
+    pub fn of(baselines: Vec<Held>, bears: impl Fn(Sameness) -> bool) -> Self {
+        let count = |wanted: Sameness| baselines.iter().filter(|one| one.status == wanted).count();
+        let counts = Counts {
+            total: baselines.len(),
+            passed: count(Sameness::Clean),
+            changed: count(Sameness::ValueChanged),
+            schema_violations: count(Sameness::SchemaViolation),
+            failed: count(Sameness::Failed),
+            commands_changed: 0,
+            diff_unavailable: count(Sameness::NotComparable),
+        };
+        let against = |one: &Held| one.status != Sameness::Clean && !bears(one.status);
+        let status = if counts.failed > 0 {
+            Status::Error
+        } else if baselines.iter().any(against) {
+            Status::Fail
+        } else {
+            Status::Pass
+        };
+        let first = baselines.first().map(|one| one.step.clone());
+        let step = first.filter(|step| baselines.iter().all(|one| one.step == *step));
+        Self {
+            version: 1,
+            step,
+            status,
+            summary: format!(
+                "{} of {} clean, {} changed, {} broke their schema, {} not comparable, {} failed",
+                counts.passed,
+                counts.total,
+                counts.changed,
+                counts.schema_violations,
+                counts.diff_unavailable,
+                counts.failed
+            ),
+            counts,
+            baselines,
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Baselines: what an agent step was given and what came of it, in a file that can be held against
+//! any later version of its kit (seed 004).
+//!
+//! Persisted, keep stable: [`FORMAT`] names the form. A baseline is made of a recorded run alone, so
+//! the same run gives the same bytes. The hashes are those of other systems too (decision F7).
+
+mod check;
+
+use std::collections::BTreeMap;
+
+use ktsu_ledger::canonical::{Unfit, parse_strict};
+use ktsu_ledger::{Json, Timestamp, jcs};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+pub use check::{Counts, Found, Held, Report, Status, find, held};
+
+use crate::workflow::recompute::{Recorded, Task};
+
+/// The form of these files. 1: as declared here.
+pub const FORMAT: &str = "ktsu-baseline@1";
+
+/// The most bytes of such a file.
+pub const MAX_FILE: usize = 4 << 20;
+
+/// One task of an agent: what it was given, and what came of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Baseline {
+    /// [`FORMAT`].
+    pub format: String,
+    /// Whatever helps to find and to sort it; means nothing to the comparison.
+    pub metadata: Metadata,
+    /// What is compared.
+    pub snapshot: Snapshot,
+}
+
+/// Where a baseline comes from.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Metadata {
+    /// The item of a fan-out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item: Option<u32>,
+    /// A name somebody gave it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// Whatever somebody wrote beside it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub meta: BTreeMap<String, String>,
+    /// The run it was captured from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<String>,
+}
+
+/// What is compared.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Snapshot {
+    /// When the task ended, as its run recorded it.
+    pub captured_at: Timestamp,
+    /// The params of the agent; what resolves through a secret as its template.
+    pub input: Map<String, Value>,
+    /// Of `input`.
+    pub input_hash: String,
+    /// What came of it, without reserved fields; absent where the hash alone is kept.
+    #[serde(
+        default,
+        deserialize_with = "present",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub output: Option<Value>,
+    /// Of `output`.
+    pub output_hash: String,
+    /// The step, by its path from the workflow: `triage`, `call/inner`.
+    pub step: String,
+    /// The workflow's version.
+    pub version: String,
+    /// The workflow's name.
+    pub workflow: String,
+}
+
+/// A member that is there is a value, null included.
+fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(from).map(Some)
+}
+
+/// Why a file is no baseline that can be used. Each is one line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotABaseline {
+    /// Too large to be one.
+    #[error("larger than {MAX_FILE} bytes")]
+    TooLarge,
+    /// Not JSON, or JSON of another shape.
+    #[error("malformed: {0}")]
+    Malformed(String),
+    /// A format this version does not know.
+    #[error("format {0:?}, while this version of ktsu knows {FORMAT}")]
+    Format(String),
+    /// The input is not the one that was captured.
+    #[error("input_hash_mismatch: the input has {actual}, the file says {said}; capture it again")]
+    InputHash {
+        /// What the file says.
+        said: String,
+        /// What its input has.
+        actual: String,
+    },
+    /// The output is not the one that was captured.
+    #[error("output_corrupted: the output has {actual}, the file says {said}; capture it again")]
+    OutputHash {
+        /// What the file says.
+        said: String,
+        /// What its output has.
+        actual: String,
+    },
+}
+
+impl Baseline {
+    /// Reads a file, and holds it to its own hashes.
+    ///
+    /// # Errors
+    /// [`NotABaseline`].
+    pub fn read(bytes: &[u8]) -> Result<Self, NotABaseline> {
+        if bytes.len() > MAX_FILE {
+            return Err(NotABaseline::TooLarge);
+        }
+        let malformed = |words: String| {
+            let plain: String = words.chars().take(200).map(one_line).collect();
+            NotABaseline::Malformed(plain)
+        };
+        let value = parse_strict(bytes).map_err(|unfit| malformed(unfit.to_string()))?;
+        let format = value.get("format").and_then(Value::as_str);
+        if let Some(other) = format.filter(|format| *format != FORMAT) {
+            return Err(NotABaseline::Format(other.chars().take(64).collect()));
+        }
+        let read: Result<Self, _> = serde_json::from_value(value);
+        let read = read.map_err(|error| malformed(error.to_string()))?;
+        let actual = jcs::digest(&Value::Object(read.snapshot.input.clone()));
+        let said = shown(&read.snapshot.input_hash);
+        if actual != read.snapshot.input_hash {
+            return Err(NotABaseline::InputHash { said, actual });
+        }
+        let said = shown(&read.snapshot.output_hash);
+        match &read.snapshot.output {
+            Some(output) if jcs::digest(output) != read.snapshot.output_hash => {
+                let actual = jcs::digest(output);
+                Err(NotABaseline::OutputHash { said, actual })
+            }
+            None if !is_digest(&read.snapshot.output_hash) => {
+                Err(malformed("outputHash is no SHA-256".to_owned()))
+            }
+            Some(_) | None => Ok(read),
+        }
+    }
+
+    /// The bytes of its file: indented, members in order, a newline at the end.
+    ///
+    /// # Errors
+    /// [`Unfit`] if it could not be read again.
+    pub fn write(&self) -> Result<String, Unfit> {
+        let value = serde_json::to_value(self).unwrap_or_default();
+        let text = Json::from_value(&value)?;
+        if text.as_str().len() > MAX_FILE / 2 {
+            // Indented it may be twice as long.
+            return Err(Unfit::Syntax {
+                reason: format!("more than {} bytes", MAX_FILE / 2),
+                line: 1,
+                column: 1,
+            });
+        }
+        let mut pretty = serde_json::to_string_pretty(&value).unwrap_or_default();
+        pretty.push('\n');
+        Ok(pretty)
+    }
+
+    /// A name for its file: `call__inner.2.baseline.json`.
+    pub fn file_name(&self) -> String {
+        let step = self.snapshot.step.replace('/', "__");
+        match self.metadata.item {
+            Some(item) => format!("{step}.{item}.baseline.json"),
+            None => format!("{step}.baseline.json"),
+        }
+    }
+}
+
+/// What to capture, and what to write beside it.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted {
+    /// This step only, by its path.
+    pub step: Option<String>,
+    /// See [`Metadata::label`].
+    pub label: Option<String>,
+    /// See [`Metadata::meta`].
+    pub meta: BTreeMap<String, String>,
+    /// Keeps hashes of outputs instead of outputs.
+    pub hash_only: bool,
+}
+
+/// The baselines of a recorded run, in the order its tasks began; and the tasks that have none,
+/// since no output of theirs is recorded.
+pub fn capture(recorded: &Recorded, wanted: &Wanted) -> (Vec<Baseline>, Vec<String>) {
+    let (mut made, mut left) = (Vec::new(), Vec::new());
+    let tasks = recorded.ended();
+    for task in tasks.filter(|task| wanted.step.as_ref().is_none_or(|step| *step == task.path())) {
+        match captured(recorded, task, wanted) {
+            Some(baseline) => made.push(baseline),
+            None => left.push(match task.item {
+                Some(item) => format!("{}.{item}", task.path()),
+                None => task.path(),
+            }),
+        }
+    }
+    (made, left)
+}
+
+fn captured(recorded: &Recorded, task: &Task, wanted: &Wanted) -> Option<Baseline> {
+    let output = task.end.as_ref()?.value()?;
+    let Value::Object(input) = task.input() else {
+        return None;
+    };
+    Some(Baseline {
+        format: FORMAT.to_owned(),
+        metadata: Metadata {
+            item: task.item,
+            label: wanted.label.clone(),
+            meta: wanted.meta.clone(),
+            run: Some(recorded.stream.name().to_owned()),
+        },
+        snapshot: Snapshot {
+            captured_at: task.ended_at?,
+            input_hash: jcs::digest(&Value::Object(input.clone())),
+            input,
+            output_hash: jcs::digest(&output),
+            output: (!wanted.hash_only).then_some(output),
+            step: task.path(),
+            version: recorded.created.version.clone(),
+            workflow: recorded.created.workflow.clone(),
+        },
+    })
+}
+
+/// A digest as far as it is worth showing: what stands in its place may be anything.
+fn shown(digest: &str) -> String {
+    if is_digest(digest) {
+        return digest.to_owned();
+    }
+    digest.chars().take(80).map(one_line).collect()
+}
+
+fn is_digest(text: &str) -> bool {
+    let hex = text.strip_prefix("sha256:");
+    hex.is_some_and(|hex| {
+        let digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        hex.len() == 64 && hex.bytes().all(digit)
+    })
+}
+
+fn one_line(character: char) -> char {
+    if character.is_control() {
+        ' '
+    } else {
+        character
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,152 @@
+//! `ktsu capture`: baseline files made of a recorded run.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use super::output::{line, note};
+use super::reading::{find_run, open};
+use super::{Common, Failure, json as shape, text};
+use crate::baseline::{Baseline, Wanted, capture};
+use crate::history;
+use crate::workflow::recompute::Recorded;
+
+/// What `capture` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// The run: its id, or any part of its beginning or end
+    run: String,
+    /// This step only, by its path from the run: triage, call/inner
+    #[arg(long, value_name = "STEP")]
+    step: Option<String>,
+    /// Where to: a file that ends in .json, or a folder for several [default: standard output]
+    #[arg(short, long, value_name = "FILE|DIR")]
+    output: Option<PathBuf>,
+    /// A name to know it by
+    #[arg(long)]
+    label: Option<String>,
+    /// Something to write beside it
+    #[arg(long = "meta", value_name = "KEY=VALUE", value_parser = pair)]
+    meta: Vec<(String, String)>,
+    /// Keeps the hashes of outputs instead of the outputs
+    #[arg(long)]
+    hash_only: bool,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("a key, = and a value")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+/// Captures a run.
+pub(super) fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
+    let (reader, _) = open(common)?;
+    let (stream, scope) = find_run(&reader, &arguments.run)?;
+    if !scope.is_empty() {
+        let hint = format!("ktsu capture {} --step {scope}/STEP", stream.name());
+        return Err(Failure::could_not_run("a child is captured with its run").hint(hint));
+    }
+    let frames = history::frames(&reader, &stream)?;
+    let recorded = Recorded::of(&frames).map_err(history::Unreadable::from)?;
+    let wanted = Wanted {
+        step: arguments.step,
+        label: arguments.label,
+        meta: BTreeMap::from_iter(arguments.meta),
+        hash_only: arguments.hash_only,
+    };
+    let (made, left) = capture(&recorded, &wanted);
+    for name in &left {
+        note(&format!("{} has no output to capture", text::line(name)));
+    }
+    if made.is_empty() {
+        let paths: std::collections::BTreeSet<String> =
+            recorded.ended().map(|task| task.path()).collect();
+        let paths = Vec::from_iter(paths).join(", ");
+        return Err(Failure::could_not_run("there is nothing to capture")
+            .hint(format!("the steps agents worked on: {paths}")));
+    }
+    let texts = made.iter().map(|baseline| written(baseline));
+    let texts = texts.collect::<Result<Vec<String>, Failure>>()?;
+    let Some(output) = &arguments.output else {
+        return print(common, &texts);
+    };
+    let files: Vec<PathBuf> = if is_file(output) {
+        if made.len() > 1 {
+            let words = format!("{} baselines do not fit into one file", made.len());
+            return Err(Failure::could_not_run(words).hint("name a folder: -o DIR; or a --step"));
+        }
+        vec![output.clone()]
+    } else {
+        let names = made
+            .iter()
+            .map(|baseline| output.join(baseline.file_name()));
+        names.collect()
+    };
+    for (file, text) in files.iter().zip(&texts) {
+        put(file, text)?;
+    }
+    if common.json {
+        let names: Vec<String> = files
+            .iter()
+            .map(|file| file.display().to_string())
+            .collect();
+        line(&shape::pretty(
+            &json!({"files": names, "without_output": left}).to_string(),
+        ));
+    } else {
+        for file in &files {
+            line(&text::line(&file.display().to_string()));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(common: &Common, texts: &[String]) -> Result<ExitCode, Failure> {
+    match texts {
+        _ if common.json => line(&shape::pretty(&format!("[{}]", texts.join(",")))),
+        [one] => line(&shape::pretty(one)),
+        _ => {
+            let words = format!("there are {} baselines", texts.len());
+            return Err(Failure::could_not_run(words)
+                .hint("name a folder: -o DIR; or a --step; or --json for an array"));
+        }
+    };
+    Ok(ExitCode::SUCCESS)
+}
+
+fn written(baseline: &Baseline) -> Result<String, Failure> {
+    baseline.write().map_err(|unfit| {
+        let name = text::line(&baseline.snapshot.step).into_owned();
+        Failure::could_not_run(format!("{name} cannot be captured: {unfit}"))
+    })
+}
+
+fn is_file(path: &Path) -> bool {
+    !path.is_dir() && path.extension().is_some_and(|end| end == "json")
+}
+
+/// Writes a file whole or not at all.
+fn put(file: &Path, text: &str) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| {
+        Failure::could_not_run(format!("{} cannot be written: {error}", file.display()))
+    };
+    let folder = file
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder {
+        std::fs::create_dir_all(folder).map_err(failed)?;
+    }
+    let mut beside = file.as_os_str().to_owned();
+    beside.push(format!(".{}.tmp", std::process::id()));
+    let beside = PathBuf::from(beside);
+    let written = std::fs::File::create(&beside)
+        .and_then(|mut open| open.write_all(text.as_bytes()))
+        .and_then(|()| std::fs::rename(&beside, file));
+    written.map_err(|error| {
+        let _ = std::fs::remove_file(&beside);
+        failed(error)
+    })
+}

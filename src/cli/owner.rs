@@ -1,0 +1,145 @@
+//! Asking whoever owns a ledger to change it: the process that does, or an engine of our own for as
+//! long as the command takes (decision C2).
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::{Method, Request};
+use ktsu_ledger::lock;
+use serde_json::Value;
+
+use super::engine::{
+    Place, any_port, load_environment, load_kit, open, place, place_nearby, process_environment,
+    receiver,
+};
+use super::follow::problem;
+use super::logging::{self, LogFormat};
+use super::{Common, Failure};
+use crate::assemble::{Agents, Engine, LedgerPlace, Setup};
+use crate::kit::Kit;
+use crate::peer::Peer;
+use crate::receiver::Receiver;
+
+/// Where to find an engine, or what to make one of.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct Where {
+    /// The kit to go on with, where nobody owns the ledger
+    #[arg(long, value_name = "DIR")]
+    pub(super) kit: Option<PathBuf>,
+    /// The environment file, with --kit
+    #[arg(long, env = "KTSU_ENV", hide_env_values = true, value_name = "FILE")]
+    pub(super) env: Option<PathBuf>,
+}
+
+/// An engine that can be asked.
+pub(super) struct Owner {
+    /// How.
+    pub(super) peer: Peer,
+    /// The ledger.
+    pub(super) place: Place,
+    /// Ours, if nobody else's.
+    engine: Option<Engine>,
+    _receiver: Option<Receiver>,
+}
+
+impl Owner {
+    /// The ledger that is meant.
+    pub(super) fn place(common: &Common, wanted: &Where) -> Result<Place, Failure> {
+        match &wanted.kit {
+            Some(kit) => {
+                let environment = load_environment(wanted.env.as_deref(), kit)?;
+                Ok(place(common, environment.as_ref()))
+            }
+            None => place_nearby(common),
+        }
+    }
+
+    /// The owner of a ledger. An engine of our own takes up nothing of what is unfinished: it is
+    /// there for what is said to it. `runs`: whether something goes on with it, which needs a kit.
+    pub(super) async fn find(place: Place, wanted: &Where, runs: bool) -> Result<Self, Failure> {
+        if let Some(holder) = lock::holder(&place.path) {
+            let Some(url) = holder.url else {
+                let words = format!(
+                    "{} is owned by a process that does not listen",
+                    place.path.display()
+                );
+                return Err(Failure::could_not_run(words).hint("try again in a moment"));
+            };
+            let token = std::env::var("KTSU_TOKEN").ok();
+            return Ok(Self {
+                peer: Peer::remote(url, token),
+                place,
+                engine: None,
+                _receiver: None,
+            });
+        }
+        if runs && wanted.kit.is_none() {
+            let words = format!("nobody owns {}, so nobody can run it", place.path.display());
+            return Err(Failure::could_not_run(words).hint("say with which kit: --kit DIR"));
+        }
+        logging::start(LogFormat::Text, "warn")?;
+        let (kit, environment, agents) = match &wanted.kit {
+            Some(kit) => {
+                let environment = load_environment(wanted.env.as_deref(), kit)?;
+                (load_kit(kit)?, environment, Agents::here())
+            }
+            None => (Arc::new(Kit::empty()), None, Agents::Nowhere),
+        };
+        let mut process = process_environment();
+        let receiver = receiver(environment.as_ref(), &mut process, Some(&place.path)).await?;
+        let engine = open(Setup {
+            kit,
+            environment,
+            process,
+            ledger: LedgerPlace::File(place.path.clone()),
+            listen: any_port(),
+            clock: None,
+            agents,
+            own_url: None,
+            gateway: None,
+            takes_up: false,
+        })
+        .await?;
+        Ok(Self {
+            peer: Peer::Local(engine.router.clone()),
+            place,
+            engine: Some(engine),
+            _receiver: receiver,
+        })
+    }
+
+    /// Whether the engine ends with this command.
+    pub(super) fn is_ours(&self) -> bool {
+        self.engine.is_some()
+    }
+
+    /// Sends a command, and gives the answer if it is a good one.
+    pub(super) async fn post(
+        &self,
+        path: &str,
+        body: &Value,
+        expected: Option<u64>,
+    ) -> Result<Value, Failure> {
+        let mut request = Request::builder().method(Method::POST).uri(path);
+        if let Some(expected) = expected {
+            request = request.header("if-match", expected);
+        }
+        let request = request.body(Body::from(body.to_string()));
+        let request = request.map_err(|error| Failure::could_not_run(error.to_string()))?;
+        let (status, answer) = self.peer.whole(request).await?;
+        let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
+        match (200..300).contains(&status) {
+            true => Ok(answer),
+            false => Err(problem(status, &answer)),
+        }
+    }
+
+    /// Ends an engine of our own.
+    pub(super) async fn close(self) -> Result<(), Failure> {
+        match self.engine {
+            Some(engine) => engine.close().await.map_err(Failure::could_not_run),
+            None => Ok(()),
+        }
+    }
+}

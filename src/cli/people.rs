@@ -1,0 +1,297 @@
+//! `ktsu fork`, `ktsu overlay` and `ktsu resume`: what people say about recorded runs.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use ktsu_ledger::StreamId;
+use ktsu_ledger::store::Reader as _;
+use serde_json::{Map, Value, json};
+
+use super::embedded;
+use super::engine::load_kit;
+use super::follow::follow;
+use super::live::Live;
+use super::output::{DIM, line, note, painted};
+use super::owner::{Owner, Where};
+use super::reading::{find_run, open_at};
+use super::signals::Signals;
+use super::{Common, Failure, text};
+use crate::error::EXIT_COULD_NOT_RUN;
+
+/// What `fork` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct Fork {
+    /// The run or branch: its id, or any part of its beginning or end
+    run: String,
+    /// Shares the first N frames [default: all of them]
+    #[arg(long, value_name = "N", group = "point")]
+    at: Option<u64>,
+    /// Shares everything up to this frame
+    #[arg(long, value_name = "FRAME", group = "point")]
+    at_frame: Option<u64>,
+    /// Shares everything before the latest attempt of a step: notify, call/inner
+    #[arg(long, value_name = "STEP", group = "point")]
+    before: Option<String>,
+    /// Changes a value from there on: params.NAME=VALUE or step.ID.output.FIELD=VALUE
+    #[arg(long = "set", value_name = "PATH=VALUE")]
+    set: Vec<String>,
+    /// Goes on with the workflow as it stands in this kit
+    #[arg(long, value_name = "DIR")]
+    with: Option<PathBuf>,
+    /// Whether webhooks of the branch are sent
+    #[arg(long, value_name = "WHAT", default_value = "suppress", value_parser = ["suppress", "execute"])]
+    effects: String,
+    /// Goes on at once, and shows the branch until it ends
+    #[arg(long)]
+    go: bool,
+    /// Why
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    #[command(flatten)]
+    engine: Where,
+}
+
+/// What `overlay` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct Overlay {
+    /// The run: its id, or any part of its beginning or end; RUN/call for an inline child
+    run: String,
+    /// What to replace, and by what: triage.priority=high
+    #[arg(value_name = "STEP.FIELD=VALUE")]
+    set: String,
+    /// Why
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+    /// The last frame you know of: refused if the run has moved on
+    #[arg(long, value_name = "FRAME")]
+    expect: Option<u64>,
+    #[command(flatten)]
+    engine: Where,
+}
+
+/// What `resume` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct Resume {
+    /// The run or branch: its id, or any part of its beginning or end
+    run: String,
+    /// Begins this step again, all that depends on it, and all that the failure stopped
+    #[arg(long, value_name = "STEP")]
+    from: Option<String>,
+    /// Why
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// The last frame you know of: refused if the run has moved on
+    #[arg(long, value_name = "FRAME")]
+    expect: Option<u64>,
+    #[command(flatten)]
+    engine: Where,
+}
+
+/// Makes a branch.
+pub(super) async fn fork(common: &Common, mut asked: Fork) -> Result<ExitCode, Failure> {
+    if asked.engine.kit.is_none() {
+        asked.engine.kit.clone_from(&asked.with);
+    }
+    let place = Owner::place(common, &asked.engine)?;
+    let reader = open_at(&place.path)?;
+    let (stream, scope) = find_run(&reader, &asked.run)?;
+    if !scope.is_empty() {
+        return Err(
+            Failure::could_not_run("an inline child is forked with its run")
+                .hint(format!("ktsu fork {} --before {scope}", stream.name())),
+        );
+    }
+    let mut body = json!({"effects": asked.effects, "go": asked.go});
+    let members = [
+        ("at", asked.at.map(Value::from)),
+        ("at_frame", asked.at_frame.map(Value::from)),
+        ("before", asked.before.clone().map(Value::from)),
+        ("reason", asked.reason.clone().map(Value::from)),
+    ];
+    for (name, value) in members {
+        if let Some(value) = value {
+            body[name] = value;
+        }
+    }
+    let mut set = Map::new();
+    for one in &asked.set {
+        let (path, value) = assigned(one, "--set params.NAME=VALUE or step.ID.output.FIELD=VALUE")?;
+        set.insert(path.to_owned(), value);
+    }
+    if !set.is_empty() {
+        body["set"] = Value::Object(set);
+    }
+    if let Some(dir) = &asked.with {
+        let workflow = reader.row(&stream)?.map(|row| row.workflow);
+        body["definition"] = definition(dir, &workflow.unwrap_or_default())?;
+    }
+    drop(reader);
+    // A branch that waits needs no kit.
+    let wanted = match asked.go {
+        true => asked.engine,
+        false => Where {
+            kit: None,
+            env: None,
+        },
+    };
+    let owner = Owner::find(place, &wanted, asked.go).await?;
+    let path = format!("/runs/{}/fork", stream.name());
+    let branch = owner.post(&path, &body, None).await;
+    let branch = match branch {
+        Ok(branch) => branch,
+        Err(failure) => {
+            owner.close().await?;
+            return Err(failure);
+        }
+    };
+    let id = branch["branch_id"].as_str().unwrap_or_default().to_owned();
+    let shared = branch["fork_position"].as_u64().unwrap_or_default();
+    if asked.go {
+        note(&painted(
+            DIM,
+            &format!("{id} shares {shared} frames with {}", stream.name()),
+        ));
+        return see(common, owner, &id).await;
+    }
+    let flag = owner.place.flag.clone();
+    owner.close().await?;
+    if common.json {
+        line(&branch.to_string());
+        return Ok(ExitCode::SUCCESS);
+    }
+    line(&id);
+    let status = text::line(branch["status"].as_str().unwrap_or_default()).into_owned();
+    let words = format!("  shares {shared} frames with {}; {status}", stream.name());
+    note(&painted(DIM, &words));
+    if status == "waiting" {
+        note(&painted(
+            DIM,
+            &format!("  ktsu resume {id} --kit DIR{flag}"),
+        ));
+    }
+    note(&painted(DIM, &format!("  ktsu trace {id}{flag}")));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The resolved workflow of a kit.
+fn definition(dir: &std::path::Path, workflow: &str) -> Result<Value, Failure> {
+    let kit = load_kit(dir)?;
+    let found = kit.workflows.get(workflow).ok_or_else(|| {
+        let words = format!("{} has no workflow {workflow:?}", dir.display());
+        Failure::could_not_run(words).hint("the branch goes on with the workflow of its run")
+    })?;
+    Ok(found.definition.json.to_value())
+}
+
+/// Lays a value over an output.
+pub(super) async fn overlay(common: &Common, asked: Overlay) -> Result<ExitCode, Failure> {
+    let form = "ktsu overlay RUN STEP.FIELD=VALUE --reason TEXT";
+    let (place, stream, scope) = named(common, &asked.engine, &asked.run)?;
+    let (path, value) = assigned(&asked.set, form)?;
+    let path = path.strip_prefix("step.").unwrap_or(path);
+    let (step, field) = path.split_once('.').ok_or_else(|| {
+        Failure::could_not_run(format!("{path:?} names no field of a step")).hint(form)
+    })?;
+    let field = field.strip_prefix("output.").unwrap_or(field);
+    let (inner, step) = step.rsplit_once('/').unwrap_or(("", step));
+    let scope = [scope.as_str(), inner]
+        .into_iter()
+        .filter(|part| !part.is_empty())
+        .collect::<Vec<_>>()
+        .join("/");
+    let body = json!({"step": step, "field": field, "value": value, "reason": asked.reason});
+    let owner = Owner::find(place, &asked.engine, false).await?;
+    let run = match scope.as_str() {
+        "" => stream.name().to_owned(),
+        scope => format!("{}%2F{}", stream.name(), scope.replace('/', "%2F")),
+    };
+    let path = format!("/runs/{run}/overlay");
+    let said = owner.post(&path, &body, asked.expect).await;
+    let flag = owner.place.flag.clone();
+    owner.close().await?;
+    let said = said?;
+    if common.json {
+        line(&said.to_string());
+        return Ok(ExitCode::SUCCESS);
+    }
+    line(&format!("{}#{}", stream, said["seq"]));
+    let dependants = format!(
+        "  what depends on it begins again with: ktsu resume {} --from STEP --kit DIR{flag}",
+        stream.name()
+    );
+    note(&painted(DIM, &dependants));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Lets a branch go on, or begins steps again; shows the run until it ends.
+pub(super) async fn resume(common: &Common, asked: Resume) -> Result<ExitCode, Failure> {
+    let (place, stream, scope) = named(common, &asked.engine, &asked.run)?;
+    if !scope.is_empty() {
+        let words = "an inline child begins again with the step that holds it";
+        let step = scope.split('/').next().unwrap_or_default();
+        let hint = format!("ktsu resume {} --from {step}", stream.name());
+        return Err(Failure::could_not_run(words).hint(hint));
+    }
+    let mut body = Map::new();
+    body.extend(
+        asked
+            .from
+            .map(|from| ("from".to_owned(), Value::from(from))),
+    );
+    body.extend(
+        asked
+            .reason
+            .map(|reason| ("reason".to_owned(), Value::from(reason))),
+    );
+    let owner = Owner::find(place, &asked.engine, true).await?;
+    let path = format!("/runs/{}/resume", stream.name());
+    match owner.post(&path, &Value::Object(body), asked.expect).await {
+        Ok(_) => see(common, owner, stream.name()).await,
+        Err(failure) => {
+            owner.close().await?;
+            Err(failure)
+        }
+    }
+}
+
+/// Follows a run to its end, and shows its envelope.
+async fn see(common: &Common, owner: Owner, run: &str) -> Result<ExitCode, Failure> {
+    let mut signals = Signals::new()?;
+    let mut live = Live::new();
+    let envelope = tokio::select! {
+        envelope = follow(&owner.peer, run, Some(&mut live)) => Some(envelope),
+        () = signals.next() => None,
+    };
+    let place = owner.place.clone();
+    let ours = owner.is_ours();
+    signals.unless_again(owner.close()).await?;
+    let Some(envelope) = envelope else {
+        live.finish();
+        let after = if ours { " at the next start" } else { "" };
+        note(&format!(
+            "interrupted: {run} is recorded and goes on{after}"
+        ));
+        return Ok(ExitCode::from(EXIT_COULD_NOT_RUN));
+    };
+    embedded::finish(common, run, &envelope?, Some(&place))
+}
+
+/// The run that is meant, and its ledger.
+fn named(
+    common: &Common,
+    engine: &Where,
+    run: &str,
+) -> Result<(super::engine::Place, StreamId, String), Failure> {
+    let place = Owner::place(common, engine)?;
+    let (stream, scope) = find_run(&open_at(&place.path)?, run)?;
+    Ok((place, stream, scope))
+}
+
+/// `PATH=VALUE`: JSON where it is JSON, else text.
+fn assigned<'a>(given: &'a str, form: &str) -> Result<(&'a str, Value), Failure> {
+    let (path, value) = given.split_once('=').ok_or_else(|| {
+        Failure::could_not_run(format!("{given:?} sets nothing")).hint(form.to_owned())
+    })?;
+    let parsed = ktsu_ledger::canonical::parse_strict(value.as_bytes());
+    Ok((path, parsed.unwrap_or_else(|_| Value::from(value))))
+}

@@ -1,0 +1,210 @@
+//! `ktsu recompute`: a run's models asked once more, on the inputs it recorded.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use axum::body::Body;
+use axum::http::Request;
+use ktsu_ledger::lock;
+use serde_json::{Value, json};
+
+use super::compared::{self, Shape};
+use super::engine::{
+    any_port, load_environment, load_kit, open, place, place_nearby, process_environment,
+};
+use super::follow::{follow, problem};
+use super::logging::{self, LogFormat};
+use super::output::{DIM, line, note, painted};
+use super::reading::{find_run, open_at};
+use super::signals::Signals;
+use super::{Common, Failure};
+use crate::assemble::{Agents, LedgerPlace, Setup};
+use crate::error::EXIT_COULD_NOT_RUN;
+use crate::history::recompute::Recomputed;
+use crate::peer::Peer;
+
+/// What `recompute` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// The run: its id, or any part of its beginning or end
+    run: String,
+    /// This step only, by its path from the run: triage, call/inner
+    #[arg(long, value_name = "STEP")]
+    step: Option<String>,
+    /// Waits for the verdict, and shows it; always so where nobody owns the ledger
+    #[arg(long)]
+    wait: bool,
+    /// The kit whose gateway is asked, where nobody owns the ledger
+    #[arg(long, value_name = "DIR")]
+    kit: Option<PathBuf>,
+    /// The environment file, with --kit
+    #[arg(long, env = "KTSU_ENV", hide_env_values = true, value_name = "FILE")]
+    env: Option<PathBuf>,
+    /// The engine to ask [default: the owner of the ledger]
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "KTSU_ORCHESTRATOR_URL",
+        hide_env_values = true
+    )]
+    orchestrator: Option<String>,
+    /// Prints Markdown, for a pull request
+    #[arg(long, conflicts_with = "json")]
+    markdown: bool,
+    /// Exits with 0 where there is nothing to compare with
+    #[arg(long)]
+    allow_not_comparable: bool,
+}
+
+/// Starts a recompute, on whatever engine owns the ledger.
+pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
+    if let Some(url) = &arguments.orchestrator {
+        return remote(common, &arguments, &arguments.run, url).await;
+    }
+    let environment = match &arguments.kit {
+        Some(kit) => load_environment(arguments.env.as_deref(), kit)?,
+        None => None,
+    };
+    let place = match &arguments.kit {
+        Some(_) => place(common, environment.as_ref()),
+        None => place_nearby(common)?,
+    };
+    // Looked for first: an engine is not started for a run that does not exist.
+    let (stream, scope) = find_run(&open_at(&place.path)?, &arguments.run)?;
+    if !scope.is_empty() {
+        let words = "a child is recomputed with its run";
+        let hint = format!("ktsu recompute {} --step {scope}/STEP", stream.name());
+        return Err(Failure::could_not_run(words).hint(hint));
+    }
+    if let Some(holder) = lock::holder(&place.path) {
+        let Some(url) = holder.url else {
+            let words = format!(
+                "{} is owned by a process that does not listen",
+                place.path.display()
+            );
+            return Err(Failure::could_not_run(words).hint("try again in a moment"));
+        };
+        return remote(common, &arguments, stream.name(), &url).await;
+    }
+    let Some(kit) = &arguments.kit else {
+        let words = format!(
+            "nobody owns {}, so nobody can ask its models",
+            place.path.display()
+        );
+        return Err(Failure::could_not_run(words).hint(format!(
+            "ktsu recompute {} --kit DIR{}",
+            stream.name(),
+            place.flag
+        )));
+    };
+    logging::start(LogFormat::Text, "warn")?;
+    let mut signals = Signals::new()?;
+    let engine = open(Setup {
+        kit: load_kit(kit)?,
+        environment,
+        process: process_environment(),
+        ledger: LedgerPlace::File(place.path.clone()),
+        listen: any_port(),
+        clock: None,
+        agents: Agents::here(),
+        own_url: None,
+        gateway: None,
+        takes_up: true,
+    })
+    .await?;
+    let peer = Peer::Local(engine.router.clone());
+    let verdict = tokio::select! {
+        verdict = whole(&peer, stream.name(), &arguments) => Some(verdict),
+        () = signals.next() => None,
+    };
+    let closed = signals.unless_again(engine.close()).await;
+    let Some(verdict) = verdict else {
+        note("interrupted: the recompute is recorded and goes on at the next start");
+        return Ok(ExitCode::from(EXIT_COULD_NOT_RUN));
+    };
+    let verdict = verdict?;
+    closed.map_err(Failure::could_not_run)?;
+    show(common, &arguments, &verdict, &place.flag)
+}
+
+async fn remote(
+    common: &Common,
+    arguments: &Arguments,
+    run: &str,
+    url: &str,
+) -> Result<ExitCode, Failure> {
+    let token = std::env::var("KTSU_TOKEN").ok();
+    let peer = Peer::remote(url.trim_end_matches('/'), token);
+    if arguments.wait {
+        let mut signals = Signals::new()?;
+        let verdict = tokio::select! {
+            verdict = whole(&peer, run, arguments) => verdict?,
+            () = signals.next() => {
+                note(&format!("not waiting any longer: the recompute goes on at {url}"));
+                return Ok(ExitCode::from(EXIT_COULD_NOT_RUN));
+            }
+        };
+        return show(common, arguments, &verdict, "");
+    }
+    let id = begin(&peer, run, arguments).await?;
+    line(&match common.json {
+        true => json!({"recompute_id": id, "status": "accepted"}).to_string(),
+        false => format!("recompute_id: {id}"),
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Starts it, waits for it, and reads its verdict.
+async fn whole(peer: &Peer, run: &str, arguments: &Arguments) -> Result<Recomputed, Failure> {
+    let id = begin(peer, run, arguments).await?;
+    note(&painted(DIM, &format!("{run} again as {id}")));
+    follow(peer, &id, None).await?;
+    let request = Request::get(format!("/runs/{id}/recompute")).body(Body::empty());
+    let request = request.map_err(|error| Failure::could_not_run(error.to_string()))?;
+    let (status, body) = peer.whole(request).await?;
+    if status != 200 {
+        let body = serde_json::from_slice(&body).unwrap_or_default();
+        return Err(problem(status, &body));
+    }
+    let read = serde_json::from_slice(&body);
+    read.map_err(|error| Failure::could_not_run(format!("the answer cannot be read: {error}")))
+}
+
+/// Starts it, and gives its id.
+async fn begin(peer: &Peer, run: &str, arguments: &Arguments) -> Result<String, Failure> {
+    let body = match &arguments.step {
+        Some(step) => json!({ "step": step }),
+        None => json!({}),
+    };
+    let request = Request::post(format!("/runs/{run}/recompute"));
+    let request = request.body(Body::from(body.to_string()));
+    let request = request.map_err(|error| Failure::could_not_run(error.to_string()))?;
+    let (status, body) = peer.whole(request).await?;
+    let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+    match body["recompute_id"].as_str() {
+        Some(id) => Ok(id.to_owned()),
+        None => Err(problem(status, &body)),
+    }
+}
+
+fn show(
+    common: &Common,
+    arguments: &Arguments,
+    verdict: &Recomputed,
+    flag: &str,
+) -> Result<ExitCode, Failure> {
+    let shape = match (common.json, arguments.markdown) {
+        (true, _) => Shape::Json,
+        (false, true) => Shape::Markdown,
+        (false, false) => Shape::Text,
+    };
+    compared::print(verdict, shape)?;
+    if shape == Shape::Text {
+        let command = format!("ktsu trace {}{flag}", verdict.recompute_id);
+        note(&painted(DIM, &format!("\nthe fresh calls: {command}")));
+    }
+    Ok(compared::exit_code(
+        &verdict.status,
+        arguments.allow_not_comparable,
+    ))
+}

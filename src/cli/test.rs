@@ -1,0 +1,290 @@
+//! `ktsu test`: baselines held against the kit at hand, through runtime and gateway.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::ValueEnum;
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use ktsu_ledger::event::{Principal, Sameness};
+
+use super::compared::{markdown, print_named, word};
+use super::engine::{any_port, load_environment, load_kit, open, place, process_environment};
+use super::logging::{self, LogFormat};
+use super::output::{DIM, line, note, painted};
+use super::signals::Signals;
+use super::{Common, Failure, json, text};
+use crate::assemble::{Agents, Engine, LedgerPlace, Setup};
+use crate::baseline::{Baseline, Held, MAX_FILE, NotABaseline, Report, Status, find, held};
+use crate::error::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
+use crate::history;
+use crate::kit::Kit;
+use crate::workflow::recompute::{Recorded, prepare_one};
+
+/// How many baselines are asked for at once.
+const AT_ONCE: usize = 10;
+/// The most baselines of one test.
+const MOST: usize = 10_000;
+
+/// How to print it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people
+    Text,
+    /// For programs
+    Json,
+    /// For pull requests
+    Markdown,
+}
+
+/// What `test` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// Baseline files, or folders of them
+    #[arg(required = true, value_name = "BASELINE")]
+    baselines: Vec<PathBuf>,
+    /// The kit they are held against
+    #[arg(long, value_name = "DIR", default_value = ".", alias = "project-dir")]
+    kit: PathBuf,
+    /// The environment file
+    #[arg(long, env = "KTSU_ENV", hide_env_values = true, value_name = "FILE")]
+    env: Option<PathBuf>,
+    /// How to print the report
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+    /// Exits with 0 where values differ; a broken schema counts all the same
+    #[arg(long)]
+    no_fail_on_diff: bool,
+    /// Exits with 0 where there is nothing to compare with
+    #[arg(long)]
+    allow_not_comparable: bool,
+    /// Keeps the calls on the ledger, as recomputes
+    #[arg(long)]
+    record: bool,
+}
+
+/// A baseline and the file it was read from.
+struct Given {
+    file: String,
+    baseline: Baseline,
+}
+
+/// Holds baselines against the kit.
+pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
+    // Every file is read before anything is asked: what is broken is told at no cost.
+    let given = read_all(&arguments.baselines)?;
+    let kit = load_kit(&arguments.kit)?;
+    for one in &given {
+        step_of(&kit, one)?;
+    }
+    logging::start(LogFormat::Text, "warn")?;
+    let mut signals = Signals::new()?;
+    let environment = load_environment(arguments.env.as_deref(), &arguments.kit)?;
+    let ledger = match arguments.record {
+        true => LedgerPlace::File(place(common, environment.as_ref()).path),
+        false => LedgerPlace::Memory,
+    };
+    let engine = open(Setup {
+        kit: Arc::clone(&kit),
+        environment,
+        process: process_environment(),
+        ledger,
+        listen: any_port(),
+        clock: None,
+        agents: Agents::here(),
+        own_url: None,
+        gateway: None,
+        takes_up: true,
+    })
+    .await?;
+    let asked = stream::iter(&given).map(|one| ask(&engine, &kit, one));
+    let results = tokio::select! {
+        results = asked.buffered(AT_ONCE).try_collect::<Vec<Held>>() => Some(results),
+        () = signals.next() => None,
+    };
+    let closed = signals.unless_again(engine.close()).await;
+    let Some(results) = results else {
+        note("interrupted");
+        return Ok(ExitCode::from(EXIT_COULD_NOT_RUN));
+    };
+    let results = results?;
+    closed.map_err(Failure::could_not_run)?;
+    let bears = |status: Sameness| match status {
+        Sameness::ValueChanged => arguments.no_fail_on_diff,
+        Sameness::NotComparable => arguments.allow_not_comparable,
+        Sameness::Clean | Sameness::SchemaViolation | Sameness::Failed => false,
+    };
+    let report = Report::of(results, bears);
+    let format = arguments.format.unwrap_or(match common.json {
+        true => Format::Json,
+        false => Format::Text,
+    });
+    print(&report, format)?;
+    Ok(match report.status {
+        Status::Pass => ExitCode::SUCCESS,
+        Status::Fail => ExitCode::from(EXIT_VERDICT),
+        Status::Error => ExitCode::from(EXIT_COULD_NOT_RUN),
+    })
+}
+
+/// The files that are named, those of folders included, in the order of their names.
+fn read_all(named: &[PathBuf]) -> Result<Vec<Given>, Failure> {
+    let mut files = Vec::new();
+    for path in named {
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        for entry in std::fs::read_dir(path).map_err(|error| unreadable(path, &error))? {
+            let file = entry.map_err(|error| unreadable(path, &error))?.path();
+            if file.extension().is_some_and(|end| end == "json") && file.is_file() {
+                files.push(file);
+            }
+        }
+    }
+    files.sort();
+    files.dedup();
+    if files.is_empty() {
+        return Err(Failure::could_not_run("there are no baselines")
+            .hint("make some: ktsu capture RUN -o DIR"));
+    }
+    if files.len() > MOST {
+        let words = format!("{} baselines are more than {MOST}", files.len());
+        return Err(Failure::could_not_run(words));
+    }
+    files.iter().map(|file| read(file)).collect()
+}
+
+fn read(file: &Path) -> Result<Given, Failure> {
+    let mut bytes = Vec::new();
+    let opened = std::fs::File::open(file).and_then(|open| {
+        let most = u64::try_from(MAX_FILE).unwrap_or(u64::MAX);
+        open.take(most.saturating_add(1)).read_to_end(&mut bytes)
+    });
+    opened.map_err(|error| unreadable(file, &error))?;
+    let baseline = Baseline::read(&bytes).map_err(|wrong: NotABaseline| {
+        Failure::could_not_run(format!("{}: {wrong}", file.display()))
+    })?;
+    Ok(Given {
+        file: file.display().to_string(),
+        baseline,
+    })
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::could_not_run(format!("{} cannot be read: {error}", path.display()))
+}
+
+/// The definition and the step a baseline is of.
+fn step_of<'a>(
+    kit: &'a Kit,
+    given: &Given,
+) -> Result<
+    (
+        &'a crate::workflow::definition::Definition,
+        crate::baseline::Found<'a>,
+    ),
+    Failure,
+> {
+    let snapshot = &given.baseline.snapshot;
+    let workflow = kit.workflows.get(&snapshot.workflow);
+    let workflow = workflow.ok_or_else(|| {
+        let words = format!(
+            "{}: the kit has no workflow {}",
+            given.file, snapshot.workflow
+        );
+        Failure::could_not_run(words).hint("--kit DIR")
+    })?;
+    if let Some(agent) = workflow.needs_tools.first() {
+        let words = format!("agent {agent} names tool servers, and tools are not built yet");
+        return Err(Failure::could_not_run(words));
+    }
+    let found = find(&workflow.definition.plan, &snapshot.step);
+    let found = found.ok_or_else(|| {
+        Failure::could_not_run(format!(
+            "{}: workflow {} has no agent step {}",
+            given.file, snapshot.workflow, snapshot.step
+        ))
+        .hint(format!("ktsu workflow tree {}", snapshot.workflow))
+    })?;
+    Ok((&workflow.definition, found))
+}
+
+/// Asks for one baseline's input again.
+async fn ask(engine: &Engine, kit: &Kit, given: &Given) -> Result<Held, Failure> {
+    let (definition, found) = step_of(kit, given)?;
+    let snapshot = &given.baseline.snapshot;
+    let principal = Principal {
+        auth: "none".to_owned(),
+        id: "local".to_owned(),
+    };
+    let prepared = prepare_one(
+        definition,
+        found.agent,
+        &snapshot.step,
+        &snapshot.input,
+        principal,
+    );
+    let failed = |words: String| Failure::could_not_run(format!("{}: {words}", given.file));
+    let prepared = prepared.map_err(|error| failed(error.to_string()))?;
+    let begun = engine.orchestrator.begin(prepared).await;
+    let id = begun.map_err(|error| failed(error.to_string()))?.run_id;
+    let ended = engine.orchestrator.wait_until_ended(&id).await;
+    ended.map_err(|error| failed(format!("the ledger has stopped: {error}")))?;
+    let read = engine.orchestrator.readers().with(move |reader| {
+        let stream = ktsu_ledger::StreamId::run(&id)
+            .map_err(|error| ktsu_ledger::StoreError::Damaged(error.to_string()))?;
+        history::frames(reader, &stream)
+    });
+    let frames = read.await?;
+    let fresh = Recorded::of(&frames).map_err(|error| failed(error.to_string()))?;
+    let end = fresh.tasks.first().and_then(|task| task.end.as_ref());
+    let task = held(&given.baseline, end, found.step);
+    Ok(Held::of(given.file.clone(), &given.baseline, task))
+}
+
+fn print(report: &Report, format: Format) -> Result<(), Failure> {
+    match format {
+        Format::Json => {
+            let text = serde_json::to_string(report);
+            let text = text.map_err(|error| Failure::could_not_run(error.to_string()))?;
+            line(&json::pretty(&text));
+        }
+        Format::Text => {
+            for one in &report.baselines {
+                print_named(&text::line(&one.file), &one.task());
+            }
+            line(&format!(
+                "{}  {}",
+                word(status(report.status)),
+                painted(DIM, &report.summary)
+            ));
+        }
+        Format::Markdown => {
+            line(&format!(
+                "## Baselines: {}\n\n{}\n",
+                status(report.status),
+                report.summary
+            ));
+            for one in report
+                .baselines
+                .iter()
+                .filter(|one| one.status != Sameness::Clean)
+            {
+                for row in markdown(&text::line(&one.file), &one.task()) {
+                    line(&row);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn status(status: Status) -> &'static str {
+    match status {
+        Status::Pass => "pass",
+        Status::Fail => "fail",
+        Status::Error => "error",
+    }
+}

@@ -1,0 +1,364 @@
+//! `POST /runs/{id}/fork`, `/overlay` and `/resume`: what people say about recorded runs.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use ktsu_ledger::event::{Effects, Principal};
+use serde_json::{Map, Value};
+
+use super::query::{Nothing, Query};
+use super::{Run, wire};
+use crate::error::{ErrorCode, Problem, Violation};
+use crate::http::body::JsonObject;
+use crate::orchestrator::{ForkAsked, NotDone, Orchestrator, Said, Word};
+use crate::workflow::admit::person::{NotSaid, Overlay, Point};
+use crate::workflow::definition::Definition;
+
+/// Makes a branch of a run: a copy that shares the frames before the fork position.
+#[utoipa::path(post, path = "/runs/{id}/fork",
+    params(("id" = String, Path, description = "A run or a branch")),
+    request_body = wire::Fork,
+    responses(
+        (status = 201, body = wire::Branch),
+        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 503, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 507, body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn fork(
+    State(orchestrator): State<Orchestrator>,
+    run: Run,
+    _: Query<Nothing>,
+    body: JsonObject,
+) -> Result<Response, Problem> {
+    if !run.scope.is_empty() {
+        let words = "an inline child is forked with its run";
+        return Err(Problem::new(ErrorCode::ForkRefused, words));
+    }
+    let asked = fork_asked(body.0)?;
+    let branch = orchestrator.fork(&run.stream, asked).await?;
+    let body = wire::Branch {
+        run_id: branch.branch_id.clone(),
+        branch_id: branch.branch_id,
+        parent_run_id: branch.parent_run_id,
+        fork_position: branch.fork_position,
+        shared_prefix_events: branch.fork_position,
+        status: branch.status,
+    };
+    Ok((StatusCode::CREATED, axum::Json(body)).into_response())
+}
+
+/// Replaces one top-level field of a step's output, for whatever follows.
+#[utoipa::path(post, path = "/runs/{id}/overlay",
+    params(
+        ("id" = String, Path, description = "A run, or `R%2Fcall` for an inline child"),
+        ("If-Match" = Option<u64>, Header, description = "The number of the last frame known"),
+    ),
+    request_body = wire::Overlay,
+    responses(
+        (status = 200, body = wire::Said),
+        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 503, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 507, body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn overlay(
+    State(orchestrator): State<Orchestrator>,
+    run: Run,
+    headers: HeaderMap,
+    _: Query<Nothing>,
+    body: JsonObject,
+) -> Result<Response, Problem> {
+    let mut members = Members(body.0);
+    let overlay = Overlay {
+        scope: run.scope.clone(),
+        step: members.needed("step")?,
+        field: members.needed("field")?,
+        value: members.value("value")?,
+        reason: members.needed("reason")?,
+        by: local(),
+    };
+    members.none_left()?;
+    let said = orchestrator.say(&run.stream, Word::Overlay(overlay), expected(&headers)?);
+    Ok(answer(StatusCode::OK, &run, said.await?))
+}
+
+/// Lets a waiting branch go on, or begins steps of a run that has ended again.
+#[utoipa::path(post, path = "/runs/{id}/resume",
+    params(
+        ("id" = String, Path, description = "A run or a branch"),
+        ("If-Match" = Option<u64>, Header, description = "The number of the last frame known"),
+    ),
+    request_body = wire::Resume,
+    responses(
+        (status = 202, body = wire::Said),
+        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 503, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 507, body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn resume(
+    State(orchestrator): State<Orchestrator>,
+    run: Run,
+    headers: HeaderMap,
+    _: Query<Nothing>,
+    body: JsonObject,
+) -> Result<Response, Problem> {
+    if !run.scope.is_empty() {
+        let words = "an inline child begins again with the step that holds it";
+        return Err(Problem::new(ErrorCode::NotResumable, words));
+    }
+    let mut members = Members(body.0);
+    let word = Word::Resume {
+        from: members.text("from")?,
+        by: local(),
+        reason: members.text("reason")?,
+    };
+    members.none_left()?;
+    let said = orchestrator.say(&run.stream, word, expected(&headers)?);
+    Ok(answer(StatusCode::ACCEPTED, &run, said.await?))
+}
+
+fn answer(status: StatusCode, run: &Run, said: Said) -> Response {
+    let body = wire::Said {
+        run_id: run.stream.name().to_owned(),
+        seq: said.seq,
+        last: said.last,
+        status: said.status.as_str().to_owned(),
+    };
+    (status, axum::Json(body)).into_response()
+}
+
+/// Whoever asks, where no principals are configured (decision H5).
+pub(super) fn local() -> Principal {
+    Principal {
+        auth: "none".to_owned(),
+        id: "local".to_owned(),
+    }
+}
+
+/// `If-Match: SEQ`, quoted or not.
+fn expected(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
+    let Some(given) = headers.get("if-match") else {
+        return Ok(None);
+    };
+    let number = given.to_str().ok();
+    let number = number.and_then(|text| text.trim().trim_matches('"').parse().ok());
+    number
+        .map(Some)
+        .ok_or_else(|| invalid("If-Match takes the number of a frame").with_hint("If-Match: 41"))
+}
+
+fn fork_asked(body: Map<String, Value>) -> Result<ForkAsked, Problem> {
+    let mut members = Members(body);
+    let point = point(&mut members)?;
+    let reason = members.text("reason")?;
+    let effects = match members.text("effects")?.as_deref() {
+        None | Some("suppress") => Effects::Suppress,
+        Some("execute") => Effects::Execute,
+        Some(_) => return Err(invalid("effects is suppress or execute")),
+    };
+    let definition = members.0.remove("definition").map(compiled).transpose()?;
+    let go = match members.0.remove("go") {
+        None => false,
+        Some(Value::Bool(go)) => go,
+        Some(_) => return Err(invalid("go is true or false")),
+    };
+    let mut asked = ForkAsked {
+        point,
+        by: local(),
+        reason,
+        effects,
+        definition,
+        params: Vec::new(),
+        overlays: Vec::new(),
+        go,
+    };
+    match members.0.remove("set") {
+        None => {}
+        Some(Value::Object(set)) => {
+            for (path, value) in set {
+                change(&mut asked, &path, value)?;
+            }
+        }
+        Some(_) => return Err(invalid("set is an object of values by path")),
+    }
+    members.none_left()?;
+    Ok(asked)
+}
+
+fn point(members: &mut Members) -> Result<Point, Problem> {
+    let given = [
+        members.number("at")?.map(Point::At),
+        members.number("at_frame")?.map(Point::AtFrame),
+        members.text("before")?.map(Point::Before),
+    ];
+    let mut given = given.into_iter().flatten();
+    match (given.next(), given.next()) {
+        (None, _) => Ok(Point::End),
+        (Some(point), None) => Ok(point),
+        (Some(_), Some(_)) => Err(invalid("at, at_frame and before exclude each other")),
+    }
+}
+
+fn compiled(plan: Value) -> Result<Arc<Definition>, Problem> {
+    let unusable = |words: String| {
+        let words = format!("the definition cannot be used: {words}");
+        Problem::new(ErrorCode::ForkRefused, words).with_hint("ktsu validate KIT")
+    };
+    let plan = serde_json::from_value(plan).map_err(|error| unusable(error.to_string()))?;
+    let compiled = Definition::compile(plan).map_err(|faults| {
+        let faults = faults.iter().map(|(at, words)| format!("{at}: {words}"));
+        unusable(faults.collect::<Vec<_>>().join("; "))
+    })?;
+    Ok(Arc::new(compiled))
+}
+
+/// `params.x.y`, or `step.ID.output.FIELD`, where ID may be a path and `output.` may be left out.
+fn change(asked: &mut ForkAsked, path: &str, value: Value) -> Result<(), Problem> {
+    let hint = "params.NAME or step.ID.output.FIELD";
+    let unknown = || invalid(&format!("set knows no {path:?}")).with_hint(hint);
+    let (kind, rest) = path.split_once('.').ok_or_else(unknown)?;
+    match kind {
+        "params" if rest.split('.').all(|name| !name.is_empty()) => {
+            let members = rest.split('.').map(str::to_owned).collect();
+            asked.params.push((members, value));
+        }
+        "step" => {
+            let (step, field) = rest.split_once('.').ok_or_else(unknown)?;
+            let field = field.strip_prefix("output.").unwrap_or(field);
+            if field.is_empty() || field == "output" || field.contains('.') {
+                let words = format!("{path:?} is no top-level field of an output");
+                return Err(invalid(&words).with_hint("set the whole field around it"));
+            }
+            let (scope, step) = step.rsplit_once('/').unwrap_or(("", step));
+            asked.overlays.push(Overlay {
+                scope: scope.to_owned(),
+                step: step.to_owned(),
+                field: field.to_owned(),
+                value,
+                reason: asked
+                    .reason
+                    .clone()
+                    .unwrap_or_else(|| "set by a fork".to_owned()),
+                by: asked.by.clone(),
+            });
+        }
+        _ => return Err(unknown()),
+    }
+    Ok(())
+}
+
+/// The members of a body, taken out one by one.
+struct Members(Map<String, Value>);
+
+impl Members {
+    fn text(&mut self, name: &str) -> Result<Option<String>, Problem> {
+        match self.0.remove(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) if !text.is_empty() => Ok(Some(text)),
+            Some(_) => Err(invalid(&format!("{name} is a text that is not empty"))),
+        }
+    }
+
+    fn needed(&mut self, name: &str) -> Result<String, Problem> {
+        self.text(name)?
+            .ok_or_else(|| invalid(&format!("{name} is missing")))
+    }
+
+    fn value(&mut self, name: &str) -> Result<Value, Problem> {
+        let value = self.0.remove(name);
+        value.ok_or_else(|| invalid(&format!("{name} is missing")))
+    }
+
+    fn number(&mut self, name: &str) -> Result<Option<u64>, Problem> {
+        match self.0.remove(name) {
+            None => Ok(None),
+            Some(given) => {
+                let number = given.as_u64();
+                let words = format!("{name} is a whole number, 0 or more");
+                number.map(Some).ok_or_else(|| invalid(&words))
+            }
+        }
+    }
+
+    fn none_left(self) -> Result<(), Problem> {
+        match self.0.keys().next() {
+            None => Ok(()),
+            Some(name) => Err(invalid(&format!("there is no member {name:?} here"))),
+        }
+    }
+}
+
+fn invalid(words: &str) -> Problem {
+    Problem::new(ErrorCode::InvalidRequest, words)
+}
+
+impl From<NotDone> for Problem {
+    fn from(refused: NotDone) -> Self {
+        let words = refused.to_string();
+        match refused {
+            NotDone::Stale { actual, .. } => Self::new(ErrorCode::StaleRevision, words)
+                .with_hint(format!("look again, then If-Match: {actual}")),
+            NotDone::NotSaid(refused) => refused.into(),
+            NotDone::NotStarted(refused) => refused.into(),
+            NotDone::Unreadable(_) => {
+                Self::new(ErrorCode::Internal, words).with_hint("ktsu verify")
+            }
+            NotDone::NoGroup(_) => Self::new(ErrorCode::RuntimeUnconfigured, words)
+                .with_hint("start the engine with the kit of the run"),
+        }
+    }
+}
+
+impl From<NotSaid> for Problem {
+    fn from(refused: NotSaid) -> Self {
+        let words = refused.to_string();
+        match refused {
+            NotSaid::NoStep(_) => Self::new(ErrorCode::StepNotFound, words),
+            NotSaid::NotComplete { .. } => Self::new(ErrorCode::StepNotComplete, words),
+            NotSaid::NotAnObject(_) | NotSaid::Reserved(_) | NotSaid::TooDeep => {
+                Self::new(ErrorCode::OverlayRefused, words)
+            }
+            NotSaid::Refused { violations, .. } => {
+                Self::new(ErrorCode::OverlayRefused, words).with_errors(shown(violations))
+            }
+            NotSaid::Params(violations) => {
+                Self::new(ErrorCode::InvalidParams, words).with_errors(shown(violations))
+            }
+            NotSaid::NotResumable(_) | NotSaid::EndedWithoutFrom | NotSaid::Inside(_) => {
+                Self::new(ErrorCode::NotResumable, words)
+            }
+            NotSaid::LeavesAFailure { failed, .. } => Self::new(ErrorCode::NotResumable, words)
+                .with_hint(format!("begin again with {failed}")),
+            NotSaid::Position { .. } | NotSaid::NoValue(_) | NotSaid::NotARoot => {
+                Self::new(ErrorCode::ForkRefused, words)
+            }
+            NotSaid::Fold(_) => Self::new(ErrorCode::Internal, words).with_hint("ktsu verify"),
+            NotSaid::Broken(_) => Self::new(ErrorCode::Internal, words),
+        }
+    }
+}
+
+fn shown(violations: Vec<ktsu_ledger::event::Violation>) -> Vec<Violation> {
+    let shown = |one: ktsu_ledger::event::Violation| Violation {
+        path: one.path,
+        message: one.message,
+        rule: one.rule,
+    };
+    violations.into_iter().map(shown).collect()
+}

@@ -1,0 +1,155 @@
+//! `POST /runs/{id}/recompute` starts one; `GET` on the id of a recompute says what came of it.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use ktsu_ledger::StreamId;
+use ktsu_ledger::event::Principal;
+use serde_json::Value;
+use utoipa::IntoParams;
+
+use super::query::{Asked, Given, Nothing, Query};
+use super::{Run, json, unreadable, wire};
+use crate::error::{ErrorCode, Problem};
+use crate::history::recompute::recomputed;
+use crate::http::body::JsonObject;
+use crate::orchestrator::Orchestrator;
+use crate::orchestrator::recompute::NotBegun;
+use crate::workflow::recompute::NotRecomputed;
+
+/// The longest a request may wait, in seconds.
+const MAX_WAIT: u64 = 3600;
+
+/// How to answer.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Wait {
+    /// Seconds to wait for the verdict, at most 3600: 200 with it if it comes, else 202.
+    wait: Option<u64>,
+}
+
+impl Asked for Wait {
+    const NAMES: &'static [&'static str] = &["wait"];
+
+    fn read(given: &Given) -> Result<Self, Problem> {
+        let wait = given.number("wait", 0, MAX_WAIT)?;
+        Ok(Self { wait })
+    }
+}
+
+/// Asks the models of a run once more, on the inputs it recorded, in a stream apart.
+#[utoipa::path(post, path = "/runs/{id}/recompute",
+    params(("id" = String, Path, description = "A run"), Wait),
+    request_body(content = wire::Recompute, description = "One step, or with `{}` all of them"),
+    responses(
+        (status = 200, body = wire::Recomputed, description = "The verdict came within `wait`"),
+        (status = 202, body = wire::RecomputeAccepted),
+        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 503, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 507, body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn start(
+    State(orchestrator): State<Orchestrator>,
+    run: Run,
+    Query(wait): Query<Wait>,
+    body: JsonObject,
+) -> Result<Response, Problem> {
+    let step = step_of(&body)?;
+    if !run.scope.is_empty() {
+        let words = "a child is recomputed with its run: name the step instead";
+        return Err(Problem::new(ErrorCode::NotRecomputable, words)
+            .with_hint(format!(r#"{{"step": "{}/STEP"}}"#, run.scope)));
+    }
+    let principal = Principal {
+        auth: "none".to_owned(),
+        id: "local".to_owned(),
+    };
+    let run_id = run.stream.name().to_owned();
+    let accepted = orchestrator.recompute(run.stream, step, principal).await?;
+    let id = accepted.run_id;
+    if let Some(seconds) = wait.wait {
+        let ended = orchestrator.wait_until_ended(&id);
+        match tokio::time::timeout(Duration::from_secs(seconds), ended).await {
+            Ok(Ok(())) => return verdict(&orchestrator, &id).await,
+            Ok(Err(reason)) => return Err(Problem::new(ErrorCode::LedgerStopped, reason)),
+            Err(_) => {}
+        }
+    }
+    let body = wire::RecomputeAccepted {
+        recompute_id: id,
+        run_id,
+        status: "accepted".to_owned(),
+    };
+    Ok((StatusCode::ACCEPTED, axum::Json(body)).into_response())
+}
+
+/// What a recompute came to.
+#[utoipa::path(get, path = "/runs/{id}/recompute",
+    params(("id" = String, Path, description = "A recompute: `recompute_…`")),
+    responses(
+        (status = 200, body = wire::Recomputed),
+        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn get(
+    State(orchestrator): State<Orchestrator>,
+    run: Run,
+    _: Query<Nothing>,
+) -> Result<Response, Problem> {
+    verdict(&orchestrator, run.stream.name()).await
+}
+
+async fn verdict(orchestrator: &Orchestrator, id: &str) -> Result<Response, Problem> {
+    let stream = StreamId::run(id).map_err(|_| super::no_such_run())?;
+    let read = orchestrator
+        .readers()
+        .with(move |reader| recomputed(reader, &stream))
+        .await
+        .map_err(|error| unreadable(&error))?;
+    let words = "this is a run; the id of a recompute begins with recompute_";
+    let found = read.ok_or_else(|| Problem::new(ErrorCode::NotFound, words))?;
+    let text = serde_json::to_string(&found);
+    text.map(json)
+        .map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))
+}
+
+fn step_of(body: &JsonObject) -> Result<Option<String>, Problem> {
+    let wrong = |words: &str| Problem::new(ErrorCode::InvalidParams, words);
+    if let Some(other) = body.0.keys().find(|name| *name != "step") {
+        return Err(wrong(&format!("there is no member {other}, only step")));
+    }
+    match body.0.get("step") {
+        None => Ok(None),
+        Some(Value::String(step)) => Ok(Some(step.clone())),
+        Some(_) => Err(wrong(
+            "step takes the path of a step, such as \"call/inner\"",
+        )),
+    }
+}
+
+impl From<NotBegun> for Problem {
+    fn from(refused: NotBegun) -> Self {
+        let words = refused.to_string();
+        match refused {
+            NotBegun::Run(NotRecomputed::NoSuchStep(_)) => {
+                Self::new(ErrorCode::StepNotFound, words)
+            }
+            NotBegun::Run(_) => Self::new(ErrorCode::NotRecomputable, words),
+            NotBegun::LacksGroup(_) => Self::new(ErrorCode::NotRecomputable, words)
+                .with_hint("start the engine with the kit the run is of"),
+            NotBegun::Engine(refused) => refused.into(),
+            NotBegun::Store(words) => {
+                Self::new(ErrorCode::Internal, words).with_hint("ktsu verify")
+            }
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The shapes of what people say about recorded runs, and of what becomes of it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+/// A fork. Without `at`, `at_frame` and `before` everything is shared.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Fork {
+    /// How many frames are shared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at: Option<u64>,
+    /// The last frame that is shared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at_frame: Option<u64>,
+    /// A step: everything before its latest attempt is shared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<String>,
+    /// Values by path: `params.NAME`, `step.ID.output.FIELD`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub set: BTreeMap<String, Value>,
+    /// The resolved definition to go on with, as `run.created` carries it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub definition: Option<Value>,
+    /// `suppress` (if absent): webhooks are skipped; or `execute`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effects: Option<String>,
+    /// Whether the branch goes on at once; otherwise it waits.
+    #[serde(default)]
+    pub go: bool,
+    /// Why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// A branch was made.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Branch {
+    /// `branch_…`: it is addressed as runs are.
+    pub run_id: String,
+    /// The same.
+    pub branch_id: String,
+    /// What it was forked from.
+    pub parent_run_id: String,
+    /// How many frames it shares.
+    pub fork_position: u64,
+    /// The same.
+    pub shared_prefix_events: u64,
+    /// Where it stands.
+    pub status: String,
+}
+
+/// A person's value for one top-level field of an output.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Overlay {
+    /// The step.
+    pub step: String,
+    /// The field.
+    pub field: String,
+    /// The value.
+    pub value: Value,
+    /// Why.
+    pub reason: String,
+}
+
+/// A resumption.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Resume {
+    /// The step to begin again with; a waiting branch needs none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// Why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// A person's word was recorded.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Said {
+    /// The run or branch.
+    pub run_id: String,
+    /// The frame that records it.
+    pub seq: u64,
+    /// The last frame of its turn.
+    pub last: u64,
+    /// Where the run stands then.
+    pub status: String,
+}
+
+/// Where a branch begins.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BranchView {
+    /// What it was forked from.
+    pub parent_run_id: String,
+    /// How many frames it shares.
+    pub fork_position: u64,
+    /// What those cost, in millionths of a US dollar; among the totals too.
+    pub inherited_cost_micro_usd: u64,
+}

@@ -1,0 +1,327 @@
+//! Forks: branches of recorded runs, which hold their own frames alone (seed 002).
+//!
+//! ```text
+//! nothing changes ─▶ the last shared frame ─▶ branch.created ─▶ appender ─durable▶ reply
+//! something does  ─▶ read, fold, admit ─▶ a task of the branch ─▶ appender ─durable▶ reply
+//! ```
+//!
+//! The first way costs the same wherever a run is forked.
+
+use std::sync::Arc;
+
+use ktsu_ledger::branch::{Path, frames};
+use ktsu_ledger::event::{BranchCreated, Effects, Principal, RunEvent};
+use ktsu_ledger::frame::Link;
+use ktsu_ledger::store::{Entry, IndexRow, Reader, StoreError};
+use ktsu_ledger::{Actor, Cause, Draft, Event, Frame, StreamId};
+use ktsu_projections::index::RunRow;
+use ktsu_projections::run::RunStatus;
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+use super::people::NotDone;
+use super::run::RunTask;
+use super::{NotStarted, Orchestrator, recover, wait_for};
+use crate::workflow::admit::ENGINE;
+use crate::workflow::admit::person::{self, NotSaid, Overlay, Point};
+use crate::workflow::definition::Definition;
+use crate::workflow::next::Memo;
+use crate::workflow::turn::RULES;
+
+/// A fork as it is asked for.
+#[derive(Debug, Clone)]
+pub struct ForkAsked {
+    /// Where.
+    pub point: Point,
+    /// Who.
+    pub by: Principal,
+    /// Why.
+    pub reason: Option<String>,
+    /// What becomes of calls to the world.
+    pub effects: Effects,
+    /// The definition from there on.
+    pub definition: Option<Arc<Definition>>,
+    /// Params that change: the path of members, and the value.
+    pub params: Vec<(Vec<String>, Value)>,
+    /// Fields of outputs that change.
+    pub overlays: Vec<Overlay>,
+    /// Whether it goes on at once.
+    pub go: bool,
+}
+
+/// A branch that exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Branch {
+    /// `branch_…`.
+    pub branch_id: String,
+    /// What it was forked from.
+    pub parent_run_id: String,
+    /// How many frames it shares.
+    pub fork_position: u64,
+    /// Where it stands.
+    pub status: String,
+}
+
+impl Orchestrator {
+    /// Forks a run, and returns once the branch is durable.
+    ///
+    /// # Errors
+    /// [`NotDone`].
+    pub async fn fork(&self, run: &StreamId, asked: ForkAsked) -> Result<Branch, NotDone> {
+        self.shared.has_room()?;
+        let asked = self.redacted(asked);
+        if let Some(point) = asked.shared_only() {
+            let stream = run.clone();
+            let read = move |reader: &dyn Reader| shared(reader, &stream, point);
+            let found = self.shared.readers.with(read).await;
+            let found = found.map_err(|error| NotDone::Unreadable(error.to_string()))??;
+            if let Some(status) = found.status() {
+                return self.fork_untouched(run, &asked, &found, status).await;
+            }
+        }
+        self.fork_changed(run, asked).await
+    }
+
+    async fn fork_changed(&self, run: &StreamId, asked: ForkAsked) -> Result<Branch, NotDone> {
+        let shared = &self.shared;
+        let stream = run.clone();
+        let read = shared.readers.with(move |reader| frames(reader, &stream));
+        let recorded = read.await;
+        let recorded = recorded.map_err(|error| NotDone::Unreadable(error.to_string()))?;
+        let position = person::position(&recorded, &asked.point)?;
+        // What holds at the fork position, not what holds at the end.
+        let shown = usize::try_from(position.max(1)).unwrap_or(usize::MAX);
+        let until = recorded
+            .get(..shown.min(recorded.len()))
+            .unwrap_or_default();
+        let definition = recover::definition_in(shared, until);
+        let definition = definition.map_err(|lost| NotDone::Unreadable(lost.to_string()))?;
+        let asked = asked.at(position);
+        let forked = person::fork(&recorded, &definition, run.name(), asked, (shared.clock)())?;
+        if !forked.state.is_parked() {
+            self.can_run(&forked.definition)?;
+        }
+        let branch = Branch {
+            branch_id: forked.state.stream().name().to_owned(),
+            parent_run_id: run.name().to_owned(),
+            fork_position: position,
+            status: forked.state.status().as_str().to_owned(),
+        };
+        let memo = Memo::default();
+        let (task, mut progress) = RunTask::new(shared, forked.definition, forked.state, memo);
+        let recorded = task.start(forked.turn);
+        let outcome = wait_for(&mut progress, |progress| progress.durable >= Some(recorded)).await;
+        outcome.map_err(NotStarted::LedgerStopped)?;
+        Ok(branch)
+    }
+
+    /// Forks where nothing changes: of what is shared only the last frame was read.
+    async fn fork_untouched(
+        &self,
+        run: &StreamId,
+        asked: &ForkAsked,
+        found: &Shared,
+        status: RunStatus,
+    ) -> Result<Branch, NotDone> {
+        let branch = Branch {
+            branch_id: branch_id(),
+            parent_run_id: run.name().to_owned(),
+            fork_position: found.last.seq + 1,
+            status: status.as_str().to_owned(),
+        };
+        let entry = self.branch_entry(&branch, asked, found);
+        let entry = entry.map_err(|error| NotStarted::Internal(error.to_string()))?;
+        let (done, told) = oneshot::channel();
+        let tell = move |outcome: Result<_, _>| drop(done.send(outcome.map(|_| ())));
+        self.shared.appender.submit(entry, Box::new(tell));
+        match told.await {
+            Ok(Ok(())) => Ok(branch),
+            Ok(Err(error)) => Err(NotStarted::LedgerStopped(error.to_string()).into()),
+            Err(_) => Err(NotStarted::LedgerStopped("it was closed".to_owned()).into()),
+        }
+    }
+
+    fn branch_entry(
+        &self,
+        branch: &Branch,
+        asked: &ForkAsked,
+        found: &Shared,
+    ) -> Result<Entry, Box<dyn std::error::Error>> {
+        let stream = StreamId::run(&branch.branch_id)?;
+        let at = (self.shared.clock)().max(found.last.at);
+        let draft = Draft {
+            scope: String::new(),
+            actor: Actor::Principal(asked.by.id.clone()),
+            cause: vec![Cause::Here(found.last.seq)],
+            event: Event::Run(RunEvent::Branched(Box::new(BranchCreated {
+                branch_id: branch.branch_id.clone(),
+                by: asked.by.clone(),
+                definition: None,
+                digest: None,
+                effects: asked.effects,
+                engine: ENGINE.to_owned(),
+                env: None,
+                fork_position: branch.fork_position,
+                limits: None,
+                params: None,
+                parent_run_id: branch.parent_run_id.clone(),
+                reason: asked.reason.clone(),
+                restarts: false,
+                rules: RULES,
+                version: None,
+                workflow: None,
+            }))),
+        };
+        let link = Link {
+            stream: stream.clone(),
+            seq: branch.fork_position,
+            prev: found.last.hash,
+        };
+        let (entry, _) = Entry::from_sealed(vec![draft.seal(link, at)?])?;
+        let row = RunRow {
+            created_at: at,
+            ended_at: (branch.status != RunStatus::Waiting.as_str()).then_some(at),
+            fork_position: Some(branch.fork_position),
+            idempotency_digest: None,
+            parent_run_id: Some(branch.parent_run_id.clone()),
+            run_id: branch.branch_id.clone(),
+            status: branch.status.clone(),
+            error: match branch.status == RunStatus::Failed.as_str() {
+                true => found.row.error.clone(),
+                false => None,
+            },
+            ..found.row.clone()
+        };
+        Ok(entry.with_index(IndexRow {
+            stream,
+            workflow: row.workflow.clone(),
+            status: row.status.clone(),
+            open: false,
+            created_us: at.as_micros(),
+            key: None,
+            row: row.to_json(),
+        })?)
+    }
+
+    /// Text that enters is redacted before it is judged (decision K3).
+    fn redacted(&self, mut asked: ForkAsked) -> ForkAsked {
+        let redactor = &self.shared.redactor;
+        for (_, value) in &mut asked.params {
+            redactor.redact_value(value);
+        }
+        for overlay in &mut asked.overlays {
+            redactor.redact_value(&mut overlay.value);
+            overlay.reason = redactor.redact_text(&overlay.reason);
+        }
+        let reason = asked.reason.take();
+        asked.reason = reason.map(|reason| redactor.redact_text(&reason));
+        asked
+    }
+}
+
+/// A fork position that is found without reading what comes before it.
+#[derive(Debug, Clone, Copy)]
+enum Untouched {
+    At(u64),
+    End,
+}
+
+impl ForkAsked {
+    /// The fork position, if all that is before it is shared as it is, and nothing goes on.
+    fn shared_only(&self) -> Option<Untouched> {
+        let changes = !self.params.is_empty() || !self.overlays.is_empty();
+        if changes || self.go || self.definition.is_some() {
+            return None;
+        }
+        match self.point {
+            Point::At(0) | Point::Before(_) => None,
+            Point::At(position) => Some(Untouched::At(position)),
+            Point::AtFrame(frame) => Some(Untouched::At(frame.saturating_add(1))),
+            Point::End => Some(Untouched::End),
+        }
+    }
+
+    fn at(self, position: u64) -> person::Fork {
+        person::Fork {
+            branch_id: branch_id(),
+            position,
+            by: self.by,
+            reason: self.reason,
+            effects: self.effects,
+            definition: self.definition,
+            params: self.params,
+            overlays: self.overlays,
+            go: self.go,
+        }
+    }
+}
+
+fn branch_id() -> String {
+    format!("branch_{}", uuid::Uuid::now_v7().simple())
+}
+
+/// What a branch rests on.
+struct Shared {
+    /// The last frame that it shares.
+    last: Frame,
+    /// How many frames there are.
+    frames: u64,
+    /// The row of what it was forked from.
+    row: RunRow,
+}
+
+impl Shared {
+    /// Where the branch stands, if the last frame and the row are enough to tell.
+    fn status(&self) -> Option<RunStatus> {
+        let whole = self.last.seq + 1 == self.frames;
+        let before = self
+            .row
+            .fork_position
+            .is_some_and(|fork| self.last.seq < fork);
+        if before || (self.row.error.is_some() && !whole) {
+            return None;
+        }
+        match self.last.event {
+            Event::Run(RunEvent::Completed(_)) if self.last.scope.is_empty() => {
+                Some(RunStatus::Complete)
+            }
+            Event::Run(RunEvent::Failed(_)) if self.last.scope.is_empty() => {
+                Some(RunStatus::Failed)
+            }
+            // It may stand behind the end of the run.
+            Event::Person(_) | Event::Run(RunEvent::Branched(_)) => None,
+            _ => Some(RunStatus::Waiting),
+        }
+    }
+}
+
+fn shared(
+    reader: &dyn Reader,
+    run: &StreamId,
+    point: Untouched,
+) -> Result<Result<Shared, NotSaid>, StoreError> {
+    let tail = reader.tail(run)?;
+    let frames = tail.map_or(0, |tail| tail.seq + 1);
+    let position = match point {
+        Untouched::At(position) => position,
+        Untouched::End => frames,
+    };
+    let outside = NotSaid::Position { position, frames };
+    let Some(seq) = position.checked_sub(1).filter(|_| position <= frames) else {
+        return Ok(Err(outside));
+    };
+    let path = Path::of(reader, run)?;
+    let found = path.read(reader, seq, 1)?;
+    let Some(record) = found.first().filter(|record| record.seq == seq) else {
+        return Ok(Err(outside));
+    };
+    let last = record.decode_bare();
+    let last = last.map_err(|error| StoreError::Damaged(format!("{run}#{seq}: {error}")))?;
+    let row = match reader.row(run)? {
+        Some(row) => row,
+        None => crate::rows::make(reader, run)?.row,
+    };
+    let row = serde_json::from_str(row.row.as_str());
+    let row = row.map_err(|error| StoreError::Damaged(format!("the row of {run}: {error}")))?;
+    Ok(Ok(Shared { last, frames, row }))
+}

@@ -1,0 +1,171 @@
+//! What people say about recorded runs: overlays and resumptions.
+//!
+//! A run that has ended, or a branch that waits, has no task. Whoever says something about it wakes
+//! one, which lives until what was said, and whatever follows from it, is done.
+//!
+//! ```text
+//! overlay, resume ─▶ the run's task, or one that is woken ─admit▶ turn ─▶ appender ─durable▶ reply
+//! ```
+
+use std::sync::Arc;
+
+use ktsu_ledger::StreamId;
+use ktsu_ledger::event::Principal;
+use ktsu_projections::run::RunStatus;
+use tokio::sync::oneshot;
+
+use super::run::{Message, RunTask};
+use super::{NotStarted, Orchestrator, lock, recover, wait_for};
+use crate::workflow::admit::person::{NotSaid, Overlay};
+use crate::workflow::definition::Definition;
+use crate::workflow::next::Memo;
+
+/// A person's word about a run.
+#[derive(Debug, Clone)]
+pub enum Word {
+    /// A field of an output gets another value.
+    Overlay(Overlay),
+    /// A waiting branch goes on, or steps begin again.
+    Resume {
+        /// The step to begin again with.
+        from: Option<String>,
+        /// Who.
+        by: Principal,
+        /// Why.
+        reason: Option<String>,
+    },
+}
+
+/// What became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Said {
+    /// The frame that records it.
+    pub seq: u64,
+    /// The last frame of its turn.
+    pub last: u64,
+    /// Where the run stands then.
+    pub status: RunStatus,
+}
+
+/// Why nothing was done. Nothing was recorded.
+#[derive(Debug, thiserror::Error)]
+pub enum NotDone {
+    /// The run moved on since it was looked at.
+    #[error("the run ends with frame {actual}, not with {expected}")]
+    Stale {
+        /// What was expected.
+        expected: u64,
+        /// What is.
+        actual: u64,
+    },
+    /// It was judged, and refused.
+    #[error(transparent)]
+    NotSaid(#[from] NotSaid),
+    /// The engine cannot do it now.
+    #[error(transparent)]
+    NotStarted(#[from] NotStarted),
+    /// The run cannot be read.
+    #[error("{0}")]
+    Unreadable(String),
+    /// Nothing here has the model group that it needs.
+    #[error("the gateway at hand has no model group {0:?}")]
+    NoGroup(String),
+}
+
+/// Where to tell what became of a word.
+pub(super) type Reply = oneshot::Sender<Result<Said, NotDone>>;
+
+/// How often a task that ends just then is looked for again.
+const TRIES: usize = 16;
+
+impl Orchestrator {
+    /// Takes a person's word about a run, and returns once it is durable. `expected`: the number of
+    /// the last frame the person knows of (decision F2).
+    ///
+    /// # Errors
+    /// [`NotDone`].
+    pub async fn say(
+        &self,
+        run: &StreamId,
+        mut word: Word,
+        expected: Option<u64>,
+    ) -> Result<Said, NotDone> {
+        self.shared.has_room()?;
+        self.redact(&mut word);
+        for _ in 0..TRIES {
+            let (reply, answer) = oneshot::channel();
+            let message = Box::new(Message::Said {
+                word: word.clone(),
+                expected,
+                reply,
+            });
+            self.tell(run, message).await?;
+            // The task may end between the two; the next one is asked.
+            if let Ok(answer) = answer.await {
+                let said = answer?;
+                let durable = |progress: &super::Progress| progress.durable >= Some(said.last);
+                if let Some(mut progress) = self.watch(run.name()) {
+                    let waited = wait_for(&mut progress, durable).await;
+                    waited.map_err(NotStarted::LedgerStopped)?;
+                }
+                return Ok(said);
+            }
+        }
+        Err(NotStarted::Overloaded.into())
+    }
+
+    /// Hands a message to a run's task; wakes one where there is none.
+    async fn tell(&self, run: &StreamId, message: Box<Message>) -> Result<(), NotDone> {
+        let shared = &self.shared;
+        let mailbox = || {
+            let active = lock(&shared.active);
+            active.get(run.name()).and_then(|one| one.mailbox.upgrade())
+        };
+        if let Some(mailbox) = mailbox() {
+            // If the task has ended, so has the reply's channel.
+            let _ = mailbox.send(message).await;
+            return Ok(());
+        }
+        // One at a time, so that no run has two tasks.
+        let _waking = shared.waking.lock().await;
+        if let Some(mailbox) = mailbox() {
+            let _ = mailbox.send(message).await;
+            return Ok(());
+        }
+        let (folding, stream) = (Arc::clone(shared), run.clone());
+        let folded = shared
+            .readers
+            .with(move |reader| recover::fold(&folding, reader, &stream))
+            .await;
+        let (definition, state) = folded.map_err(|lost| NotDone::Unreadable(lost.to_string()))?;
+        self.can_run(&definition)?;
+        let (task, _) = RunTask::new(shared, definition, state, Memo::default());
+        task.wake(message);
+        Ok(())
+    }
+
+    /// Whether what a definition needs is at hand: a run that goes on must not fail for the lack.
+    pub(super) fn can_run(&self, definition: &Definition) -> Result<(), NotDone> {
+        if let (None, Some(step)) = (&self.shared.runtime, definition.first_agent()) {
+            return Err(NotStarted::NoRuntime(step).into());
+        }
+        match self.shared.lacks(definition) {
+            Some(group) => Err(NotDone::NoGroup(group)),
+            None => Ok(()),
+        }
+    }
+
+    /// Text that enters is redacted before it is judged (decision K3).
+    fn redact(&self, word: &mut Word) {
+        let redactor = &self.shared.redactor;
+        match word {
+            Word::Overlay(overlay) => {
+                redactor.redact_value(&mut overlay.value);
+                overlay.reason = redactor.redact_text(&overlay.reason);
+            }
+            Word::Resume { reason, .. } => {
+                *reason = reason.take().map(|text| redactor.redact_text(&text));
+            }
+        }
+    }
+}

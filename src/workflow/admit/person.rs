@@ -1,0 +1,473 @@
+//! What people say about recorded runs, judged: overlays, resumptions, forks (decisions F1, F2).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ktsu_ledger::event::plan::Work;
+use ktsu_ledger::event::{
+    BranchCreated, Effects, OverlaySet, PersonEvent, Principal, RunEvent, RunResumed, StepEvent,
+    Violation,
+};
+use ktsu_ledger::{Actor, Cause, Draft, Event, Frame, Json, StreamId, Timestamp};
+use ktsu_projections::run::reserved::is_reserved;
+use ktsu_projections::run::{FoldError, RunState, StepStatus};
+use serde_json::Value;
+
+use super::ENGINE;
+use crate::workflow::definition::{Definition, Step, Workflow};
+use crate::workflow::next::{Memo, violations};
+use crate::workflow::turn::{self, Broken, Turn};
+use crate::workflow::{airlock, params};
+
+/// A value a person sets for one field of a step's output.
+#[derive(Debug, Clone)]
+pub struct Overlay {
+    /// The scope's path; empty for the run itself.
+    pub scope: String,
+    /// The step.
+    pub step: String,
+    /// The top-level field.
+    pub field: String,
+    /// The value.
+    pub value: Value,
+    /// Why.
+    pub reason: String,
+    /// Who.
+    pub by: Principal,
+}
+
+/// A fork.
+#[derive(Debug, Clone)]
+pub struct Fork {
+    /// `branch_…`.
+    pub branch_id: String,
+    /// How many frames are shared.
+    pub position: u64,
+    /// Who.
+    pub by: Principal,
+    /// Why.
+    pub reason: Option<String>,
+    /// What becomes of calls to the world.
+    pub effects: Effects,
+    /// The definition from there on.
+    pub definition: Option<Arc<Definition>>,
+    /// Params that change: the path of members, and the value.
+    pub params: Vec<(Vec<String>, Value)>,
+    /// Fields of outputs that change.
+    pub overlays: Vec<Overlay>,
+    /// Whether it goes on at once.
+    pub go: bool,
+}
+
+/// A branch that can be appended.
+#[derive(Debug)]
+pub struct Forked {
+    /// Its state after the turn.
+    pub state: RunState,
+    /// Its own frames.
+    pub turn: Turn,
+    /// What it goes on with.
+    pub definition: Arc<Definition>,
+}
+
+/// Why a person's word is not taken. Nothing is recorded.
+#[derive(Debug, thiserror::Error)]
+pub enum NotSaid {
+    /// No such step.
+    #[error("the run has no step {0:?}")]
+    NoStep(String),
+    /// The step has no output yet, or none that has fields.
+    #[error("step {step:?} is {status}; only the output of a complete step can be laid over")]
+    NotComplete {
+        /// The step.
+        step: String,
+        /// Where it stands.
+        status: &'static str,
+    },
+    /// Its output is no object.
+    #[error("the output of step {0:?} is not an object, so it has no field to lay over")]
+    NotAnObject(String),
+    /// `ktsu_…`.
+    #[error("{0:?} is reserved: what an agent says of itself is not for people to say")]
+    Reserved(String),
+    /// The value does not pass the air-lock.
+    #[error("step {step:?} would have an output that its schema refuses")]
+    Refused {
+        /// The step.
+        step: String,
+        /// What is wrong.
+        violations: Vec<Violation>,
+    },
+    /// The params do not fit their schema.
+    #[error("the params would not fit their schema")]
+    Params(Vec<Violation>),
+    /// The run goes on by itself.
+    #[error("the run is {0}; only one that has ended, or a branch that waits, can be resumed")]
+    NotResumable(&'static str),
+    /// A run that has ended goes on only from some step.
+    #[error("the run has ended; say which step to begin again with")]
+    EndedWithoutFrom,
+    /// Something that failed would stay failed.
+    #[error("step {failed:?} failed and does not depend on {from:?}")]
+    LeavesAFailure {
+        /// What was asked for.
+        from: String,
+        /// What failed.
+        failed: String,
+    },
+    /// A step inside an inline child.
+    #[error("{0:?} is inside a child workflow, which begins again as a whole")]
+    Inside(String),
+    /// The fork position is not in the run.
+    #[error("the run has {frames} frames, so it cannot be forked at {position}")]
+    Position {
+        /// What was asked for.
+        position: u64,
+        /// How many frames there are.
+        frames: u64,
+    },
+    /// The other definition declares a variable the run has no value for.
+    #[error("the definition declares {0}, for which the run has no value")]
+    NoValue(String),
+    /// The other definition has no workflow that can be invoked.
+    #[error("the definition has no workflow that can be invoked")]
+    NotARoot,
+    /// A value nested too deeply.
+    #[error("the value is nested too deeply")]
+    TooDeep,
+    /// What is recorded does not fold.
+    #[error(transparent)]
+    Fold(#[from] FoldError),
+    /// A promise of ours.
+    #[error(transparent)]
+    Broken(#[from] Broken),
+}
+
+/// Judges an overlay: the effective output passes the air-lock of its step, or nothing happens.
+///
+/// # Errors
+/// [`NotSaid`].
+pub fn overlay(definition: &Definition, state: &RunState, said: Overlay) -> Result<Draft, NotSaid> {
+    let no_step = || NotSaid::NoStep(said.step.clone());
+    let scope = state.scope_at(&said.scope).ok_or_else(no_step)?;
+    let held = state.scope(scope).ok_or_else(no_step)?;
+    let at = held.shape.position(&said.step).ok_or_else(no_step)?;
+    let step = held.steps.get(at as usize).ok_or_else(no_step)?;
+    if is_reserved(&said.field) {
+        return Err(NotSaid::Reserved(said.field));
+    }
+    let output = step.effective.as_ref().or(step.output.as_ref());
+    let (StepStatus::Complete, Some(output), Some(ended)) = (step.status, output, step.ended)
+    else {
+        return Err(NotSaid::NotComplete {
+            status: step.status.as_str(),
+            step: said.step,
+        });
+    };
+    let Value::Object(mut members) = output.json.to_value() else {
+        return Err(NotSaid::NotAnObject(said.step));
+    };
+    members.insert(said.field.clone(), said.value.clone());
+    let workflow = definition.workflow(&held.shape.key).ok_or_else(no_step)?;
+    let found = refused(definition, workflow, at, &Value::Object(members));
+    if !found.is_empty() {
+        return Err(NotSaid::Refused {
+            step: said.step,
+            violations: violations(found),
+        });
+    }
+    Ok(Draft {
+        scope: said.scope,
+        actor: Actor::Principal(said.by.id.clone()),
+        cause: vec![Cause::Here(ended)],
+        event: Event::Person(PersonEvent::OverlaySet(OverlaySet {
+            by: said.by,
+            field: said.field,
+            reason: said.reason,
+            step: said.step,
+            value: Json::from_value(&said.value).map_err(|_| NotSaid::TooDeep)?,
+        })),
+    })
+}
+
+/// What the schemas of a step say about an output: its own, and that of whatever makes it.
+fn refused(
+    definition: &Definition,
+    workflow: &Workflow,
+    at: u32,
+    output: &Value,
+) -> Vec<airlock::Violation> {
+    let compiled: Option<&Step> = workflow.steps.get(at as usize);
+    let plan = workflow.plan.steps.get(at as usize);
+    let (Some(compiled), Some(plan)) = (compiled, plan) else {
+        return Vec::new();
+    };
+    let mut found = compiled.check_output(output);
+    match &plan.work {
+        Work::Agent(agent) => {
+            let schema = definition
+                .agents
+                .get(&agent.file)
+                .map(|agent| &agent.output);
+            let Some(schema) = schema else { return found };
+            match (&agent.for_each, output.get("results")) {
+                (None, _) => found.extend(schema.check(output)),
+                // What failed or was skipped stands among the results as a marker.
+                (Some(_), Some(Value::Array(results))) => {
+                    for (item, result) in results.iter().enumerate() {
+                        if result.get("skipped").is_none() && result.get("ktsu_error").is_none() {
+                            found.extend(schema.check(result).into_iter().map(|one| {
+                                let pointer = format!("/results/{item}{}", one.pointer);
+                                airlock::Violation { pointer, ..one }
+                            }));
+                        }
+                    }
+                }
+                (Some(_), _) => {}
+            }
+        }
+        Work::Workflow(child) => {
+            let child = definition.workflow(&child.workflow);
+            let schema = child.and_then(|child| child.output.as_ref()?.1.as_ref());
+            found.extend(
+                schema
+                    .map(|schema| schema.check(output))
+                    .unwrap_or_default(),
+            );
+        }
+        Work::Transform(_) | Work::Webhook(_) => {}
+    }
+    found
+}
+
+/// Judges a resumption. Without `from` a waiting branch goes on.
+///
+/// # Errors
+/// [`NotSaid`].
+pub fn resume(
+    state: &RunState,
+    from: Option<String>,
+    by: Principal,
+    reason: Option<String>,
+) -> Result<Draft, NotSaid> {
+    let ended = state.status().is_terminal();
+    if !ended && !state.is_parked() {
+        return Err(NotSaid::NotResumable(state.status().as_str()));
+    }
+    match &from {
+        None if ended => return Err(NotSaid::EndedWithoutFrom),
+        None => {}
+        Some(step) if step.contains('/') => return Err(NotSaid::Inside(step.clone())),
+        Some(step) => may_begin_again(state, step)?,
+    }
+    Ok(Draft {
+        scope: String::new(),
+        actor: Actor::Principal(by.id.clone()),
+        cause: vec![Cause::Here(state.next_seq().saturating_sub(1))],
+        event: Event::Run(RunEvent::Resumed(RunResumed { by, from, reason })),
+    })
+}
+
+fn may_begin_again(state: &RunState, from: &str) -> Result<(), NotSaid> {
+    let no_step = || NotSaid::NoStep(from.to_owned());
+    let root = state.scope(0).ok_or_else(no_step)?;
+    let step = root.shape.position(from).ok_or_else(no_step)?;
+    match state.leaves_a_failure(&state.restarted_with(step)) {
+        None => Ok(()),
+        Some(failed) => Err(NotSaid::LeavesAFailure {
+            from: from.to_owned(),
+            failed: root.path_of(failed),
+        }),
+    }
+}
+
+/// Judges a fork of recorded frames, and decides what follows from it.
+///
+/// # Errors
+/// [`NotSaid`].
+pub fn fork(
+    recorded: &[Frame],
+    definition: &Arc<Definition>,
+    parent: &str,
+    asked: Fork,
+    at: Timestamp,
+) -> Result<Forked, NotSaid> {
+    let outside = || NotSaid::Position {
+        position: asked.position,
+        frames: recorded.len() as u64,
+    };
+    let shared = usize::try_from(asked.position).map_err(|_| outside())?;
+    let shared = recorded.get(..shared).ok_or_else(outside)?;
+    let definition = asked.definition.as_ref().unwrap_or(definition);
+    let whole = RunState::fold(recorded.get(..shared.len().max(1)).unwrap_or_default())?;
+    let branch = branch_created(&whole, parent, definition, &asked)?;
+    let draft = Draft {
+        scope: String::new(),
+        actor: Actor::Principal(asked.by.id.clone()),
+        cause: asked
+            .position
+            .checked_sub(1)
+            .map(Cause::Here)
+            .into_iter()
+            .collect(),
+        event: Event::Run(RunEvent::Branched(Box::new(branch))),
+    };
+    let memo = Memo::default();
+    let at = at.max(whole.at());
+    let (mut state, mut turn) = match shared.is_empty() {
+        true => {
+            let stream = StreamId::run(&asked.branch_id);
+            let stream = stream.map_err(|_| outside())?;
+            turn::begin(definition, stream, draft, at, &memo)?
+        }
+        false => {
+            let mut state = whole;
+            let turn = turn::take(definition, &mut state, draft, at, &memo)?;
+            (state, turn)
+        }
+    };
+    for said in asked.overlays {
+        let input = overlay(definition, &state, said)?;
+        turn.sealed
+            .extend(turn::take(definition, &mut state, input, at, &memo)?.sealed);
+    }
+    if asked.go && !state.status().is_terminal() {
+        let input = resume(&state, None, asked.by, asked.reason)?;
+        let next = turn::take(definition, &mut state, input, at, &memo)?;
+        turn.sealed.extend(next.sealed);
+        turn.more = next.more;
+    }
+    Ok(Forked {
+        state,
+        turn,
+        definition: Arc::clone(definition),
+    })
+}
+
+/// The first frame of a branch: what changes, and everything if nothing is shared.
+fn branch_created(
+    state: &RunState,
+    parent: &str,
+    definition: &Definition,
+    asked: &Fork,
+) -> Result<BranchCreated, NotSaid> {
+    let root = definition.root().ok_or(NotSaid::NotARoot)?;
+    let whole = asked.position == 0;
+    let other = asked.definition.is_some() && definition.digest != state.created().digest;
+    let env = &state.created().env;
+    if let Some(missing) = root
+        .plan
+        .env
+        .iter()
+        .find(|one| !env.contains_key(&one.name))
+    {
+        return Err(NotSaid::NoValue(missing.name.clone()));
+    }
+    let params = changed_params(state, root, asked, other)?;
+    let renamed = whole || other;
+    Ok(BranchCreated {
+        branch_id: asked.branch_id.clone(),
+        by: asked.by.clone(),
+        definition: renamed.then(|| definition.json.clone()),
+        digest: renamed.then(|| definition.digest.clone()),
+        effects: asked.effects,
+        engine: ENGINE.to_owned(),
+        env: whole.then(|| env.clone()),
+        fork_position: asked.position,
+        limits: whole.then_some(state.created().limits),
+        restarts: !whole && (other || params.is_some() || !asked.overlays.is_empty()),
+        params: params.or_else(|| whole.then(|| state.created().params.clone())),
+        parent_run_id: parent.to_owned(),
+        reason: asked.reason.clone(),
+        rules: turn::RULES,
+        version: renamed.then(|| root.plan.version.clone()),
+        workflow: renamed.then(|| root.plan.name.clone()),
+    })
+}
+
+/// The params from the fork on, if they change: judged as those of an invocation are.
+fn changed_params(
+    state: &RunState,
+    root: &Workflow,
+    asked: &Fork,
+    other: bool,
+) -> Result<Option<Json>, NotSaid> {
+    if asked.params.is_empty() && !other {
+        return Ok(None);
+    }
+    let mut params = state.created().params.to_value();
+    for (path, value) in &asked.params {
+        set(&mut params, path, value);
+    }
+    let resolved = params::resolve(root.params.as_ref(), params);
+    let resolved = resolved.map_err(|found| NotSaid::Params(violations(found)))?;
+    let json = Json::from_value(&resolved).map_err(|_| NotSaid::TooDeep)?;
+    Ok((json != state.created().params).then_some(json))
+}
+
+/// Sets a member of an object, making the objects around it where there are none.
+fn set(place: &mut Value, path: &[String], value: &Value) {
+    let Some((name, rest)) = path.split_first() else {
+        *place = value.clone();
+        return;
+    };
+    if !place.is_object() {
+        *place = Value::Object(serde_json::Map::new());
+    }
+    if let Some(members) = place.as_object_mut() {
+        let inner = members.entry(name.clone()).or_insert(Value::Null);
+        set(inner, rest, value);
+    }
+}
+
+/// Where a run is forked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Point {
+    /// So many frames are shared.
+    At(u64),
+    /// This frame is the last that is shared.
+    AtFrame(u64),
+    /// Everything before the latest attempt of a step, by its path: `call/inner`.
+    Before(String),
+    /// Everything.
+    End,
+}
+
+/// The fork position that a point names.
+///
+/// # Errors
+/// [`NotSaid::NoStep`] for a step that has not begun, [`NotSaid::Position`].
+pub fn position(recorded: &[Frame], point: &Point) -> Result<u64, NotSaid> {
+    let frames = recorded.len() as u64;
+    let position = match point {
+        Point::At(position) => *position,
+        Point::AtFrame(frame) => frame.saturating_add(1),
+        Point::End => frames,
+        Point::Before(path) => {
+            let (scope, step) = path.rsplit_once('/').unwrap_or(("", path));
+            let begins = |frame: &&Frame| {
+                let begins = matches!(
+                    &frame.event,
+                    Event::Step(StepEvent::Started(_) | StepEvent::Skipped(_))
+                );
+                let about = matches!(&frame.event, Event::Step(event) if event.step() == step);
+                begins && about && frame.scope == scope
+            };
+            let last = recorded.iter().rev().find(begins);
+            last.ok_or_else(|| NotSaid::NoStep(path.clone()))?.seq
+        }
+    };
+    match position <= frames {
+        true => Ok(position),
+        false => Err(NotSaid::Position { position, frames }),
+    }
+}
+
+/// The ids of the steps of a run, for suggestions.
+pub fn step_ids(state: &RunState) -> BTreeSet<String> {
+    let steps = |scope: &ktsu_projections::run::Scope| {
+        let count = u32::try_from(scope.steps.len()).unwrap_or(u32::MAX);
+        (0..count).map(|at| scope.path_of(at)).collect::<Vec<_>>()
+    };
+    state.scopes().iter().flat_map(steps).collect()
+}

@@ -1,0 +1,194 @@
+//! What came out again, beside what was recorded.
+//!
+//! A schema that is broken is told, and the values are compared all the same: looking judges nothing
+//! (seed 004). What has nothing to be compared with is never called clean.
+
+use ktsu_ledger::event::plan::StepPlan;
+use ktsu_ledger::event::{ComparedTask, RecomputeCompared, Sameness, ValueChange, Violation};
+use ktsu_ledger::{Frame, Json};
+use ktsu_projections::run::FoldError;
+use ktsu_projections::value_diff::diff;
+use serde_json::{Value, json};
+
+use super::{End, Recorded, Task};
+use crate::workflow::definition::{Faults, Step};
+use crate::workflow::next::violations;
+
+/// What a task came to before.
+#[derive(Debug, Clone)]
+pub enum Before {
+    /// This value.
+    Value(Value),
+    /// Nothing that could be compared, for this reason; perhaps a value all the same.
+    Nothing(String, Option<Value>),
+}
+
+impl Before {
+    fn of(task: &Task) -> Self {
+        let value = match &task.end {
+            Some(end @ (End::Output(_) | End::Skipped(_))) => end.value().unwrap_or_default(),
+            Some(End::Failed { code, message, .. }) => {
+                return Self::Nothing(
+                    format!("the run recorded no output: {code}: {message}"),
+                    None,
+                );
+            }
+            None => return Self::Nothing("the run recorded no end".to_owned(), None),
+        };
+        if task.called {
+            return Self::Value(value);
+        }
+        let words = "the runtime reported an output and no model call that led to it";
+        Self::Nothing(words.to_owned(), Some(value))
+    }
+
+    fn value(&self) -> Option<&Value> {
+        match self {
+            Self::Value(value) => Some(value),
+            Self::Nothing(_, value) => value.as_ref(),
+        }
+    }
+}
+
+/// Compares the frames of a recompute with the run it is of.
+///
+/// # Errors
+/// [`FoldError`] where the recompute's own frames do not fold.
+pub fn compare(run: &Recorded, fresh: &[Frame]) -> Result<RecomputeCompared, FoldError> {
+    let fresh = Recorded::of(fresh)?;
+    let params = fresh.created.params.to_value();
+    let mut tasks = Vec::new();
+    let steps = params["steps"].as_object();
+    for (id, asked) in steps.into_iter().flatten() {
+        let path = asked["step"].as_str().unwrap_or_default();
+        let count = asked["tasks"].as_array().map_or(0, Vec::len);
+        let mut results = Vec::new();
+        for place in 0..count {
+            let item = asked["tasks"][place]["item"].as_u64();
+            let item = item.and_then(|item| u32::try_from(item).ok());
+            let mut before = run.tasks.iter();
+            let before = before.find(|task| task.item == item && task.path() == path);
+            let mut after = fresh.tasks.iter();
+            let place = u32::try_from(place).ok();
+            let after = after.find(|task| task.item == place && task.step.id == *id);
+            let end = after.and_then(|task| task.end.as_ref());
+            // A fan-out's own schema judges its results as a whole.
+            let step = before.filter(|_| item.is_none()).map(|task| &task.step);
+            let missing = || Before::Nothing("the run has no such task any more".to_owned(), None);
+            let known = before.map_or_else(missing, Before::of);
+            let judged = judge(&known, end, step);
+            results.extend(end.and_then(End::value));
+            tasks.push(ComparedTask {
+                item,
+                step: path.to_owned(),
+                ..judged
+            });
+        }
+        let whole = run.tasks.iter().find(|task| task.path() == path);
+        let whole = whole.filter(|task| task.item.is_some() && results.len() == count);
+        tasks.extend(whole.and_then(|task| judge_whole(task, path, results)));
+    }
+    let worst = tasks.iter().map(|task| task.status).max();
+    Ok(RecomputeCompared {
+        status: worst.unwrap_or(Sameness::NotComparable),
+        tasks,
+    })
+}
+
+/// Compares the end of one task with what came of it before; `step` is the one whose own schema
+/// judges the output.
+pub fn judge(before: &Before, after: Option<&End>, step: Option<&StepPlan>) -> ComparedTask {
+    let mut task = ComparedTask {
+        diff: Vec::new(),
+        item: None,
+        reason: None,
+        status: Sameness::Clean,
+        step: String::new(),
+        violations: Vec::new(),
+    };
+    let value = match after {
+        Some(End::Output(value)) => {
+            task.violations = step.map_or_else(Vec::new, |step| own_schema(step, value));
+            value.clone()
+        }
+        Some(end @ End::Skipped(_)) => end.value().unwrap_or_default(),
+        Some(End::Failed {
+            code,
+            message,
+            raw: Some(raw),
+            violations,
+        }) => {
+            task.violations.clone_from(violations);
+            task.reason = Some(format!("{code}: {message}"));
+            match violations.is_empty() {
+                // A reserved field decided, so it is what differs.
+                true => raw.clone(),
+                false => without_reserved(raw),
+            }
+        }
+        Some(End::Failed { code, message, .. }) => {
+            return failed(task, format!("{code}: {message}"));
+        }
+        None => return failed(task, "the recompute ended before this task did".to_owned()),
+    };
+    let changes = before.value().map(|before| diff(before, &value));
+    task.diff = changes
+        .unwrap_or_default()
+        .into_iter()
+        .map(change)
+        .collect();
+    task.status = if !task.violations.is_empty() {
+        Sameness::SchemaViolation
+    } else if let Before::Nothing(reason, _) = before {
+        task.reason = Some(reason.clone());
+        Sameness::NotComparable
+    } else if task.diff.is_empty() {
+        Sameness::Clean
+    } else {
+        Sameness::ValueChanged
+    };
+    task
+}
+
+fn failed(task: ComparedTask, reason: String) -> ComparedTask {
+    ComparedTask {
+        status: Sameness::Failed,
+        reason: Some(reason),
+        ..task
+    }
+}
+
+fn judge_whole(task: &Task, path: &str, results: Vec<Value>) -> Option<ComparedTask> {
+    let found = own_schema(&task.step, &json!({ "results": results }));
+    (!found.is_empty()).then(|| ComparedTask {
+        diff: Vec::new(),
+        item: None,
+        reason: Some("the results as a whole".to_owned()),
+        status: Sameness::SchemaViolation,
+        step: path.to_owned(),
+        violations: found,
+    })
+}
+
+/// What the step's own schema says (decision R5).
+fn own_schema(step: &StepPlan, value: &Value) -> Vec<Violation> {
+    let compiled = Step::compile(step, "", &mut Faults::new());
+    compiled.map_or_else(Vec::new, |step| violations(step.check_output(value)))
+}
+
+fn without_reserved(raw: &Value) -> Value {
+    let mut value = raw.clone();
+    if let Some(members) = value.as_object_mut() {
+        members.retain(|name, _| !ktsu_projections::run::reserved::is_reserved(name));
+    }
+    value
+}
+
+fn change(change: ktsu_projections::value_diff::Change) -> ValueChange {
+    let json = |value: Option<Value>| value.and_then(|value| Json::from_value(&value).ok());
+    ValueChange {
+        after: json(change.after),
+        before: json(change.before),
+        path: change.path,
+    }
+}

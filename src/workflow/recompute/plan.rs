@@ -1,0 +1,287 @@
+//! The definition of a recompute: one fan-out for each agent step, over what its tasks were given.
+
+use std::collections::BTreeMap;
+
+use ktsu_ledger::event::plan::{
+    AgentFile, AgentPlan, FORMAT, FanOut, Plan, Policy, StepPlan, Variable, Visibility, Webhooks,
+    Work, WorkflowPlan,
+};
+use ktsu_ledger::event::{EnvValue, Limits, Principal, RecomputeEvent, RecomputeOf, RunCreated};
+use ktsu_ledger::id::MAX_NAME;
+use ktsu_ledger::{Actor, Cause, Draft, Event, Json};
+use serde_json::{Map, Value, json};
+
+use super::{NotRecomputed, Recorded, Task};
+use crate::workflow::admit::ENGINE;
+use crate::workflow::definition::Definition;
+use crate::workflow::template::Template;
+use crate::workflow::turn;
+
+/// A recompute that is ready to begin.
+#[derive(Debug)]
+pub struct Prepared {
+    /// Of agents alone.
+    pub definition: Definition,
+    /// Its first frame.
+    pub created: Draft,
+}
+
+/// Prepares the recompute of a run, or of one of its steps.
+///
+/// # Errors
+/// [`NotRecomputed`].
+pub fn prepare(
+    recorded: &Recorded,
+    only: Option<&str>,
+    principal: Principal,
+) -> Result<Prepared, NotRecomputed> {
+    if recorded.created.of.is_some() || recorded.stream.kind() == "recompute" {
+        return Err(NotRecomputed::IsRecompute);
+    }
+    let mut paths: Vec<String> = Vec::new();
+    let mut groups: BTreeMap<String, Vec<&Task>> = BTreeMap::new();
+    for task in recorded.ended() {
+        let path = task.path();
+        if !paths.contains(&path) {
+            paths.push(path.clone());
+        }
+        groups.entry(path).or_default().push(task);
+    }
+    if paths.is_empty() {
+        return Err(NotRecomputed::Nothing);
+    }
+    if let Some(only) = only {
+        if !groups.contains_key(only) {
+            return Err(NotRecomputed::NoSuchStep(paths));
+        }
+        paths.retain(|path| path == only);
+    }
+    let mut steps = Vec::new();
+    let mut params = Map::new();
+    let mut agents = BTreeMap::new();
+    for path in &paths {
+        let tasks = groups.get(path).map(Vec::as_slice).unwrap_or_default();
+        let Some(first) = tasks.first() else { continue };
+        let id = unique(path, &params);
+        let file = recorded.plan.agents.get(&first.agent.file);
+        agents.extend(file.map(|file| (first.agent.file.clone(), file.clone())));
+        let mut leaves = Vec::new();
+        let tree = first.agent.params.as_ref().map(Json::to_value);
+        let tree = tree.map(|tree| rewritten(&tree, "", first, &mut leaves));
+        steps.push(fan_out(&id, &first.agent, tree)?);
+        let given = tasks.iter().map(|task| given(task, &leaves));
+        params.insert(
+            id,
+            json!({"step": path, "tasks": given.collect::<Vec<_>>()}),
+        );
+    }
+    let root = recorded.plan.workflows.get(&recorded.plan.root);
+    let parts = Parts {
+        root: recorded.plan.root.clone(),
+        workflow: recorded.created.workflow.clone(),
+        version: recorded.created.version.clone(),
+        env: root.map(|root| root.env.clone()).unwrap_or_default(),
+        policy: root.map(|root| root.policy.clone()).unwrap_or_default(),
+        steps,
+        agents,
+        params: Value::Object(params),
+        values: recorded.env().clone(),
+        of: Some(RecomputeOf {
+            head: recorded.head.clone(),
+            step: only.map(str::to_owned),
+            stream: recorded.stream.to_string(),
+        }),
+        cause: vec![Cause::There(recorded.stream.clone(), recorded.last)],
+    };
+    parts.prepared(principal)
+}
+
+/// Prepares one task of a definition at hand: an agent step, given these params.
+///
+/// # Errors
+/// [`NotRecomputed`].
+pub fn prepare_one(
+    definition: &Definition,
+    agent: &AgentPlan,
+    path: &str,
+    input: &Map<String, Value>,
+    principal: Principal,
+) -> Result<Prepared, NotRecomputed> {
+    let id = unique(path, &Map::new());
+    let names = (0..).zip(input.keys());
+    let tree = names.map(|(place, name)| (name.clone(), leaf(place)));
+    let tree = Value::Object(tree.collect());
+    let values: Vec<&Value> = input.values().collect();
+    let root = definition.root().map(|root| &root.plan);
+    let file = definition.agents.get(&agent.file);
+    let file = file.map(|one| (agent.file.clone(), one.file.clone()));
+    let parts = Parts {
+        root: definition.plan.root.clone(),
+        workflow: root.map(|root| root.name.clone()).unwrap_or_default(),
+        version: root.map(|root| root.version.clone()).unwrap_or_default(),
+        env: Vec::new(),
+        policy: root.map(|root| root.policy.clone()).unwrap_or_default(),
+        steps: vec![fan_out(&id, agent, Some(tree))?],
+        agents: file.into_iter().collect(),
+        params: json!({id: {"step": path, "tasks": [{"given": values}]}}),
+        values: BTreeMap::new(),
+        of: None,
+        cause: Vec::new(),
+    };
+    parts.prepared(principal)
+}
+
+/// What a recompute is made of.
+struct Parts {
+    root: String,
+    workflow: String,
+    version: String,
+    env: Vec<Variable>,
+    policy: Policy,
+    steps: Vec<StepPlan>,
+    agents: BTreeMap<String, AgentFile>,
+    params: Value,
+    values: BTreeMap<String, EnvValue>,
+    of: Option<RecomputeOf>,
+    cause: Vec<Cause>,
+}
+
+impl Parts {
+    fn prepared(self, principal: Principal) -> Result<Prepared, NotRecomputed> {
+        let workflow = WorkflowPlan {
+            env: self.env,
+            invoke: None,
+            name: self.workflow.clone(),
+            output: None,
+            params: None,
+            policy: self.policy,
+            steps: self.steps,
+            version: self.version.clone(),
+            visibility: Visibility::Root,
+            webhooks: Webhooks::Suppress,
+        };
+        let definition = Definition::compile(Plan {
+            agents: self.agents,
+            format: FORMAT,
+            root: self.root.clone(),
+            workflows: BTreeMap::from([(self.root, workflow)]),
+        });
+        let definition = definition.map_err(|faults| {
+            let first = faults.into_iter().next();
+            let words = first.map(|(place, words)| format!("{place}: {words}"));
+            NotRecomputed::Unusable(words.unwrap_or_default())
+        })?;
+        let created = RunCreated {
+            definition: definition.json.clone(),
+            digest: definition.digest.clone(),
+            engine: ENGINE.to_owned(),
+            env: self.values,
+            idempotency_digest: None,
+            idempotency_key: None,
+            limits: Limits::default(),
+            of: self.of,
+            params: tree(&json!({ "steps": self.params }))?,
+            principal: principal.clone(),
+            rules: turn::RULES,
+            version: self.version,
+            workflow: self.workflow,
+        };
+        let created = Draft {
+            scope: String::new(),
+            actor: Actor::Principal(principal.id),
+            cause: self.cause,
+            event: Event::Recompute(RecomputeEvent::Created(Box::new(created))),
+        };
+        Ok(Prepared {
+            definition,
+            created,
+        })
+    }
+}
+
+/// One step that asks an agent for each of its tasks.
+fn fan_out(id: &str, agent: &AgentPlan, params: Option<Value>) -> Result<StepPlan, NotRecomputed> {
+    let concurrency = agent.for_each.as_ref().map_or(1, |each| each.concurrency);
+    let each = FanOut {
+        concurrency,
+        from: format!("params.steps.\"{id}\".tasks"),
+        max_failures: -1,
+        max_items: None,
+    };
+    Ok(StepPlan {
+        condition: None,
+        id: id.to_owned(),
+        needs: Vec::new(),
+        schema: None,
+        work: Work::Agent(AgentPlan {
+            for_each: Some(each),
+            params: params.map(|params| tree(&params)).transpose()?,
+            ..agent.clone()
+        }),
+    })
+}
+
+fn tree(value: &Value) -> Result<Json, NotRecomputed> {
+    Json::from_value(value).map_err(|error| NotRecomputed::Unusable(error.to_string()))
+}
+
+/// An id that no other step has: where the step stands in the run, as far as an id can say it.
+fn unique(path: &str, taken: &Map<String, Value>) -> String {
+    let plain = path.replace('/', "__");
+    if plain.len() <= MAX_NAME && !taken.contains_key(&plain) {
+        return plain;
+    }
+    let mut numbers = taken.len()..;
+    let free = numbers.find_map(|number| {
+        let id = format!("step__{number}");
+        (!taken.contains_key(&id)).then_some(id)
+    });
+    free.unwrap_or_default()
+}
+
+/// The expression for what a task was given at a place.
+fn leaf(place: usize) -> Value {
+    Value::String(format!("{{{{ item.given[{place}] }}}}"))
+}
+
+/// The declared params with a reference to the recorded value wherever an expression stood. What
+/// resolves through a secret stays what it was; `leaves` are the pointers of the others.
+fn rewritten(declared: &Value, at: &str, task: &Task, leaves: &mut Vec<String>) -> Value {
+    match declared {
+        Value::String(text) if is_template(text) && task.given.get(at) != Some(&None) => {
+            leaves.push(at.to_owned());
+            leaf(leaves.len() - 1)
+        }
+        Value::Array(items) => {
+            let items = items.iter().enumerate();
+            let below = |(index, item)| rewritten(item, &format!("{at}/{index}"), task, leaves);
+            Value::Array(items.map(below).collect())
+        }
+        Value::Object(members) => {
+            let members = members.iter().map(|(name, member)| {
+                let escaped = name.replace('~', "~0").replace('/', "~1");
+                let below = rewritten(member, &format!("{at}/{escaped}"), task, leaves);
+                (name.clone(), below)
+            });
+            Value::Object(members.collect())
+        }
+        Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => declared.clone(),
+    }
+}
+
+fn is_template(text: &str) -> bool {
+    Template::text(text).is_ok_and(|template| !template.is_literal())
+}
+
+/// What one task was given, in the order of `leaves`, and which item it was.
+fn given(task: &Task, leaves: &[String]) -> Value {
+    let value = |pointer: &String| task.given.get(pointer).cloned().flatten();
+    let values: Vec<Value> = leaves
+        .iter()
+        .map(|pointer| value(pointer).unwrap_or_default())
+        .collect();
+    match task.item {
+        Some(item) => json!({"given": values, "item": item}),
+        None => json!({ "given": values }),
+    }
+}

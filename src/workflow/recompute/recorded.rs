@@ -1,0 +1,354 @@
+//! The tasks of a run's agents, as its frames have them: what each was given, and how it ended.
+
+use std::collections::{BTreeMap, HashMap};
+
+use ktsu_ledger::event::plan::{AgentPlan, Plan, StepPlan, Work};
+use ktsu_ledger::event::{
+    AgentEvent, EnvValue, Given, ItemEvent, Reference, RunCreated, RunEvent, SkipReason, StepEvent,
+    Violation, WorkerEvent,
+};
+use ktsu_ledger::{Event, Frame, Json, StreamId, Timestamp};
+use ktsu_projections::run::reserved::is_reserved;
+use ktsu_projections::run::{FoldError, RunState};
+use serde_json::{Map, Value, json};
+
+/// What is recorded of a run's agents.
+#[derive(Debug)]
+pub struct Recorded {
+    /// The stream.
+    pub stream: StreamId,
+    /// The number of its last frame.
+    pub last: u64,
+    /// The hash of its last frame.
+    pub head: String,
+    /// The definition.
+    pub plan: Plan,
+    /// What its first frame says.
+    pub created: RunCreated,
+    /// By step and item, in the order they began.
+    pub tasks: Vec<Task>,
+}
+
+/// One task of an agent.
+#[derive(Debug, Clone)]
+pub struct Task {
+    /// The scope's path.
+    pub scope: String,
+    /// The step, as its workflow declares it.
+    pub step: StepPlan,
+    /// What its agent is.
+    pub agent: AgentPlan,
+    /// The item of a fan-out.
+    pub item: Option<u32>,
+    /// Its params by JSON pointer, as far as an expression made them; nothing where the value stays
+    /// a template because it is a secret.
+    pub given: BTreeMap<String, Option<Value>>,
+    /// Whether a runtime was asked.
+    pub dispatched: bool,
+    /// Whether a model's reply is recorded.
+    pub called: bool,
+    /// How it ended, if it did.
+    pub end: Option<End>,
+    /// When it ended.
+    pub ended_at: Option<Timestamp>,
+    violations: Vec<Violation>,
+}
+
+/// How a task ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum End {
+    /// With an output, without its reserved fields.
+    Output(Value),
+    /// Its agent asked to skip it.
+    Skipped(String),
+    /// Badly.
+    Failed {
+        /// A stable error code.
+        code: String,
+        /// For people.
+        message: String,
+        /// The output that was refused, if there was one.
+        raw: Option<Value>,
+        /// Where it breaks its schema, if that is why.
+        violations: Vec<Violation>,
+    },
+}
+
+impl End {
+    /// The value it comes to, if to any: of a skip, its marker.
+    pub fn value(&self) -> Option<Value> {
+        match self {
+            Self::Output(value) => Some(value.clone()),
+            Self::Skipped(words) => Some(json!({"skipped": true, "reason": words})),
+            Self::Failed { .. } => None,
+        }
+    }
+}
+
+impl Task {
+    /// The path of the step from the run: `call/inner`.
+    pub fn path(&self) -> String {
+        match self.scope.as_str() {
+            "" => self.step.id.clone(),
+            scope => format!("{scope}/{}", self.step.id),
+        }
+    }
+
+    /// The params as the agent got them; what resolves through a secret as its template.
+    pub fn input(&self) -> Value {
+        let params = self.agent.params.as_ref().map(Json::to_value);
+        let mut params = params.unwrap_or_else(|| Value::Object(Map::new()));
+        for (pointer, value) in &self.given {
+            if let (Some(place), Some(value)) = (params.pointer_mut(pointer), value) {
+                *place = value.clone();
+            }
+        }
+        params
+    }
+}
+
+/// The beginning of the places of params among a step's inputs.
+const PARAMS: &str = "/params";
+
+impl Recorded {
+    /// Reads the frames of a run, or of a recompute, blobs put back.
+    ///
+    /// # Errors
+    /// [`FoldError`].
+    pub fn of(frames: &[Frame]) -> Result<Self, FoldError> {
+        let state = RunState::fold(frames)?;
+        let (first, last) = match (frames.first(), frames.last()) {
+            (Some(first), Some(last)) => (first, last),
+            _ => return Err(FoldError::Empty),
+        };
+        let created = first.event.created().ok_or(FoldError::Empty)?.clone();
+        let plan = serde_json::from_str(created.definition.as_str());
+        let plan: Plan = plan.map_err(|_| FoldError::Empty)?;
+        let mut walk = Walk {
+            state: &state,
+            frames: frames.iter().map(|frame| (frame.seq, frame)).collect(),
+            data: HashMap::new(),
+            scopes: HashMap::from([(String::new(), plan.root.clone())]),
+            plan: &plan,
+            tasks: Vec::new(),
+            at: first.at,
+        };
+        for frame in frames {
+            walk.take(frame);
+        }
+        Ok(Self {
+            stream: last.stream.clone(),
+            last: last.seq,
+            head: last.hash.to_string(),
+            tasks: walk.tasks,
+            created,
+            plan,
+        })
+    }
+
+    /// The values of environment variables, as the run recorded them.
+    pub fn env(&self) -> &BTreeMap<String, EnvValue> {
+        &self.created.env
+    }
+
+    /// The tasks that ended after somebody had worked on them: what can be asked for again.
+    pub fn ended(&self) -> impl Iterator<Item = &Task> {
+        let tasks = self.tasks.iter();
+        tasks.filter(|task| task.dispatched && task.end.is_some())
+    }
+}
+
+struct Walk<'a> {
+    state: &'a RunState,
+    frames: HashMap<u64, &'a Frame>,
+    data: HashMap<u64, Value>,
+    /// Which workflow runs in a scope.
+    scopes: HashMap<String, String>,
+    plan: &'a Plan,
+    tasks: Vec<Task>,
+    /// The moment of the frame that is being taken.
+    at: Timestamp,
+}
+
+impl Walk<'_> {
+    fn take(&mut self, frame: &Frame) {
+        self.at = frame.at;
+        match &frame.event {
+            Event::Run(RunEvent::Started(started)) => {
+                if let Some(plan) = &started.plan {
+                    self.scopes.insert(frame.scope.clone(), plan.clone());
+                }
+            }
+            Event::Step(event) => self.take_step(&frame.scope, event),
+            Event::Item(event) => self.take_item(&frame.scope, event),
+            Event::Worker(WorkerEvent::Dispatched(sent)) => {
+                if let Some(task) = self.find(&frame.scope, &sent.step, sent.item) {
+                    task.dispatched = true;
+                }
+            }
+            Event::Agent(event @ AgentEvent::Response(_)) => {
+                if let Some(task) = self.find(&frame.scope, event.step(), event.item()) {
+                    task.called = true;
+                }
+            }
+            Event::Run(_)
+            | Event::Recompute(_)
+            | Event::Agent(_)
+            | Event::Worker(_)
+            | Event::Webhook(_)
+            | Event::Person(_)
+            | Event::Store(_)
+            | Event::Foreign { .. } => {}
+        }
+    }
+
+    fn take_step(&mut self, scope: &str, event: &StepEvent) {
+        let step = event.step();
+        match event {
+            StepEvent::Started(started) => {
+                // A step that starts again starts afresh.
+                self.tasks
+                    .retain(|task| task.scope != scope || task.step.id != step);
+                if started.items.is_none() {
+                    self.begin(scope, step, None, &started.input);
+                }
+            }
+            StepEvent::OutputChecked(checked) => {
+                let violations = checked.errors.clone();
+                if let Some(task) = self.find(scope, step, checked.item) {
+                    task.violations = violations;
+                }
+            }
+            StepEvent::Completed(done) => {
+                let output = done.output.as_ref().map(Json::to_value);
+                let output = output.or_else(|| self.output(done.output_from.as_ref()?));
+                self.end(scope, step, None, output.map(End::Output));
+            }
+            StepEvent::Failed(failed) => {
+                let raw = failed.raw.as_ref().map(Json::to_value);
+                let raw = raw.or_else(|| self.value(failed.raw_from.as_ref()?));
+                let end = self.failed(scope, step, None, &failed.code, &failed.message, raw);
+                self.end(scope, step, None, end);
+            }
+            StepEvent::Skipped(skipped) if skipped.reason == SkipReason::AgentSkipped => {
+                let words = skipped.detail.clone().unwrap_or_default();
+                self.end(scope, step, None, Some(End::Skipped(words)));
+            }
+            StepEvent::Skipped(_) | StepEvent::ReservedEvaluated(_) | StepEvent::Reset(_) => {}
+        }
+    }
+
+    fn take_item(&mut self, scope: &str, event: &ItemEvent) {
+        let (step, item) = (event.step(), Some(event.item()));
+        match event {
+            ItemEvent::Started(started) => self.begin(scope, step, item, &started.input),
+            ItemEvent::Completed(done) => {
+                let output = done.output_from.as_ref();
+                let output = output.and_then(|place| self.output(place)).map(End::Output);
+                let skipped = done.skipped.clone().map(End::Skipped);
+                self.end(scope, step, item, skipped.or(output));
+            }
+            ItemEvent::Failed(failed) => {
+                let raw = failed.raw.as_ref().map(Json::to_value);
+                let raw = raw.or_else(|| self.value(failed.raw_from.as_ref()?));
+                let end = self.failed(scope, step, item, &failed.code, &failed.message, raw);
+                self.end(scope, step, item, end);
+            }
+        }
+    }
+
+    fn begin(
+        &mut self,
+        scope: &str,
+        step: &str,
+        item: Option<u32>,
+        input: &BTreeMap<String, Given>,
+    ) {
+        let workflow = self.scopes.get(scope);
+        let workflow = workflow.and_then(|key| self.plan.workflows.get(key));
+        let plan = workflow.and_then(|one| one.steps.iter().find(|one| one.id == step));
+        let Some((plan, Work::Agent(agent))) = plan.map(|plan| (plan, &plan.work)) else {
+            return;
+        };
+        let mut given = BTreeMap::new();
+        for (pointer, one) in input {
+            if let Some(pointer) = pointer.strip_prefix(PARAMS) {
+                let value = match one {
+                    Given::Ref(place) => Some(self.value(place).unwrap_or_default()),
+                    Given::Value { value, .. } => Some(value.to_value()),
+                    Given::Template(_) => None,
+                };
+                given.insert(pointer.to_owned(), value);
+            }
+        }
+        self.tasks.push(Task {
+            scope: scope.to_owned(),
+            step: plan.clone(),
+            agent: agent.clone(),
+            item,
+            given,
+            dispatched: false,
+            called: false,
+            end: None,
+            ended_at: None,
+            violations: Vec::new(),
+        });
+    }
+
+    fn find(&mut self, scope: &str, step: &str, item: Option<u32>) -> Option<&mut Task> {
+        // Whoever is asked for began lately.
+        let mut tasks = self.tasks.iter_mut().rev();
+        tasks.find(|task| task.item == item && task.step.id == step && task.scope == scope)
+    }
+
+    fn end(&mut self, scope: &str, step: &str, item: Option<u32>, end: Option<End>) {
+        let at = self.at;
+        if let Some(task) = self.find(scope, step, item) {
+            task.end = end;
+            task.ended_at = Some(at);
+        }
+    }
+
+    fn failed(
+        &mut self,
+        scope: &str,
+        step: &str,
+        item: Option<u32>,
+        code: &str,
+        message: &str,
+        raw: Option<Value>,
+    ) -> Option<End> {
+        let task = self.find(scope, step, item);
+        let violations = task.map(|task| task.violations.clone());
+        Some(End::Failed {
+            code: code.to_owned(),
+            message: message.to_owned(),
+            raw,
+            violations: violations.unwrap_or_default(),
+        })
+    }
+
+    /// An agent's output without its reserved fields.
+    fn output(&mut self, place: &Reference) -> Option<Value> {
+        let mut value = self.value(place)?;
+        if let Some(members) = value.as_object_mut() {
+            members.retain(|name, _| !is_reserved(name));
+        }
+        Some(value)
+    }
+
+    /// The value at a place. Outputs first, as steps see them: of a fan-out no frame holds it.
+    fn value(&mut self, place: &Reference) -> Option<Value> {
+        if let Some(value) = self.state.value_at(place) {
+            return Some(value);
+        }
+        let data = match self.data.get(&place.frame) {
+            Some(data) => data,
+            None => {
+                let data = self.frames.get(&place.frame)?.event.data();
+                self.data.entry(place.frame).or_insert(data)
+            }
+        };
+        data.pointer(&place.path).cloned()
+    }
+}
