@@ -101,7 +101,14 @@ impl Book {
         }
     }
 
-    fn seal(&mut self, stream: StreamId, link: (u64, Hash), cause: Vec<Cause>, event: Event) {
+    fn seal(
+        &mut self,
+        stream: StreamId,
+        link: (u64, Hash),
+        cause: Vec<Cause>,
+        event: Event,
+        at: Timestamp,
+    ) {
         let draft = Draft {
             scope: String::new(),
             actor: Actor::Orchestrator,
@@ -109,16 +116,15 @@ impl Book {
             event,
         };
         let (seq, prev) = link;
-        let sealed = draft
-            .seal(Link { stream, seq, prev }, Timestamp::from_micros(7))
-            .unwrap();
+        let sealed = draft.seal(Link { stream, seq, prev }, at).unwrap();
         self.append(Entry::from_sealed(vec![sealed]).unwrap().0);
     }
 
     fn fact(&mut self, cause: Vec<Cause>, event: StoreEvent) {
         let tail = self.store.tail(&StreamId::store()).unwrap();
         let link = tail.map_or((0, Hash::ZERO), |tail| (tail.seq + 1, tail.hash));
-        self.seal(StreamId::store(), link, cause, Event::Store(event));
+        let at = Timestamp::from_micros(7);
+        self.seal(StreamId::store(), link, cause, Event::Store(event), at);
     }
 
     fn run(&mut self, run: &Recorded) {
@@ -154,7 +160,8 @@ impl Book {
             workflow: None,
         };
         let event = Event::Run(RunEvent::Branched(Box::new(created)));
-        self.seal(stream.clone(), (position, last.hash), Vec::new(), event);
+        let at = last.decode_bare().unwrap().at;
+        self.seal(stream.clone(), (position, last.hash), Vec::new(), event, at);
         self.head(&stream);
     }
 
