@@ -82,7 +82,7 @@ fn tampered(class: &str, number: usize) -> Vec<u8> {
         }
         "re-chain" => {
             let changed = rechained(&run(&acts, 2), |place, body| match place == frame {
-                true => body.replacen("\"actor\":\"", "\"actor\":\"principal:x", 1),
+                true => body.replacen("\"at\":\"202", "\"at\":\"201", 1),
                 false => body,
             });
             acts[2] = Act::Run(changed);
