@@ -1,7 +1,7 @@
 //! Runs on their way from one ledger to another: JSON lines that hold the stored bytes.
 //!
 //! ```text
-//! {"ktsu_export":1,"blobs":1,"frames":7,"origin":"ktsu/ledger/…"}
+//! {"ktsu_export":1,"blobs":1,"frames":7}
 //! {"blob":"HASH","text":…}          the blob's bytes, as they are
 //! {"hash":"HASH","body":…}          the frame's bytes, as they are
 //! ```
@@ -32,7 +32,6 @@ struct Header {
     ktsu_export: u32,
     blobs: u64,
     frames: u64,
-    origin: String,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -84,7 +83,6 @@ pub fn export(reader: &dyn Reader, wanted: &Wanted) -> Result<String, NotExporte
         ktsu_export: FORMAT,
         blobs: blobs.len() as u64,
         frames: frames.len() as u64,
-        origin: facts::origin(reader)?.unwrap_or_default(),
     };
     let mut lines = serde_json::to_string(&header).map_err(|error| damaged(&error))? + "\n";
     for (hash, text) in &blobs {

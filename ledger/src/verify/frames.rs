@@ -114,11 +114,14 @@ impl Frames {
 
     /// Judges one frame; its stream is followed on even where it is damaged.
     fn judge(&mut self, reader: &dyn Reader, name: &str, raw: RawFrame) -> Result<(), Wrong> {
-        let stream: StreamId = name.parse().unwrap_or_else(|_| StreamId::store());
-        let seen = self.streams.entry(name.to_owned()).or_insert_with(|| Seen {
-            chain: Chain::new(stream),
-            broken: false,
-        });
+        if !self.streams.contains_key(name) {
+            let stream: StreamId = name.parse().unwrap_or_else(|_| StreamId::store());
+            let seen = Seen {
+                chain: Chain::new(stream),
+                broken: false,
+            };
+            self.streams.insert(name.to_owned(), seen);
+        }
         let (record, found) = record_of(raw)?;
         let read = read(&record);
         let Ok(frame) = read else {
@@ -127,10 +130,13 @@ impl Frames {
                 hash: record.hash,
             };
             let stream = name.parse().unwrap_or_else(|_| StreamId::store());
-            seen.chain = Chain::after(stream, tail);
+            if let Some(seen) = self.streams.get_mut(name) {
+                seen.chain = Chain::after(stream, tail);
+            }
             return read.map(|_| ());
         };
-        if let (Event::Run(RunEvent::Branched(branch)), 0) = (&frame.event, seen.chain.next()) {
+        let next = self.streams.get(name).map_or(0, |seen| seen.chain.next());
+        if let (Event::Run(RunEvent::Branched(branch)), 0) = (&frame.event, next) {
             let shared = shared(reader, branch).filter(|(stream, tail)| {
                 let known = self.streams.get(stream.as_str());
                 known.is_some_and(|known| tail.seq < known.chain.next())

@@ -4,6 +4,7 @@
 
 mod agents;
 mod derived;
+mod evidence;
 mod failing;
 mod owning;
 mod reading;

@@ -5,6 +5,7 @@
 //! `blake3`), else with `python3`; without the package what rests on BLAKE3 is not covered by it.
 
 mod book;
+mod transfer;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -74,7 +75,7 @@ fn tampered(class: &str, number: usize) -> Vec<u8> {
                 let text = String::from_utf8(files[FRAMES].clone()).unwrap();
                 let lines = text.lines().enumerate();
                 let edited = lines.map(|(at, line)| match at == number + 3 {
-                    true => line.replacen("\"at\":\"20", "\"at\":\"19", 1) + "\n",
+                    true => line.replacen("\"at\":\"202", "\"at\":\"201", 1) + "\n",
                     false => format!("{line}\n"),
                 });
                 files.insert(FRAMES.to_owned(), edited.collect::<String>().into_bytes());
@@ -110,7 +111,7 @@ fn tampered(class: &str, number: usize) -> Vec<u8> {
         "forged key id" => acts[9] = Act::Forged,
         "backdate" => {
             let earlier = rechained(&run(&acts, 6), |_, body| {
-                body.replacen("\"at\":\"20", "\"at\":\"19", 1)
+                body.replacen("\"at\":\"202", "\"at\":\"201", 1)
             });
             acts[6] = Act::Run(earlier);
         }
