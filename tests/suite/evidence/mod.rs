@@ -118,8 +118,9 @@ fn tampered(class: &str, number: usize) -> Vec<u8> {
         "checkpoint removal" => drop(acts.remove([1, 7, 7][frame])),
         "blob swap" => {
             return repacked(&Book::write(&acts).export_all(), |files| {
-                let mut blobs = files.keys().filter(|name| name.starts_with("blobs/"));
-                let name = blobs.nth(number % 2).unwrap().clone();
+                let blobs = files.keys().filter(|name| name.starts_with("blobs/"));
+                let blobs: Vec<String> = blobs.cloned().collect();
+                let name = blobs[number % blobs.len()].clone();
                 let other = String::from_utf8(files[&name].clone()).unwrap();
                 let other = other.replacen('a', "b", 1).into_bytes();
                 let config = name.replace("blobs/", "config/");
