@@ -1,6 +1,9 @@
 //! The only file that names concrete parts: which store, which clock, which client.
 
+pub mod import;
 mod key;
+pub mod keys;
+mod notary;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,19 +13,17 @@ use std::sync::{Arc, OnceLock};
 use axum::Router;
 use ktsu_ledger::appender::{Appender, AppenderThread, LOW_WATER, Options};
 use ktsu_ledger::event::{StoreEvent, StoreOpened, StoreRecovered};
-use ktsu_ledger::frame::Link;
 use ktsu_ledger::lock::{self, Holder, NotOwned, OwnerLock};
 use ktsu_ledger::room::Room;
-use ktsu_ledger::store::{
-    Entry, MemoryStore, Reader, SqliteReader, SqliteStore, Store, StoreError,
-};
-use ktsu_ledger::{Actor, Draft, Event, Hash, StreamId};
+use ktsu_ledger::store::{MemoryStore, Reader, SqliteReader, SqliteStore, Store, StoreError};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::egress::{self, Policy};
 use crate::environment::{self, Environment, ResolveError, Resolved};
+use crate::evidence::notary::Notary;
+use crate::evidence::store_stream::StoreStream;
 use crate::gateway::{self, Gateway};
 use crate::http::routes;
 use crate::http::server::{self, BindError, Limits};
@@ -115,6 +116,7 @@ pub struct Engine {
     pub recovered: Recovered,
     appender: Appender,
     thread: AppenderThread,
+    notary: Notary,
     serving: Vec<JoinHandle<()>>,
     /// The URLs of runtime and gateway, where they listen.
     pub services: Vec<(&'static str, String)>,
@@ -192,18 +194,22 @@ pub async fn open(setup: Setup) -> Result<Engine, NotOpened> {
         lock.set_url(&url)
             .map_err(|error| NotOpened::Other(error.to_string()))?;
     }
+    let clock = setup.clock.clone().unwrap_or_else(clock::system);
+    let mut notarised = notary::prepare(&setup, store.as_ref())?;
     let options = Options {
         room,
+        on_commit: Some(notarised.feed.on_commit()),
         ..Options::default()
     };
-    let clock = setup.clock.unwrap_or_else(clock::system);
     let (appender, thread) = Appender::start(store, options)?;
+    let facts = notarised.stream(&appender, &clock);
     let opened = StoreEvent::Opened(StoreOpened {
         engine: ENGINE.to_owned(),
         epoch: appender.epoch().0,
         pid: std::process::id(),
     });
-    note(&appender, &readers, &clock, opened).await?;
+    note(&facts, opened).await?;
+    let notary = notarised.start(&readers, &facts, &egress)?;
     let stop = watch::Sender::new(false);
     let way_back = Arc::new(OnceLock::new());
     let agents = agents(&setup.agents, &gateway, &way_back);
@@ -219,6 +225,7 @@ pub async fn open(setup: Setup) -> Result<Engine, NotOpened> {
         groups,
         tokens,
         own_url: setup.own_url.unwrap_or_else(|| url.clone()),
+        notary: notary.shown(),
         takes_up: setup.takes_up,
     };
     let (orchestrator, recovered) = Orchestrator::start(parts).await.map_err(NotOpened::Other)?;
@@ -227,7 +234,7 @@ pub async fn open(setup: Setup) -> Result<Engine, NotOpened> {
             resent: recovered.resent,
             unfinished: recovered.unfinished,
         });
-        note(&appender, &readers, &clock, found).await?;
+        note(&facts, found).await?;
     }
     let router = routes::router(orchestrator.clone());
     // Set once, here; whatever asked before asks again.
@@ -250,6 +257,7 @@ pub async fn open(setup: Setup) -> Result<Engine, NotOpened> {
         recovered,
         appender,
         thread,
+        notary,
         serving,
         services,
         runtime: agents.here,
@@ -393,8 +401,12 @@ impl Engine {
             let _ = serving.await;
         }
         drop(self.appender);
-        let thread = self.thread;
-        let finished = tokio::task::spawn_blocking(move || thread.shutdown()).await;
+        let (thread, notary) = (self.thread, self.notary);
+        let finished = tokio::task::spawn_blocking(move || {
+            notary.finish();
+            thread.shutdown()
+        });
+        let finished = finished.await;
         match finished {
             Ok(outcome) => outcome.map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
@@ -503,30 +515,11 @@ fn open_store(place: &LedgerPlace) -> Result<Opened, NotOpened> {
 }
 
 /// Appends a fact about the ledger as a whole.
-async fn note(
-    appender: &Appender,
-    readers: &Readers,
-    clock: &Clock,
-    event: StoreEvent,
-) -> Result<(), NotOpened> {
-    let stream = StreamId::store();
-    let name = stream.clone();
-    let tail = readers.with(move |reader| reader.tail(&name)).await?;
-    let (seq, prev) = tail.map_or((0, Hash::ZERO), |tail| (tail.seq + 1, tail.hash));
-    let draft = Draft {
-        scope: String::new(),
-        actor: Actor::Orchestrator,
-        cause: Vec::new(),
-        event: Event::Store(event),
-    };
-    let link = Link { stream, seq, prev };
-    let failed = |error: &dyn std::fmt::Display| NotOpened::Other(error.to_string());
-    let sealed = draft.seal(link, clock()).map_err(|error| failed(&error))?;
-    let (entry, _) = Entry::from_sealed(vec![sealed]).map_err(|error| failed(&error))?;
-    let appender = appender.clone();
-    let appended = tokio::task::spawn_blocking(move || appender.append(entry)).await;
-    match appended {
-        Ok(outcome) => outcome.map(|_| ()).map_err(|error| failed(&error)),
-        Err(error) => Err(failed(&error)),
+async fn note(facts: &Arc<StoreStream>, event: StoreEvent) -> Result<(), NotOpened> {
+    let facts = Arc::clone(facts);
+    let noted = tokio::task::spawn_blocking(move || facts.append(vec![(Vec::new(), event)]));
+    match noted.await {
+        Ok(outcome) => outcome.map(|_| ()).map_err(NotOpened::Other),
+        Err(error) => Err(NotOpened::Other(error.to_string())),
     }
 }

@@ -7,6 +7,7 @@ pub mod contract;
 pub mod egress;
 pub mod environment;
 pub mod error;
+pub mod evidence;
 pub mod gateway;
 pub mod history;
 pub mod http;

@@ -20,6 +20,8 @@ mod cut;
 mod durability;
 #[path = "suite/fork.rs"]
 mod fork;
+#[path = "suite/evidence/mod.rs"]
+mod evidence;
 #[path = "suite/golden.rs"]
 mod golden;
 #[path = "suite/owner.rs"]

@@ -31,6 +31,10 @@ use queue::Queue;
 /// has already stopped, it is told on the caller's.
 pub type Done = Box<dyn FnOnce(Result<Committed, AppendError>) + Send>;
 
+/// Given the entries of a durable transaction, in the order of their frames' positions, on the
+/// appender's thread: it must be quick.
+pub type OnCommit = Box<dyn FnMut(Vec<Entry>) + Send>;
+
 /// Called with the reason when the store has failed.
 pub type OnFatal = Box<dyn FnOnce(&str) + Send>;
 
@@ -73,6 +77,8 @@ pub struct Options {
     pub log_warning_bytes: u64,
     /// Watches the disk.
     pub room: Room,
+    /// Given what was appended, once its callers were told.
+    pub on_commit: Option<OnCommit>,
     /// Called once, with the reason, when the store has failed.
     pub on_fatal: Option<OnFatal>,
 }
@@ -85,6 +91,7 @@ impl Default for Options {
             checkpoint_bytes: 4 * 1024 * 1024,
             log_warning_bytes: 256 * 1024 * 1024,
             room: Room::endless(),
+            on_commit: None,
             on_fatal: None,
         }
     }
@@ -176,6 +183,7 @@ impl Appender {
             shared: Arc::clone(&shared),
             transaction_bytes: options.transaction_bytes,
             checkpoint_bytes: options.checkpoint_bytes,
+            on_commit: options.on_commit,
             on_fatal: options.on_fatal,
         };
         let thread = std::thread::Builder::new()

@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! frames     columns, strict reading, chain, causes, heads             verify/frames
+//! tree       every checkpoint: signature, key, root              verify/checkpoints
 //! blobs      that they are there; hash, canonical text                 verify/blobs
 //! inspect    the container: pages, schema, meta, gaps in the order     (store)
 //! look-ups   what readers will answer: tails, names, index rows        here
@@ -17,6 +18,7 @@
 //! head that was recorded elsewhere can; the report says where none was given.
 
 mod blobs;
+mod checkpoints;
 mod frames;
 mod report;
 
@@ -44,11 +46,19 @@ pub struct Head {
     pub hash: Hash,
 }
 
+/// A checkpoint that somebody else has kept: the ledger must go on from it.
+pub type Held = crate::note::Checkpoint;
+
+/// What is wrong with a frame.
+type Wrong = (Kind, String);
+
 /// What a ledger is verified against.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Options {
     /// Heads recorded elsewhere.
     pub heads: Vec<Head>,
+    /// Checkpoints kept elsewhere. Whoever gives one knows whose signature it bears.
+    pub checkpoints: Vec<Held>,
 }
 
 /// How far verification has come.

@@ -9,10 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use ktsu_ledger::event::plan::Webhooks;
 use ktsu_ledger::event::*;
 use ktsu_ledger::frame::{MAX_BODY, MAX_INLINE};
+use ktsu_ledger::merkle::Node;
 use ktsu_ledger::strict::{check_body, check_value};
 use ktsu_ledger::{
     Actor, Blob, Cause, Draft, Entry, Event, FrameError, Hash, Json, Link, Record, Sealed,
-    Timestamp,
+    StreamId, Timestamp,
 };
 use proptest::prelude::*;
 use support::{created, payload, run};
@@ -243,6 +244,33 @@ fn samples(text: &str, value: &Json) -> Vec<Event> {
         Event::Store(StoreEvent::Recovered(StoreRecovered {
             resent: 1,
             unfinished: 2,
+        })),
+        Event::Store(StoreEvent::RunHead(RunHead {
+            frames: 12,
+            hash: Hash::of(b"last"),
+            status: name(),
+            stream: StreamId::store(),
+        })),
+        Event::Store(StoreEvent::CheckpointSigned(CheckpointSigned {
+            frontier: vec![Node::leaf(b"a"), Node::leaf(b"b")],
+            key: name(),
+            note: name(),
+            origin: name(),
+            root: Node::empty(),
+            size: 3,
+        })),
+        Event::Store(StoreEvent::KeyAdded(KeyAdded {
+            id: name(),
+            note: name(),
+            public_key: name(),
+            signed_by: name(),
+        })),
+        Event::Store(StoreEvent::KeyRevoked(KeyRevoked {
+            id: name(),
+            note: name(),
+            public_key: name(),
+            reason: name(),
+            signed_by: name(),
         })),
         Event::Foreign {
             kind: "x.kit.fact".to_owned(),

@@ -519,7 +519,10 @@ fn a_cut_tail_is_found_only_with_a_head() {
         seq: tail.seq,
         hash: tail.hash,
     };
-    let with_head = Options { heads: vec![head] };
+    let with_head = Options {
+        heads: vec![head],
+        ..Options::default()
+    };
     assert!(
         verify_file(&path, &with_head, &mut |_| {})
             .unwrap()

@@ -157,6 +157,17 @@ fn describe(event: &Event) -> (Option<String>, String) {
             format!("{} by {}: {}", set.field, set.by.id, set.reason),
         ),
         Event::Store(StoreEvent::Opened(opened)) => (None, format!("epoch {}", opened.epoch)),
+        Event::Store(StoreEvent::RunHead(head)) => {
+            let ended = format!("{} {}, {} frames", head.stream, head.status, head.frames);
+            (None, ended)
+        }
+        Event::Store(StoreEvent::CheckpointSigned(signed)) => {
+            (None, format!("{} frames, key {}", signed.size, signed.key))
+        }
+        Event::Store(StoreEvent::KeyAdded(added)) => (None, format!("key {}", added.id)),
+        Event::Store(StoreEvent::KeyRevoked(revoked)) => {
+            (None, format!("key {}: {}", revoked.id, revoked.reason))
+        }
         Event::Store(StoreEvent::Recovered(found)) => {
             (None, format!("{} unfinished runs", found.unfinished))
         }

@@ -1,9 +1,10 @@
 //! The key file beside a ledger: what the tokens of attempts are made with (decision W1).
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::{LedgerPlace, NotOpened};
 use crate::orchestrator::TokenKey;
+use crate::secret::file;
 
 /// The key behind the tokens of attempts: in a file beside the ledger that nobody else reads, made
 /// where there is none (decision W1).
@@ -16,13 +17,12 @@ pub(super) fn of(ledger: &LedgerPlace) -> Result<TokenKey, NotOpened> {
         getrandom::fill(&mut key).map_err(|error| NotOpened::Other(error.to_string()))?;
         return Ok(TokenKey::new(key));
     };
-    let mut name = path.clone().into_os_string();
-    name.push(".key");
-    let path = PathBuf::from(name);
+    let path = file::beside(path, ".key");
     match std::fs::read(&path) {
         Ok(bytes) => match <[u8; 32]>::try_from(bytes.as_slice()) {
             Ok(key) => {
-                keep_to_owner(&path).map_err(|error| failed("is open to others", &path, &error))?;
+                file::keep_to_owner(&path)
+                    .map_err(|error| failed("is open to others", &path, &error))?;
                 Ok(TokenKey::new(key))
             }
             Err(_) => Err(failed(
@@ -33,38 +33,11 @@ pub(super) fn of(ledger: &LedgerPlace) -> Result<TokenKey, NotOpened> {
         },
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             getrandom::fill(&mut key).map_err(|error| NotOpened::Other(error.to_string()))?;
-            write_secret(&path, &key)
-                .map_err(|error| failed("cannot be written", &path, &error))?;
+            file::write(&path, &key).map_err(|error| failed("cannot be written", &path, &error))?;
             Ok(TokenKey::new(key))
         }
         Err(error) => Err(failed("cannot be read", &path, &error)),
     }
-}
-
-/// Takes a file away from everybody but its owner, whatever was done to it.
-fn keep_to_owner(path: &Path) -> std::io::Result<()> {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt as _;
-        if std::fs::metadata(path)?.permissions().mode() & 0o077 != 0 {
-            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-        }
-    }
-    Ok(())
-}
-
-/// Writes a file only its owner can read; whole, or not at all.
-fn write_secret(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    use std::io::Write as _;
-    let mut options = std::fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let part = path.with_extension("key.part");
-    let mut file = options.open(&part)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    std::fs::rename(&part, path)
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ mod diff;
 mod embedded;
 mod engine;
 mod envelope;
+mod evidence;
 mod follow;
 mod frames;
 mod input;
@@ -37,6 +38,7 @@ mod table;
 mod test;
 pub mod text;
 mod trace;
+mod transfer;
 mod tree;
 mod validate;
 mod verify;
@@ -125,6 +127,13 @@ enum Command {
     Test(test::Arguments),
     /// Whether the record is what was recorded: every byte, every hash, every run
     Verify(verify::Arguments),
+    /// Archives for auditors, their verification, and the key they rest on
+    #[command(subcommand)]
+    Evidence(evidence::Arguments),
+    /// Writes runs as JSON lines, for another ledger or for whoever collects events
+    Export(transfer::Export),
+    /// Takes in what `export` wrote; what does not verify is refused whole
+    Import(transfer::Import),
     /// Copies a ledger into one file, in use or not, and verifies the copy
     Backup(backup::Backup),
     /// Makes a ledger out of a copy, which is verified first
@@ -187,6 +196,9 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Capture(arguments) => capture::run(&common, arguments),
         Command::Test(arguments) => test::run(&common, arguments).await,
         Command::Verify(arguments) => verify::run(&common, &arguments),
+        Command::Evidence(arguments) => evidence::run(&common, arguments).await,
+        Command::Export(arguments) => transfer::export(&common, &arguments),
+        Command::Import(arguments) => transfer::import(&common, arguments).await,
         Command::Backup(arguments) => backup::backup(&common, &arguments),
         Command::Restore(arguments) => backup::restore(&common, &arguments),
         Command::Version => Ok(version(&common)),

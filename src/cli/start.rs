@@ -42,6 +42,9 @@ pub(super) struct Arguments {
     /// The environment file [default: the nearest environments/local.env.yaml, from the kit upward]
     #[arg(long, env = "KTSU_ENV", hide_env_values = true, value_name = "FILE")]
     env: Option<PathBuf>,
+    /// Who is given every signed checkpoint: file:PATH, command:COMMAND, or a URL
+    #[arg(long, value_name = "PLACE")]
+    witness: Option<String>,
     /// Where to listen: an address of this machine alone
     #[arg(
         long,
@@ -237,6 +240,9 @@ async fn orchestrator(
     let environment = load_environment(arguments.env.as_deref(), &kit.root)?;
     let ledger = place(common, environment.as_ref());
     let mut process = process_environment();
+    if let Some(witness) = arguments.witness {
+        process.insert("KTSU_WITNESS".to_owned(), witness);
+    }
     let receiver = receiver(environment.as_ref(), &mut process, Some(&ledger.path)).await?;
     let engine = open(Setup {
         kit,

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ktsu_ledger::Hash;
+use ktsu_ledger::note::Checkpoint;
 use ktsu_ledger::verify::{Head, Options, Problem, Report};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -25,6 +26,9 @@ pub(super) struct Arguments {
     /// Heads recorded earlier, each of which must still be there
     #[arg(long, value_name = "FILE")]
     heads: Option<PathBuf>,
+    /// Signed checkpoints kept elsewhere, as a witness has them: the ledger must go on from each
+    #[arg(long, value_name = "FILE")]
+    checkpoint: Option<PathBuf>,
     /// Records where every stream ends now, in a new file to be kept elsewhere
     #[arg(long, value_name = "FILE")]
     write_heads: Option<PathBuf>,
@@ -54,6 +58,10 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
             .map(read)
             .transpose()?
             .unwrap_or_default(),
+        checkpoints: match &arguments.checkpoint {
+            Some(path) => held(path)?,
+            None => Vec::new(),
+        },
     };
     // A ledger too damaged to be opened is for the verifier to tell.
     let stream = match &arguments.run {
@@ -126,6 +134,13 @@ fn print(report: &Report, ledger: &Path, stream: Option<&str>) {
             }
         }
     }
+    if report.checkpoints > 0 {
+        let words = format!(
+            "  {} signed checkpoints are right, the last over {} frames",
+            report.checkpoints, report.signed_frames
+        );
+        line(&painted(DIM, &words));
+    }
     if report.unreferenced_blobs > 0 {
         let words = format!(
             "  {} blobs are named by no frame",
@@ -140,6 +155,20 @@ fn print(report: &Report, ledger: &Path, stream: Option<&str>) {
             text::line(one)
         ));
     }
+}
+
+/// The checkpoints in a file: one note, or many as a witness appends them.
+pub(super) fn held(path: &Path) -> Result<Vec<Checkpoint>, Failure> {
+    let failed = |why: &dyn std::fmt::Display| {
+        Failure::could_not_run(format!(
+            "cannot use the checkpoints in {}: {why}",
+            path.display()
+        ))
+        .hint("it holds signed notes, as a witness was given them")
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| failed(&error))?;
+    let notes = crate::evidence::notes(&text).map_err(|error| failed(&error))?;
+    Ok(notes)
 }
 
 fn read(path: &Path) -> Result<Vec<Head>, Failure> {

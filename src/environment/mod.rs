@@ -36,6 +36,8 @@ pub struct Environment {
     pub receiver: Option<String>,
     /// Hosts that outgoing requests may reach although they are private (decision K6).
     pub egress_allow: Vec<String>,
+    /// Who keeps checkpoints elsewhere: `file:PATH`, `command:…`, or a URL.
+    pub witness: Option<String>,
 }
 
 /// Values of all declared variables.
@@ -75,8 +77,9 @@ impl fmt::Display for ResolveError {
 
 impl std::error::Error for ResolveError {}
 
-const KEYS: [&str; 7] = [
+const KEYS: [&str; 8] = [
     "egress",
+    "evidence",
     "ledger",
     "name",
     "principals",
@@ -133,6 +136,7 @@ fn from_node(reader: &mut Reader<'_>, path: &Path, node: &yaml::Node) -> Option<
         ledger: None,
         receiver: None,
         egress_allow: Vec::new(),
+        witness: None,
     };
     if matches!(node.data, Data::Null) {
         return Some(environment);
@@ -169,6 +173,12 @@ fn from_node(reader: &mut Reader<'_>, path: &Path, node: &yaml::Node) -> Option<
             .map(str::to_owned)
     });
     environment.egress_allow = allowed(reader, &fields);
+    environment.witness = fields.get("evidence").and_then(|node| {
+        let fields = reader.map(node, "evidence", &["witness"])?;
+        let witness = reader.required(&fields, "witness", "evidence")?;
+        let witness = reader.string(witness, "evidence.witness");
+        witness.map(str::to_owned)
+    });
     Some(environment)
 }
 

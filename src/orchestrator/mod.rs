@@ -82,6 +82,8 @@ pub struct Parts {
     pub groups: Option<BTreeSet<String>>,
     /// Asked for its health alone: model calls go through the runtime (seed 000, invariant 6).
     pub gateway: Option<Peer>,
+    /// How the notary is; shown by `/health`.
+    pub notary: crate::evidence::notary::Shown,
     /// The key behind the tokens of attempts.
     pub tokens: TokenKey,
     /// Where runtimes reach this engine: `http://127.0.0.1:5050`.
@@ -111,6 +113,7 @@ pub(crate) struct Shared {
     runtime: Option<Peer>,
     gateway: Option<Peer>,
     groups: Option<BTreeSet<String>>,
+    notary: crate::evidence::notary::Shown,
     tokens: TokenKey,
     own_url: String,
     supervisor: Supervisor,
@@ -215,6 +218,7 @@ impl Orchestrator {
             runtime: parts.runtime,
             gateway: parts.gateway,
             groups: parts.groups,
+            notary: parts.notary,
             tokens: parts.tokens,
             own_url: parts.own_url,
             supervisor: Supervisor::default(),
@@ -358,6 +362,12 @@ impl Orchestrator {
     /// Where agents run.
     pub fn runtime(&self) -> Option<&Peer> {
         self.shared.runtime.as_ref()
+    }
+
+    /// How the notary is.
+    pub fn notary(&self) -> crate::evidence::notary::Status {
+        let shown = self.shared.notary.lock();
+        shown.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Where models are asked; for its health alone.

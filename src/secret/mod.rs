@@ -1,6 +1,7 @@
 //! Secrets: values that are never shown, and the redactor that keeps them out of everything else.
 
 mod escapes;
+pub mod file;
 
 use std::fmt;
 

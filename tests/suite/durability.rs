@@ -218,6 +218,7 @@ async fn an_engine_without_syncs() {
         gateway: None,
         tokens: TokenKey::new([7; 32]),
         own_url: String::new(),
+        notary: std::sync::Arc::default(),
         takes_up: true,
     };
     let (orchestrator, _) = Orchestrator::start(parts).await.unwrap();

@@ -221,6 +221,7 @@ impl Within {
             gateway: None,
             tokens: TokenKey::new([7; 32]),
             own_url: "http://127.0.0.1:5050".to_owned(),
+            notary: std::sync::Arc::default(),
             takes_up: true,
         };
         let (orchestrator, recovered) = Orchestrator::start(parts).await.unwrap();

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::queue::Group;
-use super::{AppendError, Committed, Done, OnFatal, Shared};
+use super::{AppendError, Committed, Done, OnCommit, OnFatal, Shared};
 use crate::store::{Checkpoint, Entry, Refused, Store, StoreError};
 
 /// A log this long that nobody waits for is given back to the disk.
@@ -17,6 +17,7 @@ pub(super) struct Worker {
     pub(super) shared: Arc<Shared>,
     pub(super) transaction_bytes: usize,
     pub(super) checkpoint_bytes: u64,
+    pub(super) on_commit: Option<OnCommit>,
     pub(super) on_fatal: Option<OnFatal>,
 }
 
@@ -65,7 +66,17 @@ impl Worker {
         match outcomes {
             Ok(outcomes) => {
                 self.count(&entries, &outcomes);
+                let mut taken = outcomes
+                    .iter()
+                    .map(Result::is_ok)
+                    .collect::<Vec<_>>()
+                    .into_iter();
                 tell(&entries, outcomes, dones);
+                if let Some(on_commit) = &mut self.on_commit {
+                    let mut entries = entries;
+                    entries.retain(|_| taken.next().unwrap_or_default());
+                    quietly(|| on_commit(entries));
+                }
                 Ok(())
             }
             Err(error) => {

@@ -35,7 +35,9 @@ pub use step::{
     Given, OutputChecked, Reference, ReservedEvaluated, SkipReason, StepCompleted, StepEvent,
     StepFailed, StepReset, StepSkipped, StepStarted, Verdict, Violation,
 };
-pub use store::{StoreEvent, StoreOpened, StoreRecovered};
+pub use store::{
+    CheckpointSigned, KeyAdded, KeyRevoked, RunHead, StoreEvent, StoreOpened, StoreRecovered,
+};
 pub use webhook::{WebhookAnswer, WebhookDead, WebhookEvent, WebhookSent};
 pub use worker::{LostReason, WorkerDispatched, WorkerEvent, WorkerLost};
 
@@ -241,4 +243,8 @@ event_types! {
     "overlay.set" => Person::PersonEvent::OverlaySet,
     "store.opened" => Store::StoreEvent::Opened,
     "store.recovered" => Store::StoreEvent::Recovered,
+    "run.head" => Store::StoreEvent::RunHead,
+    "checkpoint.signed" => Store::StoreEvent::CheckpointSigned,
+    "signing_key.added" => Store::StoreEvent::KeyAdded,
+    "signing_key.revoked" => Store::StoreEvent::KeyRevoked,
 }

@@ -2,6 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::hash::Hash;
+use crate::id::StreamId;
+use crate::merkle::Node;
+
 /// A fact about the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreEvent {
@@ -9,6 +13,14 @@ pub enum StoreEvent {
     Opened(StoreOpened),
     /// `store.recovered`: unfinished runs were taken up again.
     Recovered(StoreRecovered),
+    /// `run.head`: how a stream ended, for whoever counts them.
+    RunHead(RunHead),
+    /// `checkpoint.signed`: the tree over all frames before, signed.
+    CheckpointSigned(CheckpointSigned),
+    /// `signing_key.added`: a key signs from here on; the one before vouches for it.
+    KeyAdded(KeyAdded),
+    /// `signing_key.revoked`: a key counts for nothing from here on.
+    KeyRevoked(KeyRevoked),
 }
 
 /// `store.opened`.
@@ -29,4 +41,64 @@ pub struct StoreRecovered {
     pub resent: u64,
     /// How many unfinished runs were found.
     pub unfinished: u64,
+}
+
+/// `run.head`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunHead {
+    /// How many frames the stream has, those it shares with a parent included.
+    pub frames: u64,
+    /// The hash of the last one.
+    pub hash: Hash,
+    /// How it ended.
+    pub status: String,
+    /// The run, or the branch.
+    pub stream: StreamId,
+}
+
+/// `checkpoint.signed`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointSigned {
+    /// The roots of the tree's complete subtrees, the largest first: the next start goes on from
+    /// here and hashes nothing twice.
+    pub frontier: Vec<Node>,
+    /// The id of the key, eight hexadecimal digits.
+    pub key: String,
+    /// The signed note, as it is handed to witnesses.
+    pub note: String,
+    /// Which ledger.
+    pub origin: String,
+    /// The root.
+    pub root: Node,
+    /// How many frames the tree is over, in the order of appending.
+    pub size: u64,
+}
+
+/// `signing_key.added`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyAdded {
+    /// Its id, eight hexadecimal digits.
+    pub id: String,
+    /// The note by which `signed_by` vouches for it.
+    pub note: String,
+    /// The key: 32 bytes in base64.
+    pub public_key: String,
+    /// The public key that vouches for it, in base64; itself, where there was none before or the
+    /// one before is lost.
+    pub signed_by: String,
+}
+
+/// `signing_key.revoked`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyRevoked {
+    /// Its id, eight hexadecimal digits.
+    pub id: String,
+    /// The note by which `signed_by` revokes it.
+    pub note: String,
+    /// The key: 32 bytes in base64.
+    pub public_key: String,
+    /// Why, in somebody's words.
+    pub reason: String,
+    /// The public key that revokes it, in base64.
+    pub signed_by: String,
 }

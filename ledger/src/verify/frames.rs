@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::blobs::Named;
+use super::checkpoints::Checkpoints;
 use super::report::{Kind, Report};
-use super::{Head, Options, PAGE, Progress};
+use super::{Head, Held, Options, PAGE, Progress, Wrong};
 use crate::branch::Path;
 use crate::chain::{Break, Chain};
 use crate::event::{BranchCreated, Event, RunEvent, StoreEvent};
@@ -14,15 +15,14 @@ use crate::id::{Cause, StreamId};
 use crate::store::{RawFrame, Reader, Tail};
 use crate::strict;
 
-/// What is wrong with a frame.
-type Wrong = (Kind, String);
-
 /// What was read so far.
 pub(super) struct Frames {
     streams: BTreeMap<String, Seen>,
     /// Blobs that frames name.
     pub(super) blobs: Named,
     heads: HashMap<String, Vec<(Head, bool)>>,
+    held: Vec<(Held, bool)>,
+    tree: Checkpoints,
     /// Frames of types this version does not know.
     pub(super) unknown: BTreeMap<String, u64>,
     last_epoch: u64,
@@ -45,6 +45,12 @@ impl Frames {
             streams: BTreeMap::new(),
             blobs: Named::default(),
             heads,
+            held: options
+                .checkpoints
+                .iter()
+                .map(|held| (held.clone(), false))
+                .collect(),
+            tree: Checkpoints::default(),
             unknown: BTreeMap::new(),
             last_epoch: 0,
         }
@@ -93,7 +99,12 @@ impl Frames {
             let message = format!("it stands at {position}, while positions begin at 1");
             return report.find(Some(&name), seq, Kind::Container, message);
         }
+        self.tree.add(&raw.body, &raw.hash, &mut self.held);
         if let Err((kind, message)) = self.judge(reader, &name, raw) {
+            // Where frames are damaged the tree over them is another one, which says nothing new.
+            if kind == Kind::Checkpoint && !report.is_sound() {
+                return;
+            }
             let broken = self.streams.get_mut(&name).map(|seen| &mut seen.broken);
             if !broken.is_some_and(|broken| std::mem::replace(broken, true)) {
                 report.find(Some(&name), seq, kind, message);
@@ -103,11 +114,14 @@ impl Frames {
 
     /// Judges one frame; its stream is followed on even where it is damaged.
     fn judge(&mut self, reader: &dyn Reader, name: &str, raw: RawFrame) -> Result<(), Wrong> {
-        let stream: StreamId = name.parse().unwrap_or_else(|_| StreamId::store());
-        let seen = self.streams.entry(name.to_owned()).or_insert_with(|| Seen {
-            chain: Chain::new(stream),
-            broken: false,
-        });
+        if !self.streams.contains_key(name) {
+            let stream: StreamId = name.parse().unwrap_or_else(|_| StreamId::store());
+            let seen = Seen {
+                chain: Chain::new(stream),
+                broken: false,
+            };
+            self.streams.insert(name.to_owned(), seen);
+        }
         let (record, found) = record_of(raw)?;
         let read = read(&record);
         let Ok(frame) = read else {
@@ -116,10 +130,13 @@ impl Frames {
                 hash: record.hash,
             };
             let stream = name.parse().unwrap_or_else(|_| StreamId::store());
-            seen.chain = Chain::after(stream, tail);
+            if let Some(seen) = self.streams.get_mut(name) {
+                seen.chain = Chain::after(stream, tail);
+            }
             return read.map(|_| ());
         };
-        if let (Event::Run(RunEvent::Branched(branch)), 0) = (&frame.event, seen.chain.next()) {
+        let next = self.streams.get(name).map_or(0, |seen| seen.chain.next());
+        if let (Event::Run(RunEvent::Branched(branch)), 0) = (&frame.event, next) {
             let shared = shared(reader, branch).filter(|(stream, tail)| {
                 let known = self.streams.get(stream.as_str());
                 known.is_some_and(|known| tail.seq < known.chain.next())
@@ -147,7 +164,10 @@ impl Frames {
             named.map_err(|message| (Kind::Blob, message))?;
         }
         self.note(name, &frame);
-        Ok(())
+        match &frame.event {
+            Event::Store(event) if name == "store" => self.tree.take(event),
+            _ => Ok(()),
+        }
     }
 
     /// Whether every cause is an earlier frame.
@@ -186,6 +206,16 @@ impl Frames {
     /// Says what only the whole can show.
     pub(super) fn finish(&mut self, epoch: Option<u64>, report: &mut Report) {
         report.streams = self.streams.len() as u64;
+        report.checkpoints = self.tree.signed;
+        report.signed_frames = self.tree.covered;
+        for (held, _) in self.held.iter().filter(|(_, found)| !found) {
+            let message = format!(
+                "the ledger does not go on from the checkpoint over {} frames of {} that was kept \
+                 elsewhere",
+                held.size, held.origin
+            );
+            report.find(None, None, Kind::Checkpoint, message);
+        }
         if epoch.is_some_and(|epoch| epoch < self.last_epoch) {
             let message = format!(
                 "the ledger says epoch {}, its frames say {}",

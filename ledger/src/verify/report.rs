@@ -11,6 +11,8 @@ use super::Options;
 pub struct Report {
     /// Blobs looked at.
     pub blobs: u64,
+    /// Checkpoints whose signature and root are right.
+    pub checkpoints: u64,
     /// Frames looked at.
     pub frames: u64,
     /// What nothing can be said about.
@@ -18,6 +20,8 @@ pub struct Report {
     /// What is wrong; of each stream the first bad frame only, since what follows one is
     /// suspicious anyway.
     pub problems: Vec<Problem>,
+    /// Frames that the last of those checkpoints is over.
+    pub signed_frames: u64,
     /// Streams that have frames.
     pub streams: u64,
     /// Blobs that no frame names: harmless, but somebody's space.
@@ -47,6 +51,8 @@ pub enum Kind {
     Blob,
     /// A frame names a cause that does not exist.
     Cause,
+    /// A checkpoint is not what it should be, or the frames are not those it was signed over.
+    Checkpoint,
     /// The body and the columns beside it disagree.
     Column,
     /// The container around the frames is damaged.
@@ -96,7 +102,14 @@ impl Report {
                 "what {count} frames of the type {kind:?} mean, which this version does not know"
             ));
         }
-        let cut = if options.heads.is_empty() {
+        if self.checkpoints > 0 && self.signed_frames < self.frames {
+            let more = self.frames - self.signed_frames;
+            let what = format!("{more} frames after the last signed checkpoint");
+            self.not_covered.push(what);
+        }
+        let cut = if !options.checkpoints.is_empty() {
+            "what came after the checkpoints that were given, as far as nobody else keeps it"
+        } else if options.heads.is_empty() {
             "frames cut off the end of a stream, and whole streams cut off the end of the ledger: \
              only a head recorded elsewhere can show that, and none was given"
         } else {

@@ -10,6 +10,7 @@ use axum::http::{Request, StatusCode};
 
 use super::query::{Nothing, Query};
 use super::wire;
+use crate::evidence::notary::Status;
 use crate::orchestrator::Orchestrator;
 use crate::peer::Peer;
 use crate::workflow::admit::ENGINE;
@@ -53,8 +54,22 @@ pub(super) async fn health(
         services: BTreeMap::from(services.map(|(name, state)| (name.to_owned(), state.to_owned()))),
         active_runs: orchestrator.active() as u64,
         engine: ENGINE.to_owned(),
+        evidence: evidence(&orchestrator.notary()),
     };
     (status, Json(health))
+}
+
+fn evidence(notary: &Status) -> wire::Evidence {
+    let ok = || "ok".to_owned();
+    wire::Evidence {
+        signed_frames: notary.signed_frames,
+        signing: notary.signing.clone().unwrap_or_else(ok),
+        witness: match (&notary.witness, notary.has_witness) {
+            (Some(why), _) => why.clone(),
+            (None, true) => ok(),
+            (None, false) => "none".to_owned(),
+        },
+    }
 }
 
 /// How a service is, as far as it says so within [`PATIENCE`].

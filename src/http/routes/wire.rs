@@ -112,6 +112,20 @@ pub struct Health {
     pub active_runs: u64,
     /// Name and version of the engine.
     pub engine: String,
+    /// How signing and witnessing go; runs go on without them.
+    pub evidence: Evidence,
+}
+
+/// How far the ledger is signed, and who keeps what was signed.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Evidence {
+    /// How many frames the last checkpoint of this process is over.
+    pub signed_frames: u64,
+    /// `ok`, or why the last attempt to sign failed.
+    pub signing: String,
+    /// `ok`, `none`, or why the last attempt to hand a checkpoint over failed.
+    pub witness: String,
 }
 
 /// A page of runs, newest first.

@@ -7,6 +7,7 @@ mod agents;
 mod baselines;
 mod derived;
 mod diff;
+mod evidence;
 mod failing;
 mod owning;
 mod reading;

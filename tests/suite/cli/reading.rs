@@ -210,11 +210,11 @@ fn a_changed_byte_is_found_and_named() {
     let path = desk.path().join(".ktsu/ledger.db");
     let mut bytes = std::fs::read(&path).unwrap();
     let text = b"Hello, world!";
-    let at = bytes
-        .windows(text.len())
-        .position(|window| window == text)
-        .unwrap();
-    bytes[at] = b'J';
+    // A page that was divided may hold it a second time, where nobody reads it.
+    let places = 0..bytes.len() - text.len();
+    let places: Vec<usize> = places.filter(|at| bytes[*at..].starts_with(text)).collect();
+    assert!(!places.is_empty());
+    places.into_iter().for_each(|at| bytes[at] = b'J');
     std::fs::write(&path, bytes).unwrap();
     desk.ktsu(&["verify"])
         .is(1)

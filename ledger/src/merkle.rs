@@ -1,0 +1,360 @@
+//! The tree over all frames of a ledger: RFC 6962, SHA-256 over stored bodies in the order of appending.
+//!
+//! A leaf is hashed with 0x00 before its bytes, an inner node with 0x01 before its two children, so
+//! that neither passes for the other. A [`Frontier`] holds the roots of the complete subtrees, a
+//! few hashes, and grows by one leaf at a time; [`cover`] proves many leaves and many earlier
+//! roots at once. It knows nothing of frames.
+
+pub mod cover;
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use sha2::{Digest as _, Sha256};
+
+use crate::hash::{Hash, NotAHash};
+
+/// A SHA-256 digest in the tree; written as 64 lower-case hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Node([u8; 32]);
+
+impl Node {
+    /// A leaf: one frame's stored bytes.
+    pub fn leaf(bytes: &[u8]) -> Self {
+        let hash = Sha256::new().chain_update([0]).chain_update(bytes);
+        Self(hash.finalize().into())
+    }
+
+    /// What stands above two nodes.
+    pub fn above(left: &Self, right: &Self) -> Self {
+        let hash = Sha256::new().chain_update([1]);
+        Self(
+            hash.chain_update(left.0)
+                .chain_update(right.0)
+                .finalize()
+                .into(),
+        )
+    }
+
+    /// The root of a tree without leaves.
+    pub fn empty() -> Self {
+        Self(Sha256::digest([]).into())
+    }
+
+    /// The 32 bytes.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// Takes 32 bytes; `None` for any other number of them.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        bytes.try_into().ok().map(Self)
+    }
+}
+
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Hash::from_bytes(&self.0).unwrap_or_default().fmt(f)
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Node {
+    type Err = NotAHash;
+
+    fn from_str(text: &str) -> Result<Self, NotAHash> {
+        text.parse::<Hash>().map(|hash| Self(*hash.as_bytes()))
+    }
+}
+
+impl Serialize for Node {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        crate::text::parse(deserializer)
+    }
+}
+
+/// A tree that only grows, as the roots of its complete subtrees, the largest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Frontier {
+    size: u64,
+    peaks: Vec<Node>,
+}
+
+impl Frontier {
+    /// Goes on from where a frontier was; `None` if a tree of that size has not as many peaks.
+    pub fn resume(size: u64, peaks: Vec<Node>) -> Option<Self> {
+        (u64::from(size.count_ones()) == peaks.len() as u64).then_some(Self { size, peaks })
+    }
+
+    /// Adds a leaf: as many joins as the size ends in ones.
+    pub fn push(&mut self, leaf: Node) {
+        let mut node = leaf;
+        for _ in 0..self.size.trailing_ones() {
+            if let Some(left) = self.peaks.pop() {
+                node = Node::above(&left, &node);
+            }
+        }
+        self.peaks.push(node);
+        self.size += 1;
+    }
+
+    /// How many leaves there are.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The roots of the complete subtrees.
+    pub fn peaks(&self) -> &[Node] {
+        &self.peaks
+    }
+
+    /// The root of the whole.
+    pub fn root(&self) -> Node {
+        let joined = self.peaks.iter().rev().copied();
+        let joined = joined.reduce(|right, left| Node::above(&left, &right));
+        joined.unwrap_or_else(Node::empty)
+    }
+}
+
+/// The root over some leaves.
+pub fn root(leaves: &[Node]) -> Node {
+    match leaves {
+        [] => Node::empty(),
+        [one] => *one,
+        more => {
+            let (left, right) = more.split_at(split(more.len() as u64) as usize);
+            Node::above(&root(left), &root(right))
+        }
+    }
+}
+
+/// The largest power of two below a number of at least two: where a tree divides.
+pub(crate) fn split(size: u64) -> u64 {
+    size.div_ceil(2).next_power_of_two()
+}
+
+/// The audit path of one leaf (RFC 6962, 2.1.1), from below; `None` if there is no such leaf.
+pub fn inclusion(leaves: &[Node], index: usize) -> Option<Vec<Node>> {
+    if index >= leaves.len() {
+        return None;
+    }
+    if leaves.len() == 1 {
+        return Some(Vec::new());
+    }
+    let at = split(leaves.len() as u64) as usize;
+    let (left, right) = leaves.split_at(at);
+    let (mut path, beside) = if index < at {
+        (inclusion(left, index)?, root(right))
+    } else {
+        (inclusion(right, index - at)?, root(left))
+    };
+    path.push(beside);
+    Some(path)
+}
+
+/// Whether a path leads from a leaf to a root.
+pub fn is_included(leaf: Node, index: u64, size: u64, path: &[Node], root: Node) -> bool {
+    if index >= size {
+        return false;
+    }
+    let (mut at, mut last, mut node) = (index, size - 1, leaf);
+    for beside in path {
+        if last == 0 {
+            return false;
+        }
+        if at % 2 == 1 || at == last {
+            node = Node::above(beside, &node);
+            while at.is_multiple_of(2) && at != 0 {
+                at >>= 1;
+                last >>= 1;
+            }
+        } else {
+            node = Node::above(&node, beside);
+        }
+        at >>= 1;
+        last >>= 1;
+    }
+    last == 0 && node == root
+}
+
+/// The proof that a tree goes on from its first `size` leaves (RFC 6962, 2.1.2); `None` where it
+/// has not as many, or none are asked about.
+pub fn consistency(leaves: &[Node], size: usize) -> Option<Vec<Node>> {
+    if size == 0 || size > leaves.len() {
+        return None;
+    }
+    Some(subproof(leaves, size, true))
+}
+
+fn subproof(leaves: &[Node], size: usize, whole: bool) -> Vec<Node> {
+    if size == leaves.len() {
+        return if whole {
+            Vec::new()
+        } else {
+            vec![root(leaves)]
+        };
+    }
+    let at = split(leaves.len() as u64) as usize;
+    let (left, right) = leaves.split_at(at);
+    let (mut proof, beside) = if size <= at {
+        (subproof(left, size, whole), root(right))
+    } else {
+        (subproof(right, size - at, false), root(left))
+    };
+    proof.push(beside);
+    proof
+}
+
+/// Whether a tree of `new` leaves goes on from one of `old`.
+pub fn is_consistent(old: (u64, Node), new: (u64, Node), proof: &[Node]) -> bool {
+    let ((old_size, old_root), (new_size, new_root)) = (old, new);
+    if old_size == 0 || old_size > new_size {
+        return false;
+    }
+    if old_size == new_size {
+        return proof.is_empty() && old_root == new_root;
+    }
+    let (mut at, mut last) = (old_size - 1, new_size - 1);
+    while at % 2 == 1 {
+        at >>= 1;
+        last >>= 1;
+    }
+    let mut path = proof.iter();
+    let first = if at == 0 {
+        Some(&old_root)
+    } else {
+        path.next()
+    };
+    let Some(first) = first else { return false };
+    let (mut of_old, mut of_new) = (*first, *first);
+    for beside in path {
+        if last == 0 {
+            return false;
+        }
+        if at % 2 == 1 || at == last {
+            of_old = Node::above(beside, &of_old);
+            of_new = Node::above(beside, &of_new);
+            while at.is_multiple_of(2) && at != 0 {
+                at >>= 1;
+                last >>= 1;
+            }
+        } else {
+            of_new = Node::above(&of_new, beside);
+        }
+        at >>= 1;
+        last >>= 1;
+    }
+    last == 0 && of_old == old_root && of_new == new_root
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The leaves that implementations of RFC 6962 have in common.
+    fn leaves() -> Vec<Node> {
+        let inputs: [&[u8]; 8] = [
+            &[],
+            &[0x00],
+            &[0x10],
+            &[0x20, 0x21],
+            &[0x30, 0x31],
+            &[0x40, 0x41, 0x42, 0x43],
+            &[0x50, 0x51, 0x52, 0x53, 0x54, 0x55, 0x56, 0x57],
+            &[
+                0x60, 0x61, 0x62, 0x63, 0x64, 0x65, 0x66, 0x67, 0x68, 0x69, 0x6a, 0x6b, 0x6c, 0x6d,
+                0x6e, 0x6f,
+            ],
+        ];
+        inputs.iter().map(|input| Node::leaf(input)).collect()
+    }
+
+    #[test]
+    fn roots_are_those_of_the_known_vectors() {
+        let roots = [
+            "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+            "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d",
+            "fac54203e7cc696cf0dfcb42c92a1d9dbaf70ad9e621f4bd8d98662f00e3c125",
+            "aeb6bcfe274b70a14fb067a5e5578264db0fa9b51af5e0ba159158f329e06e77",
+            "d37ee418976dd95753c1c73862b9398fa2a2cf9b4ff0fdfe8b30cd95209614b7",
+            "4e3bbb1f7b478dcfe71fb631631519a3bca12c9aefca1612bfce4c13a86264d4",
+            "76e67dadbcdf1e10e1b74ddc608abd2f98dfb16fbce75277b5232a127f2087ef",
+            "ddb89be403809e325750d3d263cd78929c2942b7942a34b77e122c9594a74c8c",
+            "5dc9da79a70659a9ad559cb701ded9a2ab9d823aad2f4960cfe370eff4604328",
+        ];
+        let leaves = leaves();
+        let mut frontier = Frontier::default();
+        for (size, expected) in roots.iter().enumerate() {
+            assert_eq!(root(&leaves[..size]).to_string(), *expected);
+            assert_eq!(frontier.root().to_string(), *expected);
+            let again = Frontier::resume(frontier.size(), frontier.peaks().to_vec());
+            assert_eq!(again.as_ref(), Some(&frontier));
+            if let Some(leaf) = leaves.get(size) {
+                frontier.push(*leaf);
+            }
+        }
+        assert_eq!(Frontier::resume(3, leaves), None);
+    }
+
+    #[test]
+    fn the_paths_of_the_known_vectors_come_out() {
+        let leaves = leaves();
+        let texts = |path: Option<Vec<Node>>| -> Vec<String> {
+            path.unwrap_or_default()
+                .iter()
+                .map(Node::to_string)
+                .collect()
+        };
+        assert_eq!(
+            texts(inclusion(&leaves, 0)),
+            [
+                "96a296d224f285c67bee93c30f8a309157f0daa35dc5b87e410b78630a09cfc7",
+                "5f083f0a1a33ca076a95279832580db3e0ef4584bdff1f54c8a360f50de3031e",
+                "6b47aaf29ee3c2af9af889bc1fb9254dabd31177f16232dd6aab035ca39bf6e4",
+            ]
+        );
+        assert_eq!(
+            texts(consistency(&leaves, 6)),
+            [
+                "0ebc5d3437fbe2db158b9f126a1d118e308181031d0a949f8dededebc558ef6a",
+                "ca854ea128ed050b41b35ffc1b87b8eb2bde461e9e3b5596ece6b9d5975a0ae0",
+                "d37ee418976dd95753c1c73862b9398fa2a2cf9b4ff0fdfe8b30cd95209614b7",
+            ]
+        );
+    }
+
+    #[test]
+    fn every_leaf_and_every_earlier_root_is_proven_and_no_other() {
+        let leaves: Vec<Node> = (0..40u8).map(|number| Node::leaf(&[number])).collect();
+        let other = Node::leaf(b"other");
+        for size in 1..=leaves.len() {
+            let (tree, whole) = (&leaves[..size], root(&leaves[..size]));
+            for (index, leaf) in tree.iter().enumerate() {
+                let path = inclusion(tree, index).unwrap_or_default();
+                let (at, of) = (index as u64, size as u64);
+                assert!(is_included(*leaf, at, of, &path, whole));
+                assert!(!is_included(other, at, of, &path, whole));
+                assert!(!is_included(*leaf, at + 1, of, &path, whole));
+                let old = (at + 1, root(&tree[..=index]));
+                let proof = consistency(tree, index + 1).unwrap_or_default();
+                assert!(is_consistent(old, (of, whole), &proof));
+                assert!(!is_consistent((at + 1, other), (of, whole), &proof));
+                assert!(!is_consistent(old, (of, other), &proof));
+            }
+        }
+        assert_eq!(inclusion(&leaves, 40), None);
+        assert_eq!(consistency(&leaves, 0), None);
+    }
+}

@@ -1,0 +1,87 @@
+//! The tree over all frames, held against every checkpoint that was signed over it.
+//!
+//! A checkpoint stands behind the frames it is about. The leaves since the last one are therefore
+//! kept, 32 bytes each, until the next one says how many of them it covers.
+
+use super::report::Kind;
+use super::{Held, Wrong};
+use crate::event::StoreEvent;
+use crate::hash::Hash;
+use crate::keys::{Keys, origin_of};
+use crate::merkle::{Frontier, Node};
+
+/// The most leaves kept for a checkpoint to come: 128 MiB. A ledger is signed every thousand
+/// frames, so one that has more since its last checkpoint is older than checkpoints.
+const MAX_LEAVES: usize = 4 * 1024 * 1024;
+
+/// The tree as far as it was read.
+#[derive(Default)]
+pub(super) struct Checkpoints {
+    /// Up to the last checkpoint.
+    base: Frontier,
+    /// What came since.
+    leaves: Vec<Node>,
+    keys: Option<Keys>,
+    /// How many were found good.
+    pub(super) signed: u64,
+    /// How many frames the last good one is over.
+    pub(super) covered: u64,
+}
+
+impl Checkpoints {
+    /// How many frames were read.
+    fn size(&self) -> u64 {
+        self.base.size() + self.leaves.len() as u64
+    }
+
+    /// Takes the bytes of the next frame, whatever they are.
+    pub(super) fn add(&mut self, body: &[u8], hash: &[u8], held: &mut [(Held, bool)]) {
+        if self.keys.is_none() {
+            let first = Hash::from_bytes(hash).unwrap_or_default();
+            self.keys = Some(Keys::new(&origin_of(&first)));
+        }
+        self.leaves.push(Node::leaf(body));
+        if self.leaves.len() > MAX_LEAVES {
+            self.advance(self.size());
+        }
+        let size = self.size();
+        for (held, found) in held.iter_mut().filter(|(held, _)| held.size == size) {
+            let mut tree = self.base.clone();
+            self.leaves.iter().for_each(|leaf| tree.push(*leaf));
+            let origin = self.keys.as_ref().map(Keys::origin);
+            *found = tree.root() == held.root && origin == Some(held.origin.as_str());
+        }
+    }
+
+    /// Holds a fact about keys or checkpoints against the tree.
+    pub(super) fn take(&mut self, event: &StoreEvent) -> Result<(), Wrong> {
+        let wrong = |message: String| (Kind::Checkpoint, message);
+        let Some(keys) = &mut self.keys else {
+            return Ok(());
+        };
+        let Some(checkpoint) = keys.take(event).map_err(wrong)? else {
+            return Ok(());
+        };
+        let size = checkpoint.size;
+        if size < self.base.size() || size >= self.size() {
+            let message = format!("the checkpoint over {size} frames does not stand behind them");
+            return Err(wrong(message));
+        }
+        self.advance(size);
+        if self.base.root() != checkpoint.root {
+            let message = format!("the first {size} frames are not those that were signed");
+            return Err(wrong(message));
+        }
+        self.signed += 1;
+        self.covered = size;
+        Ok(())
+    }
+
+    fn advance(&mut self, size: u64) {
+        let more = usize::try_from(size.saturating_sub(self.base.size())).unwrap_or(usize::MAX);
+        let more = more.min(self.leaves.len());
+        for leaf in self.leaves.drain(..more) {
+            self.base.push(leaf);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Taking runs in that another ledger has recorded: as its owner, judged as a whole before.
+
+use std::path::Path;
+
+use ktsu_ledger::appender::{Appender, Options};
+use ktsu_ledger::store::Reader;
+
+use super::{LedgerPlace, NotOpened, open_store, readers};
+use crate::evidence::transfer::{self, Checked};
+
+/// How much was taken in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Imported {
+    /// Frames.
+    pub frames: u64,
+    /// Streams.
+    pub streams: u64,
+    /// Streams that were here already.
+    pub known: u64,
+}
+
+/// Appends what an export holds to a ledger, which is made if there is none.
+///
+/// # Errors
+/// Why nothing was written.
+pub fn import(ledger: &Path, text: &str) -> Result<Imported, String> {
+    let checked = if ledger.is_file() {
+        let opened = readers(ledger).map_err(|error| error.to_string())?;
+        let check = |reader: &dyn Reader| Ok(transfer::check(text, Some(reader)));
+        opened
+            .with_blocking::<_, ktsu_ledger::StoreError>(check)
+            .map_err(|error| error.to_string())??
+    } else {
+        transfer::check(text, None)?
+    };
+    let Checked {
+        entries,
+        frames,
+        known,
+    } = checked;
+    let streams = entries.len() as u64;
+    let opened = open_store(&LedgerPlace::File(ledger.to_owned()));
+    let (lock, store, _, _) = opened.map_err(|error| match error {
+        NotOpened::Owned(_) => "an engine owns the ledger: stop it first".to_owned(),
+        other => other.to_string(),
+    })?;
+    let started = Appender::start(store, Options::default());
+    let (appender, thread) = started.map_err(|error| error.to_string())?;
+    for entry in entries {
+        appender.append(entry).map_err(|error| error.to_string())?;
+    }
+    drop(appender);
+    thread.shutdown().map_err(|error| error.to_string())?;
+    drop(lock);
+    Ok(Imported {
+        frames,
+        streams,
+        known,
+    })
+}

@@ -1,0 +1,139 @@
+//! Changing the signing key of a ledger that nobody uses: as its owner, for two frames.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use ktsu_ledger::Actor;
+use ktsu_ledger::StreamId;
+use ktsu_ledger::appender::{Appender, Options};
+use ktsu_ledger::event::{KeyAdded, KeyRevoked, StoreEvent};
+use ktsu_ledger::keys::{Keys, Known};
+use ktsu_ledger::note::{self, SigningKey};
+use ktsu_ledger::store::{Reader, Store};
+
+use super::{LedgerPlace, NotOpened, open_store};
+use crate::evidence::store_stream::StoreStream;
+use crate::evidence::{facts, signing_key};
+use crate::orchestrator::clock;
+
+/// Makes a new key that the one in force vouches for, and puts it in its place.
+///
+/// # Errors
+/// Why not, and what to type.
+pub fn rotate(ledger: &Path, process: &BTreeMap<String, String>) -> Result<Vec<Known>, String> {
+    if process
+        .get(signing_key::VARIABLE)
+        .is_some_and(|key| !key.is_empty())
+    {
+        let variable = signing_key::VARIABLE;
+        return Err(format!(
+            "the key is in {variable}, where ktsu cannot put a new one: unset it to rotate the \
+             key file, or put another key there, which nobody will vouch for"
+        ));
+    }
+    change(ledger, |keys| {
+        let old = signing_key::of(Some(ledger), process).map_err(|error| error.to_string())?;
+        in_force(keys, &old)?;
+        let new = signing_key::make_next(ledger).map_err(|error| error.to_string())?;
+        let (public, origin) = (new.public(keys.origin()), keys.origin());
+        Ok(StoreEvent::KeyAdded(KeyAdded {
+            id: public.id_text(),
+            note: old.sign(origin, &note::key_added(origin, &public)),
+            public_key: public.to_base64(),
+            signed_by: old.public(origin).to_base64(),
+        }))
+    })?;
+    signing_key::promote(ledger).map_err(|error| error.to_string())?;
+    known(ledger)
+}
+
+/// Revokes an earlier key.
+///
+/// # Errors
+/// Why not, and what to type.
+pub fn revoke(
+    ledger: &Path,
+    process: &BTreeMap<String, String>,
+    id: &str,
+    reason: &str,
+) -> Result<Vec<Known>, String> {
+    change(ledger, |keys| {
+        let ours = signing_key::of(Some(ledger), process).map_err(|error| error.to_string())?;
+        in_force(keys, &ours)?;
+        let found = keys.all().iter().find(|known| known.key.id_text() == id);
+        let public = &found
+            .ok_or(format!("there is no key {id}: see ktsu evidence key show"))?
+            .key;
+        if Some(public) == keys.in_force().map(|known| &known.key) {
+            return Err(format!("{id} is in force: ktsu evidence key rotate first"));
+        }
+        let origin = keys.origin();
+        Ok(StoreEvent::KeyRevoked(KeyRevoked {
+            id: public.id_text(),
+            note: ours.sign(origin, &note::key_revoked(origin, public)),
+            public_key: public.to_base64(),
+            reason: reason.to_owned(),
+            signed_by: ours.public(origin).to_base64(),
+        }))
+    })?;
+    known(ledger)
+}
+
+fn in_force(keys: &Keys, ours: &SigningKey) -> Result<(), String> {
+    let public = ours.public(keys.origin());
+    match keys.in_force().is_some_and(|known| known.key == public) {
+        true => Ok(()),
+        false => {
+            Err("the key at hand is not the one in force: see ktsu evidence key show".to_owned())
+        }
+    }
+}
+
+/// Appends one fact about keys.
+fn change(
+    ledger: &Path,
+    fact: impl FnOnce(&Keys) -> Result<StoreEvent, String>,
+) -> Result<(), String> {
+    if !ledger.is_file() {
+        return Err(format!("there is no ledger at {}", ledger.display()));
+    }
+    let opened = open_store(&LedgerPlace::File(ledger.to_owned()));
+    let (lock, store, _, _) = opened.map_err(|error| match error {
+        NotOpened::Owned(_) => "an engine owns the ledger: stop it first".to_owned(),
+        other => other.to_string(),
+    })?;
+    let facts = facts::read(store.as_ref()).map_err(|error| error.to_string())?;
+    if facts.keys.all().is_empty() {
+        return Err("this ledger has no signing key yet: it gets one with its next run".to_owned());
+    }
+    let fact = fact(&facts.keys)?;
+    let tail = store
+        .tail(&StreamId::store())
+        .map_err(|error| error.to_string())?;
+    append(store, tail, fact)?;
+    drop(lock);
+    Ok(())
+}
+
+fn append(
+    store: Box<dyn Store>,
+    tail: Option<ktsu_ledger::store::Tail>,
+    fact: StoreEvent,
+) -> Result<(), String> {
+    let started = Appender::start(store, Options::default());
+    let (appender, thread) = started.map_err(|error| error.to_string())?;
+    let stream = StoreStream::new(appender, clock::system(), Actor::Cli, tail);
+    let appended = stream.append(vec![(Vec::new(), fact)]);
+    drop(stream);
+    thread.shutdown().map_err(|error| error.to_string())?;
+    appended.map(|_| ())
+}
+
+fn known(ledger: &Path) -> Result<Vec<Known>, String> {
+    let readers = super::readers(ledger).map_err(|error| error.to_string())?;
+    let read = |reader: &dyn Reader| facts::read(reader);
+    let facts = readers
+        .with_blocking(read)
+        .map_err(|error| error.to_string())?;
+    Ok(facts.keys.all().to_vec())
+}

@@ -1,0 +1,302 @@
+//! `ktsu evidence`: archives for auditors, their verification, and the key they rest on.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use ktsu_ledger::note::PublicKey;
+use serde_json::json;
+
+use super::engine::{place_nearby, quoted};
+use super::output::{BAD, GOOD, ODD, line, note, painted};
+use super::reading::{find_run, open};
+use super::verify::held;
+use super::{Common, Failure, json as shape, text};
+use crate::assemble::keys;
+use crate::error::EXIT_VERDICT;
+use crate::evidence::check::{self, Against, Outcome, Verdict};
+use crate::evidence::export::{self, NotExported, Wanted};
+
+/// What `evidence` takes.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Arguments {
+    /// Puts runs, and what shows that they are what was recorded, into one archive
+    Export(Export),
+    /// Judges an archive: what is proven, what is not covered, what failed
+    Verify(Verify),
+    /// The key that checkpoints are signed with
+    #[command(subcommand)]
+    Key(Key),
+}
+
+/// What `evidence export` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct Export {
+    /// The runs; their branches, and what they were forked from, come with them
+    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    runs: Vec<String>,
+    /// Every run of the ledger
+    #[arg(long)]
+    all: bool,
+    /// Only runs that began then or later: 2026-11, or 2026-11-20T10:00
+    #[arg(long, value_name = "TIME", requires = "all")]
+    from: Option<String>,
+    /// Only runs that began before
+    #[arg(long, value_name = "TIME", requires = "all")]
+    to: Option<String>,
+    /// The archive, which must not exist yet [default: evidence.tar]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// What `evidence verify` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct Verify {
+    /// The archive
+    file: PathBuf,
+    /// Signed checkpoints kept elsewhere: the ledger must go on from each
+    #[arg(long, value_name = "FILE")]
+    checkpoint: Option<PathBuf>,
+    /// The public key the ledger is known by, or a file that holds it
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+}
+
+/// What `evidence key` takes.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Key {
+    /// The public key in force, to be kept by whoever verifies
+    Show,
+    /// Makes a new key, which the one before vouches for
+    Rotate,
+    /// Says that an earlier key counts for nothing any more
+    Revoke {
+        /// Its id, eight hexadecimal digits
+        id: String,
+        /// Why
+        #[arg(long)]
+        reason: String,
+    },
+}
+
+/// Does it.
+pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
+    match arguments {
+        Arguments::Export(arguments) => export(common, &arguments),
+        Arguments::Verify(arguments) => verify(common, &arguments),
+        Arguments::Key(Key::Show) => show(common),
+        Arguments::Key(change) => {
+            let place = place_nearby(common)?;
+            let done = tokio::task::spawn_blocking(move || match change {
+                Key::Rotate => keys::rotate(&place.path, &super::engine::process_environment()),
+                Key::Revoke { id, reason } => keys::revoke(
+                    &place.path,
+                    &super::engine::process_environment(),
+                    &id,
+                    &reason,
+                ),
+                Key::Show => Ok(Vec::new()),
+            });
+            let known = done
+                .await
+                .map_err(|error| Failure::could_not_run(error.to_string()))?;
+            let known = known.map_err(Failure::could_not_run)?;
+            print_keys(common, &known);
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+impl From<NotExported> for Failure {
+    fn from(error: NotExported) -> Self {
+        match error {
+            NotExported::Store(error) => error.into(),
+            NotExported::Damaged(_) => Self::verdict(error.to_string()).hint("ktsu verify"),
+        }
+    }
+}
+
+fn export(common: &Common, arguments: &Export) -> Result<ExitCode, Failure> {
+    let (reader, _) = open(common)?;
+    let mut wanted = Wanted {
+        all: arguments.all,
+        from: arguments.from.clone(),
+        to: arguments.to.clone(),
+        ..Wanted::default()
+    };
+    for run in &arguments.runs {
+        wanted.streams.push(find_run(&reader, run)?.0);
+    }
+    wanted.streams.sort();
+    wanted.streams.dedup();
+    let path = arguments
+        .output
+        .clone()
+        .unwrap_or_else(|| PathBuf::from("evidence.tar"));
+    if path.exists() {
+        return Err(exists(&path));
+    }
+    let exported = export::export(&reader, &wanted)?;
+    write_new(&path, &exported.bytes)?;
+    let file = path.display().to_string();
+    if common.json {
+        let body = json!({
+            "bytes": exported.bytes.len(), "file": file, "frames": exported.frames,
+            "streams": exported.streams, "unsigned": exported.unsigned,
+        });
+        line(&shape::pretty(&body.to_string()));
+        return Ok(ExitCode::SUCCESS);
+    }
+    line(&format!(
+        "{} {} holds {} frames of {} runs",
+        painted(GOOD, "✓"),
+        text::line(&file),
+        exported.frames,
+        exported.streams
+    ));
+    if exported.unsigned > 0 {
+        note(&painted(
+            ODD,
+            &format!("{} frames are not signed yet", exported.unsigned),
+        ));
+    }
+    note(&format!(
+        "verify it: ktsu evidence verify {}",
+        quoted(&path)
+    ));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes a file that does not exist; whole, or not at all.
+pub(super) fn write_new(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => exists(path),
+        _ => Failure::could_not_run(format!("cannot write {}: {error}", path.display())),
+    };
+    let part = path.with_extension("part");
+    let write = || {
+        std::fs::write(&part, bytes)?;
+        // Never over a file that came meanwhile.
+        std::fs::hard_link(&part, path)
+    };
+    let written = write();
+    let _ = std::fs::remove_file(&part);
+    written.map_err(failed)
+}
+
+fn exists(path: &Path) -> Failure {
+    let words = format!("{} exists already, and is left as it is", path.display());
+    Failure::could_not_run(words).hint("give another name: -o FILE")
+}
+
+fn verify(common: &Common, arguments: &Verify) -> Result<ExitCode, Failure> {
+    let against = Against {
+        held: match &arguments.checkpoint {
+            Some(path) => held(path)?,
+            None => Vec::new(),
+        },
+        key: arguments.key.as_deref().map(key).transpose()?,
+    };
+    let name = arguments.file.display().to_string();
+    let failed = |why: &dyn std::fmt::Display| {
+        Failure::could_not_run(format!("cannot verify {name}: {why}"))
+    };
+    let bytes = std::fs::read(&arguments.file).map_err(|error| failed(&error))?;
+    let outcome = check::verify(&bytes, &against);
+    let outcome =
+        outcome.map_err(|error| failed(&error).hint("ktsu evidence export RUN makes one"))?;
+    if common.json {
+        let body = json!({"file": name, "sound": outcome.is_sound(), "outcome": outcome});
+        line(&shape::pretty(&body.to_string()));
+    } else {
+        print(&outcome, &name);
+    }
+    Ok(match outcome.is_sound() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(EXIT_VERDICT),
+    })
+}
+
+fn print(outcome: &Outcome, name: &str) {
+    let (mark, word) = match outcome.is_sound() {
+        true => (painted(GOOD, "✓"), "nothing failed"),
+        false => (painted(BAD, "✗"), "it is not what was recorded"),
+    };
+    line(&format!(
+        "{mark} {}: {word}; {} frames of {} streams, {}",
+        text::line(name),
+        outcome.frames,
+        outcome.streams,
+        text::line(&outcome.origin)
+    ));
+    for claim in &outcome.claims {
+        let verdict = match claim.verdict {
+            Verdict::Proven => painted(GOOD, "proven     "),
+            Verdict::NotCovered => painted(ODD, "not covered"),
+            Verdict::Failed => painted(BAD, "FAILED     "),
+        };
+        let place = claim.frame.as_ref().map(|frame| format!("{frame}: "));
+        let words = format!("{}{}", place.unwrap_or_default(), claim.reason);
+        line(&format!(
+            "  {verdict} {:13} {}",
+            claim.claim,
+            text::line(&words)
+        ));
+    }
+}
+
+/// A public key, given as it is or in a file.
+fn key(given: &str) -> Result<PublicKey, Failure> {
+    if let Ok(key) = given.parse() {
+        return Ok(key);
+    }
+    let text = std::fs::read_to_string(given).map_err(|error| {
+        Failure::could_not_run(format!(
+            "{given} is neither a public key nor a file: {error}"
+        ))
+        .hint("ktsu evidence key show prints the key")
+    })?;
+    // As `key show` prints it, or as an archive has it.
+    let first = text.split_whitespace().next().unwrap_or_default();
+    first
+        .parse()
+        .map_err(|error| Failure::could_not_run(format!("{given}: {error}")))
+}
+
+fn show(common: &Common) -> Result<ExitCode, Failure> {
+    let (reader, _) = open(common)?;
+    let facts = crate::evidence::facts::read(&reader)?;
+    if facts.keys.all().is_empty() {
+        return Err(Failure::could_not_run("this ledger has no signing key yet")
+            .hint("it gets one with its next run"));
+    }
+    print_keys(common, facts.keys.all());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_keys(common: &Common, known: &[ktsu_ledger::keys::Known]) {
+    let last = known.len().saturating_sub(1);
+    let state = |at: usize, known: &ktsu_ledger::keys::Known| match &known.revoked {
+        Some(reason) => format!("revoked: {reason}"),
+        None if at == last => "in force".to_owned(),
+        None => "replaced".to_owned(),
+    };
+    if common.json {
+        let keys = known.iter().enumerate().map(|(at, one)| {
+            json!({
+                "id": one.key.id_text(), "public_key": one.key.to_string(),
+                "state": state(at, one), "vouched": one.vouched,
+            })
+        });
+        let body = json!({"keys": keys.collect::<Vec<_>>()});
+        line(&shape::pretty(&body.to_string()));
+        return;
+    }
+    for (at, one) in known.iter().enumerate() {
+        let vouched = match one.vouched {
+            true => "",
+            false => ", vouched for by nobody",
+        };
+        let words = format!("{}  {}{vouched}", one.key, state(at, one));
+        line(&text::line(&words));
+    }
+}

@@ -1,0 +1,120 @@
+//! `ktsu export` and `ktsu import`: runs on their way from one ledger to another.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+use serde_json::json;
+
+use super::engine::place_nearby;
+use super::evidence::write_new;
+use super::output::{GOOD, line, painted};
+use super::reading::{find_run, open};
+use super::{Common, Failure, json as shape, text};
+use crate::assemble::import;
+use crate::evidence::export::Wanted;
+use crate::evidence::transfer;
+
+/// How frames are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// The stored bytes, for `ktsu import`
+    Jsonl,
+    /// CloudEvents 1.0, for whoever collects events; one way
+    Cloudevents,
+}
+
+/// What `export` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct Export {
+    /// The runs; their branches, and what they were forked from, come with them
+    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    runs: Vec<String>,
+    /// Every run of the ledger
+    #[arg(long)]
+    all: bool,
+    /// How frames are written
+    #[arg(long, value_enum, default_value = "jsonl")]
+    format: Format,
+    /// A file, which must not exist yet [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// What `import` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct Import {
+    /// What `ktsu export` wrote
+    file: PathBuf,
+}
+
+/// Writes the lines.
+pub(super) fn export(common: &Common, arguments: &Export) -> Result<ExitCode, Failure> {
+    let (reader, _) = open(common)?;
+    let mut wanted = Wanted {
+        all: arguments.all,
+        ..Wanted::default()
+    };
+    for run in &arguments.runs {
+        wanted.streams.push(find_run(&reader, run)?.0);
+    }
+    let lines = match arguments.format {
+        Format::Jsonl => transfer::export(&reader, &wanted)?,
+        Format::Cloudevents => transfer::cloud_events(&reader, &wanted)?,
+    };
+    match &arguments.output {
+        Some(path) => write_new(path, lines.as_bytes())?,
+        // Nothing in them steers a terminal: what could is escaped, which would change the bytes
+        // that are hashed. Those are for files and pipes.
+        None => {
+            for one in lines.lines() {
+                if !line(&shape::compact(one)) {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Takes runs in.
+pub(super) async fn import(common: &Common, arguments: Import) -> Result<ExitCode, Failure> {
+    let place = place_nearby(common)?;
+    let name = arguments.file.display().to_string();
+    let failed = |why: String| {
+        Failure::could_not_run(format!("{name} is not taken in: {why}"))
+            .hint("nothing was written; ktsu export RUN -o FILE makes such a file")
+    };
+    let read = std::fs::read_to_string(&arguments.file);
+    let lines = read.map_err(|error| failed(error.to_string()))?;
+    if let Some(folder) = place
+        .path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+    {
+        std::fs::create_dir_all(folder)?;
+    }
+    let done = tokio::task::spawn_blocking(move || import::import(&place.path, &lines));
+    let done = done.await.map_err(|error| failed(error.to_string()))?;
+    let imported = done.map_err(failed)?;
+    if common.json {
+        let body = json!({
+            "file": name, "frames": imported.frames, "known": imported.known,
+            "streams": imported.streams,
+        });
+        line(&shape::pretty(&body.to_string()));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let known = match imported.known {
+        0 => String::new(),
+        some => format!("; {some} were here already"),
+    };
+    line(&format!(
+        "{} {}: {} frames of {} runs{known}",
+        painted(GOOD, "✓"),
+        text::line(&name),
+        imported.frames,
+        imported.streams
+    ));
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,188 @@
+//! What an archive of evidence holds, and the manifest that names every byte of it.
+//!
+//! ```text
+//! manifest.json   every other file with its digests     frames.jsonl   the hashed bytes, a frame a line
+//! VERIFY.md       what to type, and what is not shown   frames.csv     position, stream, number, hash
+//! verify.py       the independent verifier              blobs/         what frames name by hash
+//! proofs/         the tree around the frames            checkpoints/   signed notes, out of the frames
+//! keys/           public keys, out of the frames        config/        definitions, out of the blobs
+//! derived/        tables for people, made again at any time
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use ktsu_ledger::Hash;
+use ktsu_ledger::event::StoreEvent;
+use ktsu_ledger::keys::Keys;
+use ktsu_ledger::merkle::Node;
+use ktsu_ledger::note::PublicKey;
+use ktsu_ledger::{Event, Frame};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::tar::Files;
+
+/// The version of the format.
+pub const FORMAT: u32 = 1;
+/// The manifest.
+pub const MANIFEST: &str = "manifest.json";
+/// The hashed bytes.
+pub const FRAMES: &str = "frames.jsonl";
+/// Where each of them stands.
+pub const PLACES: &str = "frames.csv";
+/// The first line of [`PLACES`].
+pub const COLUMNS: &str = "position,stream,seq,hash";
+/// The proof.
+pub const TREE: &str = "proofs/tree.json";
+/// The largest manifest, proof or table that is read into a tree of values.
+pub const MAX_JSON: usize = 256 * 1024 * 1024;
+
+/// `manifest.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// Whether every run of the ledger is meant to be here.
+    pub all: bool,
+    /// Name and version of the engine that made it.
+    pub engine: String,
+    /// Every other file.
+    pub files: BTreeMap<String, File>,
+    /// [`FORMAT`].
+    pub format: u32,
+    /// Which ledger.
+    pub origin: String,
+    /// What was asked for.
+    pub runs: Vec<String>,
+    /// Every stream that is here, and how much of it.
+    pub streams: BTreeMap<String, Range>,
+}
+
+/// A file of an archive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct File {
+    /// BLAKE3.
+    pub blake3: String,
+    /// How long it is.
+    pub bytes: u64,
+    /// Whether it can be made again from the others, and shows nothing by itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub derived: bool,
+    /// SHA-256.
+    pub sha256: String,
+}
+
+/// The frames of a stream that are in an archive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Range {
+    /// The number of the first.
+    pub first: u64,
+    /// How many.
+    pub frames: u64,
+    /// The hash of the last.
+    pub head: Hash,
+}
+
+/// `proofs/tree.json`: see [`ktsu_ledger::merkle::cover`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tree {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// The parts that are left out, in the order of the walk.
+    pub hashes: Vec<Node>,
+    /// How many frames the tree is over: the last checkpoint's size; 0 where there is none.
+    pub size: u64,
+}
+
+/// What the manifest says of a file.
+pub fn describe(name: &str, bytes: &[u8]) -> File {
+    let sha256 = Node::from_bytes(&Sha256::digest(bytes));
+    File {
+        blake3: Hash::of(bytes).to_string(),
+        bytes: bytes.len() as u64,
+        derived: name.starts_with("derived/"),
+        sha256: sha256.map(|hash| hash.to_string()).unwrap_or_default(),
+    }
+}
+
+/// A frame of an archive, read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placed {
+    /// Its place in the order of appending, from 1.
+    pub position: u64,
+    /// The frame, without its blobs.
+    pub frame: Frame,
+}
+
+/// What stands in the frames and is put beside them for people and their tools: `checkpoints/`,
+/// `keys/`, `config/`. A verifier makes it again and compares.
+pub fn extracts(origin: &str, frames: &[Placed], blob: &dyn Fn(&Hash) -> Option<Vec<u8>>) -> Files {
+    let mut files = Files::new();
+    for placed in frames {
+        match &placed.frame.event {
+            Event::Store(StoreEvent::CheckpointSigned(signed)) => {
+                let name = format!("checkpoints/{:012}.note", signed.size);
+                files.insert(name, signed.note.clone().into_bytes());
+            }
+            Event::Store(StoreEvent::KeyAdded(added)) => {
+                if let Ok(key) = PublicKey::from_base64(origin, &added.public_key) {
+                    let name = format!("keys/{:08}-{}.pub", placed.frame.seq, key.id_text());
+                    files.insert(name, format!("{key}\n").into_bytes());
+                }
+            }
+            Event::Store(StoreEvent::KeyRevoked(revoked)) => {
+                let name = format!("keys/{:08}-revoked.note", placed.frame.seq);
+                files.insert(name, revoked.note.clone().into_bytes());
+            }
+            _ => {}
+        }
+        for external in &placed.frame.ext {
+            if external.path == "/definition"
+                && let Some(text) = blob(&external.hash)
+            {
+                files.insert(format!("config/{}.json", external.hash), text);
+            }
+        }
+    }
+    files
+}
+
+/// `frames.csv`.
+pub fn places(frames: &[Placed]) -> String {
+    let mut text = format!("{COLUMNS}\n");
+    for Placed { position, frame } in frames {
+        let (stream, seq, hash) = (&frame.stream, frame.seq, frame.hash);
+        let _ = writeln!(text, "{position},{stream},{seq},{hash}");
+    }
+    text
+}
+
+/// How much of each stream there is.
+pub fn ranges(frames: &[Placed]) -> BTreeMap<String, Range> {
+    let mut ranges: BTreeMap<String, Range> = BTreeMap::new();
+    for Placed { frame, .. } in frames {
+        let fresh = || Range {
+            first: frame.seq,
+            frames: 0,
+            head: frame.hash,
+        };
+        let range = ranges.entry(frame.stream.to_string()).or_insert_with(fresh);
+        range.frames += 1;
+        range.head = frame.hash;
+    }
+    ranges
+}
+
+/// The keys the frames tell of, those that are damaged left out.
+pub fn keys(origin: &str, frames: &[Placed]) -> Keys {
+    let mut keys = Keys::new(origin);
+    for placed in frames {
+        if let Event::Store(event) = &placed.frame.event {
+            let _ = keys.take(event);
+        }
+    }
+    keys
+}

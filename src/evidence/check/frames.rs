@@ -1,0 +1,269 @@
+//! The frames of an archive: bytes, chains, causes, blobs, and whether anything is missing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ktsu_ledger::event::{AgentEvent, RunEvent, StoreEvent, WebhookEvent};
+use ktsu_ledger::frame::MAX_BODY;
+use ktsu_ledger::{Cause, Event, Frame, Hash, Record, strict};
+
+use super::super::archive::{MANIFEST, Placed, describe, ranges};
+use super::{Claim, Evidence, Wrong};
+
+/// Reads a frame as strictly as anybody could.
+pub(super) fn read(record: &Record, stream: &str) -> Result<Frame, String> {
+    if record.body.len() > MAX_BODY {
+        return Err("it is larger than a frame may be".to_owned());
+    }
+    if Hash::of(record.body.as_bytes()) != record.hash {
+        return Err("its hash is not that of its bytes".to_owned());
+    }
+    strict::check_body(&record.body).map_err(|error| error.to_string())?;
+    let frame = record.decode_bare().map_err(|error| error.to_string())?;
+    match frame.stream.as_str() == stream && frame.seq == record.seq {
+        true => Ok(frame),
+        false => Err("its bytes say another stream or number".to_owned()),
+    }
+}
+
+impl Evidence {
+    /// Whether the files are those the manifest names.
+    pub(super) fn manifest(&self) -> Claim {
+        let listed = &self.manifest.files;
+        for (name, bytes) in &self.files {
+            if name != MANIFEST && listed.get(name) != Some(&describe(name, bytes)) {
+                return Claim::failed("manifest", Wrong::new(format!("{name} is not as listed")));
+            }
+        }
+        match listed.keys().find(|name| !self.files.contains_key(*name)) {
+            Some(name) => Claim::failed("manifest", Wrong::new(format!("{name} is missing"))),
+            None => Claim::proven("manifest", format!("{} files", listed.len())),
+        }
+    }
+
+    /// Whether each stream is one chain from its beginning.
+    pub(super) fn chain_claim(&self) -> Claim {
+        match &self.chain {
+            Some(wrong) => Claim::failed("chain", wrong.clone()),
+            None => {
+                let (frames, streams) = (self.frames.len(), self.manifest.streams.len());
+                Claim::proven("chain", format!("{frames} frames of {streams} streams"))
+            }
+        }
+    }
+
+    /// Follows every stream.
+    pub(super) fn follow(&self) -> Result<(), Wrong> {
+        for frames in self.by_stream().into_values() {
+            let mut before: Option<(u64, Hash)> = None;
+            for Placed { frame, .. } in frames {
+                let (seq, prev) = match before {
+                    Some((seq, hash)) => (seq + 1, hash),
+                    None => self.beginning(frame)?,
+                };
+                if frame.seq != seq {
+                    let words = format!("its number is not {seq}, which comes next");
+                    return Err(Wrong::at(frame.id(), words));
+                }
+                if frame.prev != prev {
+                    let words = "it does not follow from the frame before it";
+                    return Err(Wrong::at(frame.id(), words));
+                }
+                before = Some((seq, frame.hash));
+            }
+        }
+        match ranges(&self.frames) == self.manifest.streams {
+            true => Ok(()),
+            false => Err(Wrong::new(
+                "the manifest tells of other streams, or of more of them",
+            )),
+        }
+    }
+
+    /// Where a stream begins: at nothing, or behind the frame that a branch shares.
+    fn beginning(&self, first: &Frame) -> Result<(u64, Hash), Wrong> {
+        let Event::Run(RunEvent::Branched(branch)) = &first.event else {
+            return Ok((0, Hash::ZERO));
+        };
+        let wrong = |words: &str| Wrong::at(first.id(), words);
+        let Some(last) = branch.fork_position.checked_sub(1) else {
+            return Ok((0, Hash::ZERO));
+        };
+        let mut parent = branch
+            .parent()
+            .map_err(|_| wrong("its parent has no name"))?;
+        // A parent may share that frame itself; each step leads to a frame that came earlier.
+        for _ in 0..self.frames.len() {
+            if let Some(shared) = self.frame(parent.as_str(), last) {
+                return Ok((branch.fork_position, shared.frame.hash));
+            }
+            let of_parent = self.by_first(parent.as_str());
+            let Some(Event::Run(RunEvent::Branched(above))) = of_parent else {
+                break;
+            };
+            parent = above.parent().map_err(|_| wrong("a parent has no name"))?;
+        }
+        Err(wrong("the frame it was forked from is not in the archive"))
+    }
+
+    /// What the first frame of a stream says.
+    fn by_first(&self, stream: &str) -> Option<&Event> {
+        let first = self.manifest.streams.get(stream)?.first;
+        self.frame(stream, first).map(|placed| &placed.frame.event)
+    }
+
+    /// Whether every cause is an earlier frame.
+    pub(super) fn causes(&self) -> Claim {
+        let mut outside = 0u64;
+        for Placed { position, frame } in &self.frames {
+            for cause in &frame.cause {
+                let wrong = || {
+                    let words =
+                        format!("it names the cause {cause}, which is not an earlier frame");
+                    Claim::failed("causes", Wrong::at(frame.id(), words))
+                };
+                match cause {
+                    Cause::Here(seq) if *seq < frame.seq => {}
+                    Cause::Here(_) => return wrong(),
+                    Cause::There(stream, seq) => {
+                        if !self.manifest.streams.contains_key(stream.as_str()) {
+                            outside += u64::from(frame.stream.kind() != "store");
+                            continue;
+                        }
+                        let found = self.frame(stream.as_str(), *seq);
+                        if found.is_none_or(|found| found.position >= *position) {
+                            return wrong();
+                        }
+                    }
+                }
+            }
+        }
+        match outside {
+            0 => Claim::proven("causes", "every cause is an earlier frame"),
+            some => Claim::not_covered("causes", format!("{some} causes stand in other streams")),
+        }
+    }
+
+    /// Whether every blob is what its hash says, and is named.
+    pub(super) fn blobs(&self) -> Claim {
+        let mut named = BTreeSet::new();
+        for Placed { frame, .. } in &self.frames {
+            for external in &frame.ext {
+                named.insert(format!("blobs/{}.json", external.hash));
+                let blob = self.blob(&external.hash);
+                let right = blob.is_some_and(|blob| {
+                    blob.len() as u64 == external.bytes && Hash::of(blob) == external.hash
+                });
+                if !right {
+                    let words = format!("the blob {} is missing or another", external.hash);
+                    return Claim::failed("blobs", Wrong::at(frame.id(), words));
+                }
+            }
+        }
+        let found = self.files.keys().filter(|name| name.starts_with("blobs/"));
+        match found.clone().find(|name| !named.contains(*name)) {
+            Some(name) => Claim::failed("blobs", Wrong::new(format!("no frame names {name}"))),
+            None => Claim::proven("blobs", format!("{} blobs", found.count())),
+        }
+    }
+
+    /// Whether anything is missing: every run that ended ends as its head says, and what was begun
+    /// has an answer or is in doubt.
+    pub(super) fn completeness(&self) -> Claim {
+        let mut headed = BTreeMap::new();
+        for Placed { frame, .. } in &self.frames {
+            let Event::Store(StoreEvent::RunHead(head)) = &frame.event else {
+                continue;
+            };
+            let stream = head.stream.as_str();
+            if !self.manifest.streams.contains_key(stream) {
+                if self.manifest.all {
+                    let words = format!("{stream} ended, and is not in an archive of all runs");
+                    return Claim::failed("completeness", Wrong::at(frame.id(), words));
+                }
+                continue;
+            }
+            let last = head.frames.checked_sub(1);
+            let found = last.and_then(|last| self.shared(stream, last));
+            if found.is_none_or(|found| found.frame.hash != head.hash) {
+                let words = format!(
+                    "{stream} does not have the {} frames it ended with",
+                    head.frames
+                );
+                return Claim::failed("completeness", Wrong::at(frame.id(), words));
+            }
+            headed.insert(stream.to_owned(), head.frames);
+        }
+        let asked = self.manifest.runs.iter();
+        if let Some(missing) = asked
+            .clone()
+            .find(|run| !self.manifest.streams.contains_key(*run))
+        {
+            let words = format!("{missing} was asked for and is not here");
+            return Claim::failed("completeness", Wrong::new(words));
+        }
+        let mut open = Vec::new();
+        for (stream, frames) in self.by_stream() {
+            let last = frames.last().map_or(0, |last| last.frame.seq + 1);
+            if matches!(stream.split(':').next(), Some("run" | "branch"))
+                && headed.get(stream) != Some(&last)
+            {
+                open.push(stream.to_owned());
+            }
+        }
+        let doubt = self.in_doubt();
+        match open.first() {
+            Some(first) => {
+                let words = format!(
+                    "{} runs have no head behind their last frame, such as {first}: frames that \
+                     came later could be left out",
+                    open.len()
+                );
+                Claim::not_covered("completeness", words)
+            }
+            None => {
+                let words = format!(
+                    "{} runs end as their heads say; {doubt} calls are in doubt",
+                    headed.len()
+                );
+                Claim::proven("completeness", words)
+            }
+        }
+    }
+
+    /// A frame of an effective stream, wherever it is kept.
+    pub(super) fn shared(&self, stream: &str, seq: u64) -> Option<&Placed> {
+        let mut stream = stream.to_owned();
+        for _ in 0..=self.frames.len() {
+            if let Some(found) = self.frame(&stream, seq) {
+                return Some(found);
+            }
+            let Some(Event::Run(RunEvent::Branched(branch))) = self.by_first(&stream) else {
+                return None;
+            };
+            stream = branch.parent().ok()?.to_string();
+        }
+        None
+    }
+
+    /// Calls to the world that have no answer in the archive.
+    fn in_doubt(&self) -> usize {
+        let mut open = BTreeSet::new();
+        for Placed { frame, .. } in &self.frames {
+            let stream = frame.stream.as_str();
+            match &frame.event {
+                Event::Webhook(WebhookEvent::Sent(_)) | Event::Agent(AgentEvent::Request(_)) => {
+                    open.insert((stream, frame.seq));
+                }
+                Event::Webhook(_) | Event::Agent(AgentEvent::Response(_)) => {
+                    for cause in &frame.cause {
+                        if let Cause::Here(seq) = cause {
+                            open.remove(&(stream, *seq));
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        open.len()
+    }
+}

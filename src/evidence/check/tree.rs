@@ -1,0 +1,202 @@
+//! The tree around the frames: inclusion, signatures, keys, and checkpoints that were held.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ktsu_ledger::Event;
+use ktsu_ledger::event::StoreEvent;
+use ktsu_ledger::keys::{Keys, origin_of};
+use ktsu_ledger::merkle::{Node, cover};
+use ktsu_ledger::note::PublicKey;
+
+use super::super::archive::Placed;
+use super::{Against, Claim, Evidence, Wrong};
+
+/// What the tree and the keys of an archive come to.
+pub(super) struct Signed {
+    keys: Keys,
+    /// The root of each checkpoint, as the frames give it.
+    roots: Result<BTreeMap<u64, Node>, Wrong>,
+    /// What is wrong with a key or its note.
+    key_wrong: Option<Wrong>,
+    /// What is wrong with a checkpoint.
+    wrong: Option<Wrong>,
+    /// The key that signed the last checkpoint.
+    signer: Option<PublicKey>,
+    checkpoints: u64,
+}
+
+impl Signed {
+    pub(super) fn of(evidence: &Evidence) -> Self {
+        let mut signed = Self {
+            keys: Keys::new(&evidence.manifest.origin),
+            roots: roots(evidence),
+            key_wrong: None,
+            wrong: None,
+            signer: None,
+            checkpoints: 0,
+        };
+        for placed in &evidence.frames {
+            if let Event::Store(event) = &placed.frame.event {
+                signed.take(placed, event);
+            }
+        }
+        signed
+    }
+
+    fn take(&mut self, placed: &Placed, event: &StoreEvent) {
+        let wrong = |reason: String| Wrong::at(placed.frame.id(), reason);
+        let taken = self.keys.take(event).map_err(wrong);
+        match (event, taken) {
+            (StoreEvent::CheckpointSigned(_), Err(error)) => drop(self.wrong.get_or_insert(error)),
+            (_, Err(error)) => drop(self.key_wrong.get_or_insert(error)),
+            (_, Ok(None)) => {}
+            (_, Ok(Some(checkpoint))) => {
+                self.checkpoints += 1;
+                self.signer = self.keys.in_force().map(|known| known.key.clone());
+                let size = checkpoint.size;
+                let root = self.roots.as_ref().ok().and_then(|roots| roots.get(&size));
+                if root.is_some_and(|root| *root != checkpoint.root) {
+                    let words = format!("the first {size} frames are not those that were signed");
+                    self.wrong.get_or_insert(wrong(words));
+                }
+                if size >= placed.position {
+                    let words = "the checkpoint does not stand behind its frames".to_owned();
+                    self.wrong.get_or_insert(wrong(words));
+                }
+            }
+        }
+    }
+
+    /// The claims, in order.
+    pub(super) fn claims(&self, evidence: &Evidence, against: &Against) -> Vec<Claim> {
+        vec![
+            self.inclusion(evidence),
+            self.signatures(),
+            self.rotation(),
+            self.key(against),
+            self.held(evidence, against),
+        ]
+    }
+
+    fn inclusion(&self, evidence: &Evidence) -> Claim {
+        let none = "the ledger has no signed checkpoint";
+        let size = evidence.tree.size;
+        match (&self.roots, &self.wrong) {
+            (Err(wrong), _) => Claim::failed("inclusion", wrong.clone()),
+            (_, Some(wrong)) => Claim::failed("inclusion", wrong.clone()),
+            (Ok(_), None) if size == 0 => Claim::not_covered("inclusion", none),
+            (Ok(_), None) => {
+                let outside = evidence
+                    .frames
+                    .iter()
+                    .find(|placed| placed.position > size && placed.frame.stream.kind() != "store");
+                match outside {
+                    Some(placed) => Claim {
+                        frame: Some(placed.frame.id()),
+                        ..Claim::not_covered("inclusion", "it came after the last checkpoint")
+                    },
+                    None => Claim::proven("inclusion", format!("in the tree of {size} frames")),
+                }
+            }
+        }
+    }
+
+    fn signatures(&self) -> Claim {
+        match (&self.wrong, self.checkpoints) {
+            (Some(wrong), _) => Claim::failed("signatures", wrong.clone()),
+            (None, 0) => Claim::not_covered("signatures", "the ledger has no signed checkpoint"),
+            (None, some) => Claim::proven("signatures", format!("{some} checkpoints")),
+        }
+    }
+
+    fn rotation(&self) -> Claim {
+        if let Some(wrong) = &self.key_wrong {
+            return Claim::failed("rotation", wrong.clone());
+        }
+        let known = self.keys.all();
+        match known.iter().find(|known| !known.vouched) {
+            Some(known) => {
+                let words = format!("nobody vouches for the key {}", known.key.id_text());
+                Claim::not_covered("rotation", words)
+            }
+            None => Claim::proven(
+                "rotation",
+                format!("{} keys, each by the one before", known.len()),
+            ),
+        }
+    }
+
+    /// Whether the auditor's key vouches for the one that signed last, or the other way round.
+    fn key(&self, against: &Against) -> Claim {
+        let Some(wanted) = &against.key else {
+            let words = "operator-asserted only: no key was given with --key";
+            return Claim::not_covered("key", words);
+        };
+        let known = self.keys.all();
+        let at = |key: &PublicKey| known.iter().rposition(|known| known.key == *key);
+        let wrong = |words: &str| Claim::failed("key", Wrong::new(words));
+        let Some(signer) = &self.signer else {
+            return wrong("nothing is signed");
+        };
+        let (Some(wanted), Some(signer)) = (at(wanted), at(signer)) else {
+            return wrong("the ledger does not know the key that was given");
+        };
+        let (first, last) = (wanted.min(signer), wanted.max(signer));
+        let between = known.get(first + 1..=last).unwrap_or_default();
+        match between.iter().all(|known| known.vouched) {
+            true => Claim::proven("key", "the key that was given, or one it is in line with"),
+            false => wrong("the key that was given does not vouch for the one that signed"),
+        }
+    }
+
+    fn held(&self, evidence: &Evidence, against: &Against) -> Claim {
+        if against.held.is_empty() {
+            let words = "no checkpoint kept elsewhere was given with --checkpoint";
+            return Claim::not_covered("held", words);
+        }
+        for held in &against.held {
+            let size = held.size;
+            let root = self.roots.as_ref().ok().and_then(|roots| roots.get(&size));
+            if held.origin != evidence.manifest.origin || root != Some(&held.root) {
+                let origin = &held.origin;
+                let words =
+                    format!("the checkpoint over {size} frames of {origin} is not of this ledger");
+                return Claim::failed("held", Wrong::new(words));
+            }
+        }
+        let words = format!("the ledger goes on from {} of them", against.held.len());
+        Claim::proven("held", words)
+    }
+}
+
+/// The roots that the frames and the proof give.
+fn roots(evidence: &Evidence) -> Result<BTreeMap<u64, Node>, Wrong> {
+    let size = evidence.tree.size;
+    let first = evidence.frames.first().filter(|first| first.position == 1);
+    if first.is_some_and(|first| origin_of(&first.frame.hash) != evidence.manifest.origin) {
+        let words = "the origin is not made from the first frame";
+        return Err(Wrong::at("position 1", words));
+    }
+    let mut sizes = BTreeSet::new();
+    let mut last = 0;
+    for placed in &evidence.frames {
+        if let Event::Store(StoreEvent::CheckpointSigned(signed)) = &placed.frame.event {
+            sizes.insert(signed.size);
+            last = signed.size;
+        }
+    }
+    if size != last {
+        return Err(Wrong::new("the proof is not about the last checkpoint"));
+    }
+    if size == 0 {
+        return Ok(BTreeMap::new());
+    }
+    let mut leaves = BTreeMap::new();
+    for (placed, body) in evidence.frames.iter().zip(&evidence.bodies) {
+        if placed.position <= size {
+            leaves.insert(placed.position - 1, Node::leaf(body.as_bytes()));
+        }
+    }
+    let found = cover::roots(size, &leaves, &sizes, &evidence.tree.hashes);
+    found.map_err(|error| Wrong::new(error.to_string()))
+}

@@ -1,0 +1,324 @@
+//! Making an archive of evidence: the same ledger and question give the same bytes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ktsu_ledger::event::{RunEvent, StoreEvent};
+use ktsu_ledger::keys::origin_of;
+use ktsu_ledger::merkle::{Node, cover};
+use ktsu_ledger::store::{MAX_PAGE, RawFrame, Reader, StoreError};
+use ktsu_ledger::{Cause, Event, Hash, Record, StreamId};
+
+use super::archive::{self, FORMAT, FRAMES, MANIFEST, Manifest, PLACES, Placed, TREE, Tree};
+use super::derived;
+use super::tar::{self, Files};
+use crate::workflow::admit::ENGINE;
+
+/// What to export.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Every run, within the times below.
+    pub all: bool,
+    /// These runs and branches.
+    pub streams: Vec<StreamId>,
+    /// Only runs that began then or later, as frames write times; any beginning of one serves.
+    pub from: Option<String>,
+    /// Only runs that began before.
+    pub to: Option<String>,
+}
+
+/// Why there is no archive.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotExported {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The ledger is damaged where it is asked for.
+    #[error("{0}; `ktsu verify` says more")]
+    Damaged(String),
+}
+
+/// What was put into an archive.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Exported {
+    /// The archive.
+    pub bytes: Vec<u8>,
+    /// Frames in it.
+    pub frames: u64,
+    /// Runs and branches in it.
+    pub streams: u64,
+    /// How many of the frames no signed checkpoint covers, the last checkpoint's own apart.
+    pub unsigned: u64,
+}
+
+/// Makes an archive.
+///
+/// # Errors
+/// [`NotExported`].
+pub fn export(reader: &dyn Reader, wanted: &Wanted) -> Result<Exported, NotExported> {
+    let selected = select(reader, wanted)?;
+    let found = scan(reader, &selected)?;
+    let blobs = blobs(reader, &found.frames)?;
+    let whole = wanted.all && wanted.from.is_none() && wanted.to.is_none();
+    let mut files = files(&found, &blobs)?;
+    let manifest = Manifest {
+        all: whole,
+        engine: ENGINE.to_owned(),
+        files: files
+            .iter()
+            .map(|(name, file)| (name.clone(), archive::describe(name, file)))
+            .collect(),
+        format: FORMAT,
+        origin: found.origin.clone(),
+        runs: wanted.streams.iter().map(StreamId::to_string).collect(),
+        streams: archive::ranges(&found.frames),
+    };
+    let manifest = serde_json::to_vec_pretty(&manifest);
+    let manifest = manifest.map_err(|error| NotExported::Damaged(error.to_string()))?;
+    files.insert(MANIFEST.to_owned(), [&manifest[..], b"\n"].concat());
+    let size = found.last.as_ref().map_or(0, |(size, _)| *size);
+    let of_runs = |placed: &&Placed| placed.frame.stream != StreamId::store();
+    Ok(Exported {
+        bytes: tar::write(&files).map_err(NotExported::Damaged)?,
+        frames: found.frames.len() as u64,
+        streams: selected.len() as u64,
+        unsigned: found
+            .frames
+            .iter()
+            .filter(of_runs)
+            .filter(|it| it.position > size)
+            .count() as u64,
+    })
+}
+
+/// The streams that belong together with those that are asked for: branches with what they were
+/// forked from, runs with what was forked or recomputed from them.
+pub(super) fn select(
+    reader: &dyn Reader,
+    wanted: &Wanted,
+) -> Result<BTreeSet<StreamId>, NotExported> {
+    let mut links: Vec<(StreamId, StreamId)> = Vec::new();
+    let mut selected: BTreeSet<StreamId> = wanted.streams.iter().cloned().collect();
+    let mut after: Option<StreamId> = None;
+    loop {
+        let page = reader.streams(after.as_ref(), MAX_PAGE)?;
+        let Some(last) = page.last() else { break };
+        after = Some(last.clone());
+        for stream in page {
+            match stream.kind() {
+                "store" => {}
+                "run" if !wanted.all => {}
+                "run" => {
+                    if began_within(reader, &stream, wanted)? {
+                        selected.insert(stream);
+                    }
+                }
+                _ => links.extend(
+                    parents(reader, &stream)?
+                        .into_iter()
+                        .map(|it| (it, stream.clone())),
+                ),
+            }
+        }
+        // Names are in order: with `run:` come those that nothing else hangs from.
+        if !wanted.all && after.as_ref().is_some_and(|last| last.kind() >= "run") {
+            break;
+        }
+    }
+    loop {
+        let before = selected.len();
+        for (parent, child) in &links {
+            if selected.contains(parent) || selected.contains(child) {
+                selected.insert(parent.clone());
+                selected.insert(child.clone());
+            }
+        }
+        if selected.len() == before {
+            return Ok(selected);
+        }
+    }
+}
+
+fn began_within(
+    reader: &dyn Reader,
+    stream: &StreamId,
+    wanted: &Wanted,
+) -> Result<bool, NotExported> {
+    if wanted.from.is_none() && wanted.to.is_none() {
+        return Ok(true);
+    }
+    let first = reader.read(stream, 0, 1)?;
+    let at = first.first().and_then(|record| record.decode_bare().ok());
+    let at = at.map(|frame| frame.at.to_string()).unwrap_or_default();
+    let from = wanted.from.as_ref().is_none_or(|from| at >= *from);
+    Ok(from && wanted.to.as_ref().is_none_or(|to| at < *to))
+}
+
+/// The streams that a stream's first frame names.
+fn parents(reader: &dyn Reader, stream: &StreamId) -> Result<BTreeSet<StreamId>, NotExported> {
+    let first = reader.read(stream, 0, 1)?;
+    let Some(frame) = first.first().and_then(|record| record.decode_bare().ok()) else {
+        return Ok(BTreeSet::new());
+    };
+    let mut parents = BTreeSet::new();
+    if let Event::Run(RunEvent::Branched(branch)) = &frame.event {
+        parents.extend(branch.parent().ok());
+    }
+    for cause in frame.cause {
+        if let Cause::There(other, _) = cause {
+            parents.insert(other);
+        }
+    }
+    Ok(parents)
+}
+
+/// What was found in the ledger.
+struct Found {
+    origin: String,
+    frames: Vec<Placed>,
+    bodies: Vec<u8>,
+    leaves: Vec<Node>,
+    sizes: BTreeSet<u64>,
+    /// The last checkpoint: its size, and the name of the ledger as it says.
+    last: Option<(u64, String)>,
+}
+
+/// Reads the whole ledger once, in the order of appending.
+fn scan(reader: &dyn Reader, selected: &BTreeSet<StreamId>) -> Result<Found, NotExported> {
+    let mut found = Found {
+        origin: String::new(),
+        frames: Vec::new(),
+        bodies: Vec::new(),
+        leaves: Vec::new(),
+        sizes: BTreeSet::new(),
+        last: None,
+    };
+    let wanted: BTreeMap<&str, &StreamId> = selected
+        .iter()
+        .map(|stream| (stream.as_str(), stream))
+        .collect();
+    let mut from = 1;
+    loop {
+        let page = reader.scan_frames(from, MAX_PAGE)?;
+        let Some(last) = page.last() else { break };
+        from = last.position.saturating_add(1);
+        for raw in page {
+            let position = u64::try_from(raw.position).unwrap_or_default();
+            if position != found.leaves.len() as u64 + 1 {
+                let words = format!(
+                    "the frame at position {} is missing",
+                    found.leaves.len() + 1
+                );
+                return Err(NotExported::Damaged(words));
+            }
+            found.leaves.push(Node::leaf(&raw.body));
+            if found.origin.is_empty() {
+                found.origin = origin_of(&Hash::from_bytes(&raw.hash).unwrap_or_default());
+            }
+            let name = raw.stream.as_deref().unwrap_or_default();
+            if name == "store" || wanted.contains_key(name) {
+                found.take(position, raw)?;
+            }
+        }
+    }
+    // A checkpoint over more than there is would be a defect, or a forgery: `verify` says so.
+    let leaves = found.leaves.len() as u64;
+    found.sizes.retain(|size| *size <= leaves);
+    if found.last.as_ref().is_some_and(|(size, _)| *size > leaves) {
+        found.last = None;
+    }
+    Ok(found)
+}
+
+impl Found {
+    fn take(&mut self, position: u64, raw: RawFrame) -> Result<(), NotExported> {
+        let place = format!("{}#{}", raw.stream.as_deref().unwrap_or_default(), raw.seq);
+        let damaged = |why: &dyn std::fmt::Display| NotExported::Damaged(format!("{place}: {why}"));
+        let body = String::from_utf8(raw.body).map_err(|error| damaged(&error))?;
+        if body.contains('\n') {
+            return Err(damaged(&"its bytes do not fit on a line"));
+        }
+        let record = Record {
+            seq: u64::try_from(raw.seq).map_err(|error| damaged(&error))?,
+            hash: Hash::from_bytes(&raw.hash).ok_or_else(|| damaged(&"its hash is damaged"))?,
+            body,
+        };
+        let frame = record.decode_bare().map_err(|error| damaged(&error))?;
+        if let Event::Store(StoreEvent::CheckpointSigned(signed)) = &frame.event {
+            self.sizes.insert(signed.size);
+            self.last = Some((signed.size, signed.origin.clone()));
+        }
+        self.bodies.extend_from_slice(record.body.as_bytes());
+        self.bodies.push(b'\n');
+        self.frames.push(Placed { position, frame });
+        Ok(())
+    }
+
+    /// The tree around the frames.
+    fn tree(&self) -> Tree {
+        let Some((size, _)) = &self.last else {
+            return Tree {
+                format: FORMAT,
+                ..Tree::default()
+            };
+        };
+        let shown = self.frames.iter().map(|placed| placed.position - 1);
+        let shown = shown.filter(|index| index < size).collect();
+        let sizes = self
+            .sizes
+            .iter()
+            .filter(|one| *one <= size)
+            .copied()
+            .collect();
+        let leaves = usize::try_from(*size).unwrap_or(usize::MAX);
+        let leaves = self.leaves.get(..leaves).unwrap_or_default();
+        Tree {
+            format: FORMAT,
+            hashes: cover::prove(leaves, &shown, &sizes),
+            size: *size,
+        }
+    }
+}
+
+fn blobs(reader: &dyn Reader, frames: &[Placed]) -> Result<BTreeMap<Hash, Vec<u8>>, NotExported> {
+    let mut blobs = BTreeMap::new();
+    for external in frames.iter().flat_map(|placed| &placed.frame.ext) {
+        if blobs.contains_key(&external.hash) {
+            continue;
+        }
+        let text = reader.blob_get(&external.hash)?;
+        let missing = || NotExported::Damaged(format!("the blob {} is missing", external.hash));
+        let text = text.ok_or_else(missing)?;
+        blobs.insert(external.hash, text.as_str().as_bytes().to_vec());
+    }
+    Ok(blobs)
+}
+
+fn files(found: &Found, blobs: &BTreeMap<Hash, Vec<u8>>) -> Result<Files, NotExported> {
+    let mut files = archive::extracts(&found.origin, &found.frames, &|hash| {
+        blobs.get(hash).cloned()
+    });
+    for (hash, text) in blobs {
+        files.insert(format!("blobs/{hash}.json"), text.clone());
+    }
+    let tree = serde_json::to_vec(&found.tree());
+    let tree = tree.map_err(|error| NotExported::Damaged(error.to_string()))?;
+    let mut put = |name: &str, bytes: Vec<u8>| files.insert(name.to_owned(), bytes);
+    put(FRAMES, found.bodies.clone());
+    put(PLACES, archive::places(&found.frames).into_bytes());
+    put(TREE, tree);
+    put("VERIFY.md", include_bytes!("VERIFY.md").to_vec());
+    put("verify.py", include_bytes!("verify.py").to_vec());
+    put(
+        "derived/costs.csv",
+        derived::costs(&found.frames).into_bytes(),
+    );
+    put(
+        "derived/changes.csv",
+        derived::changes(&found.frames).into_bytes(),
+    );
+    put(
+        "derived/timeline.html",
+        derived::timeline(&found.frames).into_bytes(),
+    );
+    Ok(files)
+}

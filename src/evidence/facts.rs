@@ -1,0 +1,103 @@
+//! What the stream `store` says about evidence: keys, checkpoints, heads.
+
+use std::collections::BTreeMap;
+
+use ktsu_ledger::branch;
+use ktsu_ledger::event::{CheckpointSigned, RunHead, StoreEvent};
+use ktsu_ledger::keys::{Keys, origin_of};
+use ktsu_ledger::store::{MAX_PAGE, Reader, StoreError};
+use ktsu_ledger::{Event, Hash, StreamId};
+
+/// The facts, as far as they were read.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// The keys; those that are damaged are left out.
+    pub keys: Keys,
+    /// The last checkpoint and its number in the stream.
+    pub last: Option<(u64, CheckpointSigned)>,
+    /// The heads after it, and how many frames each stream had.
+    pub heads: BTreeMap<StreamId, u64>,
+}
+
+/// The name of a ledger; none while it has no frames.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn origin(reader: &dyn Reader) -> Result<Option<String>, StoreError> {
+    let first = reader.scan_frames(1, 1)?;
+    let hash = first
+        .first()
+        .and_then(|frame| Hash::from_bytes(&frame.hash));
+    Ok(hash.map(|hash| origin_of(&hash)))
+}
+
+/// Reads the stream.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn read(reader: &dyn Reader) -> Result<Facts, StoreError> {
+    let origin = origin(reader)?.unwrap_or_default();
+    let mut facts = Facts {
+        keys: Keys::new(&origin),
+        last: None,
+        heads: BTreeMap::new(),
+    };
+    each(reader, &mut |seq, event| {
+        // What is wrong with one of them is for `ktsu verify` to say.
+        let taken = facts.keys.take(event);
+        match event {
+            StoreEvent::CheckpointSigned(signed) if taken.is_ok() => {
+                facts.last = Some((seq, signed.clone()));
+                facts.heads.clear();
+            }
+            StoreEvent::RunHead(RunHead { frames, stream, .. }) => {
+                facts.heads.insert(stream.clone(), *frames);
+            }
+            _ => {}
+        }
+    })?;
+    Ok(facts)
+}
+
+/// Every fact of the stream, in order.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn each(reader: &dyn Reader, take: &mut dyn FnMut(u64, &StoreEvent)) -> Result<(), StoreError> {
+    let stream = StreamId::store();
+    let mut blobs = branch::Blobs::new(reader);
+    let mut from = 0;
+    loop {
+        let page = reader.read(&stream, from, MAX_PAGE)?;
+        let Some(last) = page.last() else {
+            return Ok(());
+        };
+        from = last.seq.saturating_add(1);
+        for record in &page {
+            if let Event::Store(event) = blobs.decode(&stream, record)?.event {
+                take(record.seq, &event);
+            }
+        }
+    }
+}
+
+/// How many frames a ledger has: the last position, found by halving.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn size(reader: &dyn Reader) -> Result<u64, StoreError> {
+    let exists = |position: i64| Ok::<_, StoreError>(!reader.scan_frames(position, 1)?.is_empty());
+    let (mut some, mut none) = (0i64, 1i64);
+    while exists(none)? {
+        some = none;
+        none = none.saturating_mul(2);
+    }
+    while none - some > 1 {
+        let middle = some + (none - some) / 2;
+        match exists(middle)? {
+            true => some = middle,
+            false => none = middle,
+        }
+    }
+    Ok(u64::try_from(some).unwrap_or_default())
+}

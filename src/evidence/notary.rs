@@ -1,0 +1,491 @@
+//! Signs what was appended: a thread that follows the appender and never holds it up.
+//!
+//! ```text
+//! appender ──entries, moved──▶ notary: hash ──a run has ended, or a thousand frames──▶
+//!     run.head for each run that ended ──durable──▶ checkpoint.signed over all of it ──▶ witness
+//! ```
+//!
+//! While it is at work entries wait for it, and one checkpoint covers them all. Beyond a bound the
+//! bodies that wait are let go, and read from the ledger when their turn comes; a start goes on
+//! from the last checkpoint in the same way. Where signing fails runs go on, and what is not
+//! signed is not covered.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ktsu_ledger::appender::OnCommit;
+use ktsu_ledger::event::{CheckpointSigned, KeyAdded, RunHead, StoreEvent};
+use ktsu_ledger::keys::origin_of;
+use ktsu_ledger::merkle::{Frontier, Node};
+use ktsu_ledger::note::{self, Checkpoint, SigningKey};
+use ktsu_ledger::store::{Entry, Tail};
+use ktsu_ledger::{Cause, StreamId};
+
+use super::facts;
+use super::store_stream::{Fact, StoreStream};
+use super::witness::Witness;
+use crate::readers::Readers;
+
+/// Beyond this many bytes waiting, bodies are read from the ledger instead.
+const WAITING: usize = 64 * 1024 * 1024;
+/// A checkpoint at least this often while there is work.
+const EVERY: u64 = 1_000;
+/// The least time between two checkpoints: what ends in between is covered by one.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How many heads one entry holds: far below what a transaction holds.
+const HEADS: usize = 1_000;
+/// How many frames one look at the ledger reads.
+const PAGE: usize = 1_000;
+
+/// What the notary is told.
+enum Message {
+    /// Frames were appended; without their entries where too much waits.
+    Appended { frames: u64, entries: Vec<Entry> },
+    /// Sign what there is, and end.
+    Finish,
+}
+
+/// How the notary is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Status {
+    /// How many frames the last checkpoint is over.
+    pub signed_frames: u64,
+    /// Why the last attempt to sign failed, if it did.
+    pub signing: Option<String>,
+    /// Why the last attempt to hand a checkpoint over failed, if it did.
+    pub witness: Option<String>,
+    /// Whether there is a witness.
+    pub has_witness: bool,
+}
+
+/// [`Status`], for others to look at.
+pub type Shown = Arc<Mutex<Status>>;
+
+/// What a notary works with.
+pub struct Parts {
+    /// Where it reads what it was not given.
+    pub readers: Readers,
+    /// Where it writes.
+    pub store: Arc<StoreStream>,
+    /// What it signs with; or why there is nothing.
+    pub key: Result<SigningKey, String>,
+    /// Where checkpoints go beside the ledger.
+    pub witness: Option<Witness>,
+}
+
+/// The way from the appender to the notary.
+pub struct Feed {
+    sender: mpsc::Sender<Message>,
+    receiver: mpsc::Receiver<Message>,
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Default for Feed {
+    fn default() -> Self {
+        let (sender, receiver) = mpsc::channel();
+        Self {
+            sender,
+            receiver,
+            waiting: Arc::default(),
+        }
+    }
+}
+
+impl Feed {
+    /// What the appender calls: hands the entries over as they are.
+    pub fn on_commit(&self) -> OnCommit {
+        let (sender, waiting) = (self.sender.clone(), Arc::clone(&self.waiting));
+        Box::new(move |mut entries: Vec<Entry>| {
+            let frames = entries
+                .iter()
+                .map(|entry| entry.records().len() as u64)
+                .sum();
+            let bytes: usize = entries.iter().map(Entry::bytes).sum();
+            if waiting.load(Ordering::Relaxed) + bytes > WAITING {
+                entries = Vec::new();
+            } else {
+                waiting.fetch_add(bytes, Ordering::Relaxed);
+            }
+            // A notary that has ended needs nothing any more.
+            let _ = sender.send(Message::Appended { frames, entries });
+        })
+    }
+}
+
+/// A notary at work; whoever holds this ends it.
+pub struct Notary {
+    sender: mpsc::Sender<Message>,
+    thread: JoinHandle<()>,
+    shown: Shown,
+}
+
+impl Notary {
+    /// Starts one over a ledger that had `size` frames when its appender started.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn start(feed: Feed, parts: Parts, size: u64) -> std::io::Result<Self> {
+        let shown = Shown::default();
+        let sender = feed.sender.clone();
+        let work = Work {
+            appended: size,
+            tree: Frontier::default(),
+            origin: String::new(),
+            ended: BTreeMap::new(),
+            uncovered: false,
+            due: false,
+            finish: false,
+            broken: false,
+            last: None,
+            heads_seq: None,
+            own: None,
+            shown: Arc::clone(&shown),
+            feed,
+            parts,
+        };
+        work.show(|status, parts| status.has_witness = parts.witness.is_some());
+        let thread = std::thread::Builder::new().name("notary".to_owned());
+        let thread = thread.spawn(move || work.run())?;
+        Ok(Self {
+            sender,
+            thread,
+            shown,
+        })
+    }
+
+    /// How it is.
+    pub fn shown(&self) -> Shown {
+        Arc::clone(&self.shown)
+    }
+
+    /// Signs what is not signed yet, and ends. Blocks.
+    pub fn finish(self) {
+        let _ = self.sender.send(Message::Finish);
+        let _ = self.thread.join();
+    }
+}
+
+struct Work {
+    feed: Feed,
+    parts: Parts,
+    shown: Shown,
+    /// How many frames the ledger has, as far as the appender has told.
+    appended: u64,
+    tree: Frontier,
+    origin: String,
+    /// Runs that ended since the last heads: where they end, and how.
+    ended: BTreeMap<StreamId, (Tail, String)>,
+    /// Whether there are frames that no checkpoint covers, beside the last checkpoint's own.
+    uncovered: bool,
+    due: bool,
+    finish: bool,
+    /// Whether a frame was missed: nothing is signed any more until the next start.
+    broken: bool,
+    last: Option<Instant>,
+    /// The last number of the `store` stream that was hashed.
+    heads_seq: Option<u64>,
+    /// The number of our last checkpoint.
+    own: Option<u64>,
+}
+
+impl Work {
+    fn run(mut self) {
+        if let Err(why) = self.begin() {
+            self.failed(&why);
+            self.broken = true;
+        }
+        while !self.finish {
+            if !self.wait() {
+                return;
+            }
+            let early = self.last.is_some_and(|last| last.elapsed() < PAUSE);
+            let due = self.due && !early || self.finish && self.uncovered;
+            if due
+                && !self.broken
+                && let Err(why) = self.sign()
+            {
+                self.failed(&why);
+            }
+        }
+        if let Some(witness) = &mut self.parts.witness {
+            let outcome = witness.flush();
+            self.witnessed(outcome);
+        }
+    }
+
+    /// Goes on from the last checkpoint.
+    fn begin(&mut self) -> Result<(), String> {
+        let key = self.parts.key.as_ref().map_err(Clone::clone)?;
+        let facts = self.parts.readers.with_blocking(facts::read);
+        let facts = facts.map_err(|error| error.to_string())?;
+        facts.keys.origin().clone_into(&mut self.origin);
+        let public = key.public(&self.origin);
+        let in_force = facts.keys.in_force().map(|known| known.key.clone());
+        if let Some((seq, last)) = facts.last {
+            let tree = Frontier::resume(last.size, last.frontier);
+            let tree = tree.filter(|tree| tree.root() == last.root);
+            self.tree = tree.ok_or("the last checkpoint is damaged: see `ktsu verify`")?;
+            self.own = Some(seq);
+        }
+        let heads = facts.heads;
+        self.catch_up(self.appended)?;
+        self.ended
+            .retain(|stream, (tail, _)| heads.get(stream) != Some(&(tail.seq + 1)));
+        self.due = !self.ended.is_empty();
+        if self.origin.is_empty() {
+            // The first frame is on its way.
+            while self.origin.is_empty() && self.wait() && !self.finish {}
+        }
+        if in_force
+            .as_ref()
+            .is_none_or(|key| key.bytes != public.bytes)
+            && !self.origin.is_empty()
+        {
+            self.introduce()?;
+        }
+        Ok(())
+    }
+
+    /// Makes a key known that nobody vouches for: the first one, or one that was put in place of
+    /// another without `ktsu evidence key rotate`.
+    fn introduce(&mut self) -> Result<(), String> {
+        let key = self.parts.key.as_ref().map_err(Clone::clone)?;
+        let public = key.public(&self.origin);
+        let note = key.sign(&self.origin, &note::key_added(&self.origin, &public));
+        let added = KeyAdded {
+            id: public.id_text(),
+            note,
+            public_key: public.to_base64(),
+            signed_by: public.to_base64(),
+        };
+        let added = StoreEvent::KeyAdded(added);
+        self.parts
+            .store
+            .append(vec![(Vec::new(), added)])
+            .map(|_| ())
+    }
+
+    /// Takes one message and all that wait behind it; false if nobody will send any more.
+    fn wait(&mut self) -> bool {
+        let message = match self.pause() {
+            Some(pause) => match self.feed.receiver.recv_timeout(pause) {
+                Ok(message) => Some(message),
+                Err(mpsc::RecvTimeoutError::Timeout) => None,
+                Err(mpsc::RecvTimeoutError::Disconnected) => return false,
+            },
+            None => match self.feed.receiver.recv() {
+                Ok(message) => Some(message),
+                Err(_) => return false,
+            },
+        };
+        let mut next = message;
+        while let Some(message) = next {
+            self.take(message);
+            next = self.feed.receiver.try_recv().ok();
+        }
+        if let Some(witness) = &mut self.parts.witness
+            && let Some(outcome) = witness.retry()
+        {
+            self.witnessed(outcome);
+        }
+        true
+    }
+
+    /// How long to wait at the most: until a checkpoint may be made, or a witness asked again.
+    fn pause(&self) -> Option<Duration> {
+        let retry = self.parts.witness.as_ref().and_then(Witness::pause);
+        let due = self.due.then(|| {
+            let since = self.last.map(|last| last.elapsed());
+            since.map_or(Duration::ZERO, |since| PAUSE.saturating_sub(since))
+        });
+        match (retry, due) {
+            (Some(retry), Some(due)) => Some(retry.min(due)),
+            (retry, due) => retry.or(due),
+        }
+    }
+
+    fn take(&mut self, message: Message) {
+        let (frames, entries) = match message {
+            Message::Finish => return self.finish = true,
+            Message::Appended { frames, entries } => (frames, entries),
+        };
+        let before = self.appended;
+        self.appended += frames;
+        let bytes = entries.iter().map(Entry::bytes).sum();
+        self.feed.waiting.fetch_sub(bytes, Ordering::Relaxed);
+        if self.broken {
+            return;
+        }
+        if entries.is_empty() || self.tree.size() < before {
+            if let Err(why) = self.catch_up(self.appended) {
+                self.failed(&why);
+                self.broken = true;
+            }
+        } else if self.tree.size() == before {
+            for entry in &entries {
+                self.absorb(entry);
+            }
+        }
+    }
+
+    fn absorb(&mut self, entry: &Entry) {
+        if self.origin.is_empty()
+            && let Some(first) = entry.records().first()
+        {
+            self.origin = origin_of(&first.hash);
+        }
+        let before = self.tree.size();
+        for record in entry.records() {
+            self.tree.push(Node::leaf(record.body.as_bytes()));
+        }
+        let tail = entry.tail();
+        if *entry.stream() == StreamId::store() {
+            self.heads_seq = Some(tail.seq);
+            self.uncovered |= self.own != Some(tail.seq);
+            return;
+        }
+        self.uncovered = true;
+        self.due |= before / EVERY < self.tree.size() / EVERY;
+        if let Some(row) = entry.index() {
+            let _ = match row.open {
+                true => self.ended.remove(&row.stream),
+                false => {
+                    self.due = true;
+                    self.ended
+                        .insert(row.stream.clone(), (tail, row.status.clone()))
+                }
+            };
+        }
+    }
+
+    /// Reads from the ledger what was not handed over.
+    fn catch_up(&mut self, to: u64) -> Result<(), String> {
+        let from = self.tree.size();
+        let (tree, seen) = (&mut self.tree, &mut BTreeMap::new());
+        let (heads_seq, own) = (&mut self.heads_seq, self.own);
+        let mut uncovered = false;
+        let read = self.parts.readers.with_blocking(|reader| {
+            while tree.size() < to {
+                let next = i64::try_from(tree.size() + 1).unwrap_or(i64::MAX);
+                let left = usize::try_from(to - tree.size()).unwrap_or(PAGE).min(PAGE);
+                let page = reader.scan_frames(next, left)?;
+                let Some(last) = page.last() else { break };
+                if u64::try_from(last.position).ok() != Some(tree.size() + page.len() as u64) {
+                    break;
+                }
+                for frame in page {
+                    tree.push(Node::leaf(&frame.body));
+                    let seq = u64::try_from(frame.seq).unwrap_or_default();
+                    match frame.stream.as_deref() {
+                        Some("store") => {
+                            *heads_seq = Some(seq);
+                            uncovered |= own != Some(seq);
+                        }
+                        Some(name) => drop(seen.insert(name.to_owned(), ())),
+                        None => {}
+                    }
+                }
+            }
+            let mut ended = Vec::new();
+            for name in seen.keys() {
+                let Ok(stream) = name.parse::<StreamId>() else {
+                    continue;
+                };
+                let row = reader.row(&stream)?.filter(|row| !row.open);
+                if let (Some(row), Some(tail)) = (row, reader.tail(&stream)?) {
+                    ended.push((stream, (tail, row.status)));
+                }
+            }
+            Ok::<_, ktsu_ledger::StoreError>(ended)
+        });
+        let ended = read.map_err(|error| error.to_string())?;
+        self.uncovered |= uncovered || !seen.is_empty();
+        self.due |= !ended.is_empty() || from / EVERY < self.tree.size() / EVERY;
+        self.ended.extend(ended);
+        match self.tree.size() >= to {
+            true => Ok(()),
+            false => Err("a frame of the ledger is missing: see `ktsu verify`".to_owned()),
+        }
+    }
+
+    /// Heads first, and once they are hashed, too, the checkpoint over everything.
+    fn sign(&mut self) -> Result<(), String> {
+        while !self.ended.is_empty() {
+            let mut facts: Vec<Fact> = Vec::new();
+            while facts.len() < HEADS
+                && let Some((stream, (tail, status))) = self.ended.pop_first()
+            {
+                let cause = Cause::There(stream.clone(), tail.seq);
+                let head = RunHead {
+                    frames: tail.seq + 1,
+                    hash: tail.hash,
+                    status,
+                    stream,
+                };
+                facts.push((vec![cause], StoreEvent::RunHead(head)));
+            }
+            let seq = self.parts.store.append(facts)?;
+            while !self.broken && self.heads_seq.is_none_or(|hashed| hashed < seq) {
+                let message = self
+                    .feed
+                    .receiver
+                    .recv()
+                    .map_err(|error| error.to_string())?;
+                self.take(message);
+            }
+        }
+        if self.broken {
+            return Err("a frame was missed".to_owned());
+        }
+        let key = self.parts.key.as_ref().map_err(Clone::clone)?;
+        let checkpoint = Checkpoint {
+            origin: self.origin.clone(),
+            size: self.tree.size(),
+            root: self.tree.root(),
+        };
+        let note = key.sign(&self.origin, &checkpoint.text());
+        let signed = CheckpointSigned {
+            frontier: self.tree.peaks().to_vec(),
+            key: key.public(&self.origin).id_text(),
+            note: note.clone(),
+            origin: checkpoint.origin,
+            root: checkpoint.root,
+            size: checkpoint.size,
+        };
+        self.due = !self.ended.is_empty();
+        self.uncovered = false;
+        let signed = StoreEvent::CheckpointSigned(signed);
+        self.own = Some(self.parts.store.append(vec![(Vec::new(), signed)])?);
+        self.last = Some(Instant::now());
+        self.show(|status, _| {
+            status.signed_frames = checkpoint.size;
+            status.signing = None;
+        });
+        if let Some(witness) = &mut self.parts.witness {
+            let outcome = witness.hand_over(note);
+            self.witnessed(outcome);
+        }
+        Ok(())
+    }
+
+    fn failed(&mut self, why: &str) {
+        self.due = false;
+        tracing::warn!(%why, "frames are not signed; runs go on");
+        self.show(|status, _| status.signing = Some(why.to_owned()));
+    }
+
+    fn witnessed(&self, outcome: Result<(), String>) {
+        if let Err(why) = &outcome {
+            tracing::warn!(%why, "the witness has not taken a checkpoint; it is asked again");
+        }
+        self.show(|status, _| status.witness = outcome.err());
+    }
+
+    fn show(&self, change: impl FnOnce(&mut Status, &Parts)) {
+        let mut status = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut status, &self.parts);
+    }
+}

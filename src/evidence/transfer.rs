@@ -1,0 +1,347 @@
+//! Runs on their way from one ledger to another: JSON lines that hold the stored bytes.
+//!
+//! ```text
+//! {"ktsu_export":1,"blobs":1,"frames":7}
+//! {"blob":"HASH","text":…}          the blob's bytes, as they are
+//! {"hash":"HASH","body":…}          the frame's bytes, as they are
+//! ```
+//!
+//! Streams stand one after another, parents first, so that the same runs are the same lines in
+//! whatever ledger they are. The stream `store` stays where it is: it is about its own ledger.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ktsu_ledger::event::RunEvent;
+use ktsu_ledger::store::{MemoryStore, Reader, Store, StoreError, read_all};
+use ktsu_ledger::{Blob, Cause, Entry, Event, Frame, Hash, Json, Record, StreamId};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::export::{NotExported, Wanted, select};
+use super::facts;
+use crate::rows;
+
+/// The version of the format.
+const FORMAT: u32 = 1;
+/// The longest line that is read: a blob of 64 MiB.
+const MAX_LINE: usize = 64 * 1024 * 1024;
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Header {
+    ktsu_export: u32,
+    blobs: u64,
+    frames: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BlobLine<'a> {
+    blob: Hash,
+    #[serde(borrow)]
+    text: &'a RawValue,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FrameLine<'a> {
+    hash: Hash,
+    #[serde(borrow)]
+    body: &'a RawValue,
+}
+
+/// A stream on its way.
+type Stream = (StreamId, Vec<Record>);
+
+/// The lines for some runs.
+///
+/// # Errors
+/// [`NotExported`].
+pub fn export(reader: &dyn Reader, wanted: &Wanted) -> Result<String, NotExported> {
+    let streams = streams(reader, wanted)?;
+    let damaged = |why: &dyn std::fmt::Display| NotExported::Damaged(why.to_string());
+    let mut blobs = BTreeMap::new();
+    let mut frames = Vec::new();
+    for (stream, records) in &streams {
+        for record in records {
+            let frame = record.decode_bare();
+            let frame =
+                frame.map_err(|error| damaged(&format!("{stream}#{}: {error}", record.seq)))?;
+            for external in &frame.ext {
+                if !blobs.contains_key(&external.hash) {
+                    let text = reader.blob_get(&external.hash)?;
+                    let text = text.ok_or_else(|| {
+                        damaged(&format!("the blob {} is missing", external.hash))
+                    })?;
+                    blobs.insert(external.hash, text);
+                }
+            }
+            frames.push(record);
+        }
+    }
+    let header = Header {
+        ktsu_export: FORMAT,
+        blobs: blobs.len() as u64,
+        frames: frames.len() as u64,
+    };
+    let mut lines = serde_json::to_string(&header).map_err(|error| damaged(&error))? + "\n";
+    for (hash, text) in &blobs {
+        lines.push_str(&format!(
+            "{{\"blob\":\"{hash}\",\"text\":{}}}\n",
+            text.as_str()
+        ));
+    }
+    for record in frames {
+        lines.push_str(&format!(
+            "{{\"hash\":\"{}\",\"body\":{}}}\n",
+            record.hash, record.body
+        ));
+    }
+    match lines.lines().count() == 1 + blobs.len() + usize::try_from(header.frames).unwrap_or(0) {
+        true => Ok(lines),
+        false => Err(damaged(
+            &"the bytes of a frame or a blob do not fit on a line",
+        )),
+    }
+}
+
+/// The frames of some runs as CloudEvents 1.0, a line each: for whoever collects events. One way,
+/// and not the hashed form.
+///
+/// # Errors
+/// [`NotExported`].
+pub fn cloud_events(reader: &dyn Reader, wanted: &Wanted) -> Result<String, NotExported> {
+    let source = facts::origin(reader)?.unwrap_or_default();
+    let mut lines = String::new();
+    for (stream, records) in streams(reader, wanted)? {
+        for record in records {
+            let frame = record.decode_bare();
+            let frame =
+                frame.map_err(|error| NotExported::Damaged(format!("{stream}: {error}")))?;
+            let mut event = serde_json::json!({
+                "specversion": "1.0",
+                "id": format!("{stream}/{}", frame.seq),
+                "source": source,
+                "type": frame.event.kind(),
+                "subject": stream,
+                "time": frame.at,
+                "datacontenttype": "application/json",
+                "data": frame.event.data(),
+                "ktsuhash": frame.hash,
+            });
+            let blobs: Vec<String> = frame
+                .ext
+                .iter()
+                .map(|one| format!("urn:blake3:{}", one.hash))
+                .collect();
+            if let (Some(first), Some(members)) = (blobs.first(), event.as_object_mut()) {
+                members.insert("dataref".to_owned(), first.clone().into());
+            }
+            lines.push_str(&format!("{event}\n"));
+        }
+    }
+    Ok(lines)
+}
+
+/// The frames of what is wanted and what belongs to it, parents before what hangs from them.
+fn streams(reader: &dyn Reader, wanted: &Wanted) -> Result<Vec<Stream>, NotExported> {
+    let mut waiting = BTreeMap::new();
+    for stream in select(reader, wanted)? {
+        let records = read_all(reader, &stream, 0)?;
+        waiting.insert(stream, records);
+    }
+    in_order(waiting).map_err(NotExported::Damaged)
+}
+
+/// Streams so that each stands behind those its first frame names.
+fn in_order(mut waiting: BTreeMap<StreamId, Vec<Record>>) -> Result<Vec<Stream>, String> {
+    let mut ordered: Vec<Stream> = Vec::new();
+    while !waiting.is_empty() {
+        let ready = waiting.iter().find(|(_, records)| {
+            let first = records.first().and_then(|record| record.decode_bare().ok());
+            first.is_none_or(|first| parents(&first).iter().all(|it| !waiting.contains_key(it)))
+        });
+        let ready = ready.map(|(stream, _)| stream.clone());
+        // Runs hang from nothing: this is a circle, which no ledger has.
+        let ready = ready.ok_or("streams that hang from each other")?;
+        ordered.extend(waiting.remove_entry(&ready));
+    }
+    Ok(ordered)
+}
+
+fn parents(frame: &Frame) -> BTreeSet<StreamId> {
+    let mut parents = BTreeSet::new();
+    if let Event::Run(RunEvent::Branched(branch)) = &frame.event {
+        parents.extend(branch.parent().ok());
+    }
+    for cause in &frame.cause {
+        if let Cause::There(stream, _) = cause
+            && *stream != frame.stream
+        {
+            parents.insert(stream.clone());
+        }
+    }
+    parents
+}
+
+/// What is to be appended, judged already.
+#[derive(Debug, Default)]
+pub struct Checked {
+    /// What is new here.
+    pub entries: Vec<Entry>,
+    /// Frames in them.
+    pub frames: u64,
+    /// Streams that are here already, frame for frame.
+    pub known: u64,
+}
+
+/// Judges lines against the ledger they are to go to, if there is one. Nothing is written.
+///
+/// # Errors
+/// What is wrong with them, and where.
+pub fn check(text: &str, target: Option<&dyn Reader>) -> Result<Checked, String> {
+    let (streams, blobs) = read(text)?;
+    let failed = |error: StoreError| error.to_string();
+    // Everything is appended to a ledger in memory first: what refuses it there would here.
+    let mut trial = MemoryStore::new();
+    let epoch = trial.acquire().map_err(failed)?;
+    let mut checked = Checked::default();
+    for (stream, records) in in_order(streams)? {
+        let found = match target {
+            Some(target) => read_all(target, &stream, 0).map_err(failed)?,
+            None => Vec::new(),
+        };
+        let named = named(&records, &blobs)?;
+        let entry = Entry::from_records(&stream, records.clone(), named)
+            .map_err(|error| error.to_string())?;
+        let outcome = trial
+            .append(epoch, std::slice::from_ref(&entry))
+            .map_err(failed)?;
+        for refused in outcome.into_iter().filter_map(Result::err) {
+            return Err(format!("{stream}: {refused}"));
+        }
+        if found == records {
+            checked.known += 1;
+            continue;
+        }
+        if !found.is_empty() {
+            return Err(format!("{stream} is here already, with other frames"));
+        }
+        checked.frames += records.len() as u64;
+        checked.entries.push(with_row(entry, &trial, target)?);
+    }
+    Ok(checked)
+}
+
+/// The row a run has in lists, as its frames say.
+fn with_row(
+    entry: Entry,
+    trial: &MemoryStore,
+    target: Option<&dyn Reader>,
+) -> Result<Entry, String> {
+    let stream = entry.stream().clone();
+    if !matches!(stream.kind(), "run" | "branch") {
+        return Ok(entry);
+    }
+    let made = rows::make(trial, &stream).map_err(|error| error.to_string())?;
+    if let Some(fault) = made.fault {
+        return Err(format!("{stream}: {fault}"));
+    }
+    let row = made.row;
+    if row.open && row.status != "waiting" {
+        return Err(format!(
+            "{stream} has not ended: it would go on here, and where it comes from"
+        ));
+    }
+    if let (Some(key), Some(target)) = (&row.key, target)
+        && let Some(other) = target.by_key(key).map_err(|error| error.to_string())?
+    {
+        return Err(format!(
+            "{stream} has the idempotency key of {}",
+            other.stream
+        ));
+    }
+    entry.with_index(row).map_err(|error| error.to_string())
+}
+
+/// The blobs that frames name.
+fn named(records: &[Record], blobs: &BTreeMap<Hash, Json>) -> Result<Vec<Blob>, String> {
+    let mut named = BTreeMap::new();
+    for record in records {
+        let frame = record.decode_bare().map_err(|error| error.to_string())?;
+        for external in frame.ext {
+            let text = blobs.get(&external.hash);
+            let text = text.ok_or_else(|| format!("the blob {} is missing", external.hash))?;
+            if text.as_str().len() as u64 != external.bytes {
+                return Err(format!("the blob {} has another length", external.hash));
+            }
+            named.insert(external.hash, text.clone());
+        }
+    }
+    Ok(named
+        .into_iter()
+        .map(|(hash, text)| Blob { hash, text })
+        .collect())
+}
+
+type Read = (BTreeMap<StreamId, Vec<Record>>, BTreeMap<Hash, Json>);
+
+/// Takes the lines apart. Every count must be right, so that a cut is found.
+fn read(text: &str) -> Result<Read, String> {
+    let mut lines = text.split_terminator('\n').enumerate();
+    let header: Header = match lines.next() {
+        Some((_, line)) => serde_json::from_str(line)
+            .map_err(|error| format!("this is no export of ktsu: {error}"))?,
+        None => return Err("this is no export of ktsu: it is empty".to_owned()),
+    };
+    if header.ktsu_export != FORMAT {
+        let format = header.ktsu_export;
+        return Err(format!(
+            "the export is in format {format}, which this version does not know"
+        ));
+    }
+    let (mut streams, mut blobs) = (BTreeMap::<StreamId, Vec<Record>>::new(), BTreeMap::new());
+    let mut frames = 0;
+    for (number, line) in lines {
+        let wrong = |why: &dyn std::fmt::Display| format!("line {}: {why}", number + 1);
+        if line.len() > MAX_LINE {
+            return Err(wrong(&"it is too long"));
+        }
+        if line.starts_with("{\"blob\"") {
+            let line: BlobLine<'_> = serde_json::from_str(line).map_err(|error| wrong(&error))?;
+            let bytes = line.text.get().as_bytes();
+            let text = Json::parse(bytes).map_err(|error| wrong(&error))?;
+            if text.as_str().as_bytes() != bytes || Hash::of(bytes) != line.blob {
+                return Err(wrong(&"the blob is not what its hash says"));
+            }
+            if blobs.insert(line.blob, text).is_some() {
+                return Err(wrong(&"the blob is there twice"));
+            }
+            continue;
+        }
+        let line: FrameLine<'_> = serde_json::from_str(line).map_err(|error| wrong(&error))?;
+        let mut record = Record {
+            seq: 0,
+            hash: line.hash,
+            body: line.body.get().to_owned(),
+        };
+        let frame = record.decode_bare().map_err(|error| wrong(&error))?;
+        if frame.stream == StreamId::store() {
+            return Err(wrong(
+                &"frames of the stream store belong to their own ledger",
+            ));
+        }
+        record.seq = frame.seq;
+        frames += 1;
+        streams.entry(frame.stream).or_default().push(record);
+    }
+    if (frames, blobs.len() as u64) != (header.frames, header.blobs) || !text.ends_with('\n') {
+        return Err(format!(
+            "the export is cut: it has {frames} frames and {} blobs, and says {} and {}",
+            blobs.len(),
+            header.frames,
+            header.blobs
+        ));
+    }
+    Ok((streams, blobs))
+}

@@ -1,0 +1,275 @@
+//! Ledgers written by hand: what an honest operator records, and what one could write instead who
+//! has the store, the signing keys and all the time in the world.
+
+use ktsu::evidence::archive::{MANIFEST, Manifest, describe};
+use ktsu::evidence::export::{Wanted, export};
+use ktsu::evidence::tar::{self, Files};
+use ktsu_ledger::event::{
+    BranchCreated, CheckpointSigned, Effects, KeyAdded, Principal, RunEvent, RunHead, StoreEvent,
+    StoreOpened,
+};
+use ktsu_ledger::keys::origin_of;
+use ktsu_ledger::merkle::{Frontier, Node};
+use ktsu_ledger::note::{self, Checkpoint, SigningKey};
+use ktsu_ledger::store::{MemoryStore, Reader, Store};
+use ktsu_ledger::{
+    Actor, Cause, Draft, Entry, Epoch, Event, Hash, Link, Record, StreamId, Timestamp,
+};
+
+use crate::support::ledgers::Recorded;
+
+/// What is written, in order.
+#[derive(Debug, Clone)]
+pub(crate) enum Act {
+    /// A run, and its head.
+    Run(Recorded),
+    /// A branch of a run that was written before, and its head.
+    Branch(Recorded, u64),
+    /// A checkpoint by the key in force.
+    Checkpoint,
+    /// A checkpoint that names the key in force and is signed by another.
+    Forged,
+    /// A checkpoint by the key before the one in force.
+    OldKey,
+    /// A new key, which the one before vouches for.
+    Rotate,
+}
+
+/// A ledger, and the notes that were signed over it.
+pub(crate) struct Book {
+    pub(crate) store: MemoryStore,
+    pub(crate) notes: Vec<String>,
+    epoch: Epoch,
+    keys: u8,
+    origin: String,
+}
+
+impl Book {
+    pub(crate) fn write(acts: &[Act]) -> Self {
+        let mut store = MemoryStore::new();
+        let epoch = store.acquire().unwrap();
+        let mut book = Self {
+            store,
+            notes: Vec::new(),
+            epoch,
+            keys: 0,
+            origin: String::new(),
+        };
+        book.fact(
+            Vec::new(),
+            StoreEvent::Opened(StoreOpened {
+                engine: "ktsu 0.1.0".to_owned(),
+                epoch: 1,
+                pid: 1,
+            }),
+        );
+        let first = book.store.scan_frames(1, 1).unwrap();
+        book.origin = origin_of(&Hash::from_bytes(&first[0].hash).unwrap());
+        book.rotate();
+        for act in acts {
+            match act {
+                Act::Run(run) => book.run(run),
+                Act::Branch(parent, position) => book.branch(parent, *position),
+                Act::Checkpoint => book.checkpoint(book.keys, book.keys),
+                Act::Forged => book.checkpoint(book.keys, 99),
+                Act::OldKey => book.checkpoint(book.keys - 1, book.keys - 1),
+                Act::Rotate => book.rotate(),
+            }
+        }
+        book
+    }
+
+    /// The public key the ledger began with.
+    pub(crate) fn first_key(&self) -> note::PublicKey {
+        key(1).public(&self.origin)
+    }
+
+    pub(crate) fn export(&self, wanted: &Wanted) -> Vec<u8> {
+        export(&self.store, wanted).unwrap().bytes
+    }
+
+    pub(crate) fn export_all(&self) -> Vec<u8> {
+        self.export(&Wanted {
+            all: true,
+            ..Wanted::default()
+        })
+    }
+
+    fn append(&mut self, entry: Entry) {
+        for outcome in self.store.append(self.epoch, &[entry]).unwrap() {
+            outcome.unwrap();
+        }
+    }
+
+    fn seal(
+        &mut self,
+        stream: StreamId,
+        link: (u64, Hash),
+        cause: Vec<Cause>,
+        event: Event,
+        at: Timestamp,
+    ) {
+        let draft = Draft {
+            scope: String::new(),
+            actor: Actor::Orchestrator,
+            cause,
+            event,
+        };
+        let (seq, prev) = link;
+        let sealed = draft.seal(Link { stream, seq, prev }, at).unwrap();
+        self.append(Entry::from_sealed(vec![sealed]).unwrap().0);
+    }
+
+    fn fact(&mut self, cause: Vec<Cause>, event: StoreEvent) {
+        let tail = self.store.tail(&StreamId::store()).unwrap();
+        let link = tail.map_or((0, Hash::ZERO), |tail| (tail.seq + 1, tail.hash));
+        let at = Timestamp::from_micros(7);
+        self.seal(StreamId::store(), link, cause, Event::Store(event), at);
+    }
+
+    fn run(&mut self, run: &Recorded) {
+        let entry = Entry::from_records(&run.stream, run.records.clone(), run.blobs.clone());
+        self.append(entry.unwrap());
+        self.head(&run.stream);
+    }
+
+    fn branch(&mut self, parent: &Recorded, position: u64) {
+        let stream: StreamId = format!("branch:branch_of_{}", parent.stream.name())
+            .parse()
+            .unwrap();
+        let last = &parent.records[usize::try_from(position).unwrap() - 1];
+        let created = BranchCreated {
+            branch_id: stream.name().to_owned(),
+            by: Principal {
+                auth: "none".to_owned(),
+                id: "local".to_owned(),
+            },
+            definition: None,
+            digest: None,
+            effects: Effects::Suppress,
+            engine: "ktsu 0.1.0".to_owned(),
+            env: None,
+            fork_position: position,
+            limits: None,
+            params: None,
+            parent_run_id: parent.stream.name().to_owned(),
+            reason: None,
+            restarts: false,
+            rules: 1,
+            version: None,
+            workflow: None,
+        };
+        let event = Event::Run(RunEvent::Branched(Box::new(created)));
+        let at = last.decode_bare().unwrap().at;
+        self.seal(stream.clone(), (position, last.hash), Vec::new(), event, at);
+        self.head(&stream);
+    }
+
+    fn head(&mut self, stream: &StreamId) {
+        let tail = self.store.tail(stream).unwrap().unwrap();
+        let head = RunHead {
+            frames: tail.seq + 1,
+            hash: tail.hash,
+            status: "complete".to_owned(),
+            stream: stream.clone(),
+        };
+        let cause = Cause::There(stream.clone(), tail.seq);
+        self.fact(vec![cause], StoreEvent::RunHead(head));
+    }
+
+    fn rotate(&mut self) {
+        self.keys += 1;
+        let by = key(self.keys.saturating_sub(1).max(1));
+        let public = key(self.keys).public(&self.origin);
+        self.fact(
+            Vec::new(),
+            StoreEvent::KeyAdded(KeyAdded {
+                id: public.id_text(),
+                note: by.sign(&self.origin, &note::key_added(&self.origin, &public)),
+                public_key: public.to_base64(),
+                signed_by: by.public(&self.origin).to_base64(),
+            }),
+        );
+    }
+
+    /// A checkpoint that names one key and bears the signature of perhaps another.
+    fn checkpoint(&mut self, named: u8, signing: u8) {
+        let mut tree = Frontier::default();
+        let mut from = 1;
+        loop {
+            let page = self.store.scan_frames(from, 1000).unwrap();
+            let Some(last) = page.last() else { break };
+            from = last.position + 1;
+            page.iter()
+                .for_each(|frame| tree.push(Node::leaf(&frame.body)));
+        }
+        let checkpoint = Checkpoint {
+            origin: self.origin.clone(),
+            size: tree.size(),
+            root: tree.root(),
+        };
+        let mut note = key(signing).sign(&self.origin, &checkpoint.text());
+        if named != signing {
+            note = with_id(&note, key(named).public(&self.origin).id());
+        }
+        self.notes.push(note.clone());
+        self.fact(
+            Vec::new(),
+            StoreEvent::CheckpointSigned(CheckpointSigned {
+                frontier: tree.peaks().to_vec(),
+                key: key(named).public(&self.origin).id_text(),
+                note,
+                origin: checkpoint.origin,
+                root: checkpoint.root,
+                size: checkpoint.size,
+            }),
+        );
+    }
+}
+
+fn key(number: u8) -> SigningKey {
+    SigningKey::from_seed(&[number; 32])
+}
+
+/// A note whose signature says it is by another key.
+fn with_id(note: &str, id: [u8; 4]) -> String {
+    use base64::Engine as _;
+    let base64 = base64::engine::general_purpose::STANDARD;
+    let (before, signature) = note.trim_end().rsplit_once(' ').unwrap();
+    let mut line = base64.decode(signature).unwrap();
+    line[..4].copy_from_slice(&id);
+    format!("{before} {}\n", base64.encode(line))
+}
+
+/// A run with other bytes and a chain that fits them.
+pub(crate) fn rechained(run: &Recorded, change: impl Fn(usize, String) -> String) -> Recorded {
+    let mut run = run.clone();
+    let mut prev = Hash::ZERO;
+    for (place, record) in run.records.iter_mut().enumerate() {
+        let at = record.body.rfind(r#""prev":"#).unwrap();
+        let body = change(place, record.body[..at].to_owned());
+        let body = format!(r#"{body}"prev":"{prev}"}}"#);
+        prev = Hash::of(body.as_bytes());
+        *record = Record {
+            seq: record.seq,
+            hash: prev,
+            body,
+        };
+    }
+    run
+}
+
+/// An archive whose manifest fits files that were changed.
+pub(crate) fn repacked(archive: &[u8], change: impl FnOnce(&mut Files)) -> Vec<u8> {
+    let mut files = tar::read(archive).unwrap();
+    change(&mut files);
+    let mut manifest: Manifest = serde_json::from_slice(&files[MANIFEST]).unwrap();
+    manifest.files = files
+        .iter()
+        .filter(|(name, _)| *name != MANIFEST)
+        .map(|(name, file)| (name.clone(), describe(name, file)))
+        .collect();
+    let text = serde_json::to_vec_pretty(&manifest).unwrap();
+    files.insert(MANIFEST.to_owned(), text);
+    tar::write(&files).unwrap()
+}
