@@ -7,6 +7,7 @@ pub mod shown;
 pub mod steps;
 pub mod trace;
 pub mod verify;
+pub mod why;
 
 pub use ktsu_ledger::branch::{Blobs, frames};
 
