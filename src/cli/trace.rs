@@ -1,10 +1,12 @@
 //! `ktsu trace`: what followed from what.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ktsu_ledger::{Frame, StreamId};
 use ktsu_projections::Lineage;
+use ktsu_projections::envelope::EnvelopeFold;
 use ktsu_projections::lineage::Node;
 use serde_json::json;
 
@@ -13,7 +15,7 @@ use super::reading::{find_run, no_such_child, open};
 use super::{Common, Failure, content, json as shape, origin, text};
 use crate::history::shown::{self, is_within};
 use crate::history::trace::{self, Wanted};
-use crate::history::{self, steps};
+use crate::history::{self, report, steps};
 
 /// What `trace` takes.
 #[derive(Debug, clap::Args)]
@@ -50,6 +52,12 @@ pub(super) struct Arguments {
     /// Only frames up to this number
     #[arg(long, value_name = "SEQ")]
     until: Option<u64>,
+    /// The steps as a Mermaid flowchart
+    #[arg(long, conflicts_with_all = ["frame", "frames", "of", "why_not", "json", "html"])]
+    mermaid: bool,
+    /// Writes one page about the run that needs nothing beside it, without scripts
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["frame", "frames", "of", "why_not"])]
+    html: Option<PathBuf>,
 }
 
 impl Arguments {
@@ -90,6 +98,9 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
         origin::print_why(&why);
         return Ok(ExitCode::SUCCESS);
     }
+    if arguments.mermaid || arguments.html.is_some() {
+        return write_report(&stream, &frames, &scope, arguments.html.as_deref());
+    }
     let wanted = arguments.wanted();
     match arguments.frame.as_deref().or(inner) {
         Some(frame) => {
@@ -112,6 +123,33 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
         }
         None => told(common, &stream, &frames, &scope),
     }
+}
+
+/// A diagram on standard output, or a page in a file.
+fn write_report(
+    stream: &StreamId,
+    frames: &[Frame],
+    scope: &str,
+    file: Option<&Path>,
+) -> Result<ExitCode, Failure> {
+    let fold = |error| Failure::from(history::Unreadable::from(error));
+    let told = steps::told(frames, scope).map_err(fold)?;
+    let told = told.ok_or_else(|| no_such_child(stream, scope))?;
+    let Some(file) = file else {
+        line(report::flowchart(&told).trim_end());
+        return Ok(ExitCode::SUCCESS);
+    };
+    let envelope = EnvelopeFold::of(frames).map_err(fold)?.envelope(scope);
+    let envelope = serde_json::to_string_pretty(&envelope).unwrap_or_default();
+    let page = report::page(&told, frames, &envelope);
+    std::fs::write(file, page).map_err(|error| {
+        Failure::could_not_run(format!("cannot write {}: {error}", file.display()))
+    })?;
+    line(&format!(
+        "wrote {}",
+        text::line(&file.display().to_string())
+    ));
+    Ok(ExitCode::SUCCESS)
 }
 
 fn number(stream: &StreamId, frame: &str) -> Result<u64, Failure> {

@@ -3,6 +3,7 @@
 pub mod find;
 pub mod listed;
 pub mod provenance;
+pub mod report;
 pub mod shown;
 pub mod steps;
 pub mod trace;
