@@ -18,10 +18,10 @@ mod crash;
 mod cut;
 #[path = "suite/durability.rs"]
 mod durability;
-#[path = "suite/fork.rs"]
-mod fork;
 #[path = "suite/evidence/mod.rs"]
 mod evidence;
+#[path = "suite/fork.rs"]
+mod fork;
 #[path = "suite/golden.rs"]
 mod golden;
 #[path = "suite/owner.rs"]

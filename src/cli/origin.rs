@@ -1,4 +1,6 @@
-//! `ktsu trace RUN --of PATH`: where a value came from, for people.
+//! `ktsu trace RUN --of PATH` and `--why-not STEP`, for people.
+
+use std::collections::BTreeSet;
 
 use ktsu_ledger::Frame;
 
@@ -6,6 +8,7 @@ use super::output::{BOLD, DIM, line, painted};
 use super::{Failure, text};
 use crate::history::Unreadable;
 use crate::history::provenance::{self, Answer, Decider, NoSuchField, Origin, Story, Why};
+use crate::history::why::{self, WhyNot};
 
 /// How many places of a kind are told; `--json` has all.
 const TOLD: usize = 20;
@@ -26,6 +29,12 @@ impl From<NoSuchField> for Failure {
 pub(super) fn of(frames: &[Frame], scope: &str, path: &str) -> Result<Answer, Failure> {
     let story = Story::of(frames).map_err(|error: Unreadable| Failure::from(error))?;
     Ok(provenance::answer(&story, scope, path)?)
+}
+
+/// Asks why a step is where it is.
+pub(super) fn why_not(frames: &[Frame], scope: &str, step: &str) -> Result<WhyNot, Failure> {
+    let story = Story::of(frames).map_err(|error: Unreadable| Failure::from(error))?;
+    Ok(why::why_not(&story, scope, step)?)
 }
 
 /// Prints the answer.
@@ -59,18 +68,56 @@ pub(super) fn print(answer: &Answer) {
     answer.origins.iter().take(TOLD).for_each(origin);
     more(answer.origins.len());
     let chose = |one: &&Decider| one.why == Why::Chose;
-    let chosen: Vec<&Decider> = answer.deciders.iter().filter(chose).collect();
+    let count = answer.deciders.iter().filter(chose).count();
+    let chosen = plainest(answer.deciders.iter().filter(chose).map(|one| &one.place));
     if !chosen.is_empty() {
         heading("decided by, without being part of it");
     }
-    chosen.iter().take(TOLD).for_each(|one| origin(&one.place));
+    chosen.iter().take(TOLD).for_each(|one| origin(one));
     more(chosen.len());
-    let kept = answer.deciders.len() - chosen.len();
+    let kept = answer.deciders.len() - count;
     if kept > 0 {
         heading(&format!(
             "{kept} other places could have ended the run before; --json names them"
         ));
     }
+}
+
+/// Prints why a step is where it is.
+pub(super) fn print_why(why: &WhyNot) {
+    line(&format!(
+        "{} is {}",
+        painted(BOLD, &text::line(&why.step)),
+        text::line(&why.status)
+    ));
+    for reason in &why.because {
+        let frame = reason
+            .frame
+            .map_or_else(String::new, |frame| frame.to_string());
+        line(&format!(
+            "{frame:>7}  {:<20} {}",
+            text::line(&reason.step),
+            text::short(&reason.text, 400)
+        ));
+        plainest(reason.values.iter())
+            .into_iter()
+            .take(TOLD)
+            .for_each(origin);
+    }
+}
+
+/// The places without those that only hold others of them.
+fn plainest<'a>(all: impl Iterator<Item = &'a Origin>) -> Vec<&'a Origin> {
+    let all: Vec<&Origin> = all.collect();
+    let known: BTreeSet<(u64, &str)> = all.iter().map(|one| (one.frame, one.at.as_str())).collect();
+    let holds_another = |one: &Origin| {
+        let below = format!("{}/", one.at);
+        let mut after = known.range((one.frame, below.as_str())..);
+        after
+            .next()
+            .is_some_and(|(frame, at)| *frame == one.frame && at.starts_with(&below))
+    };
+    all.into_iter().filter(|one| !holds_another(one)).collect()
 }
 
 fn heading(words: &str) {

@@ -1,10 +1,12 @@
 //! `ktsu trace`: what followed from what.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ktsu_ledger::{Frame, StreamId};
 use ktsu_projections::Lineage;
+use ktsu_projections::envelope::EnvelopeFold;
 use ktsu_projections::lineage::Node;
 use serde_json::json;
 
@@ -12,7 +14,8 @@ use super::output::{BOLD, DIM, line, painted};
 use super::reading::{find_run, no_such_child, open};
 use super::{Common, Failure, content, json as shape, origin, text};
 use crate::history::shown::{self, is_within};
-use crate::history::{self, steps, trace};
+use crate::history::trace::{self, Wanted};
+use crate::history::{self, report, steps};
 
 /// What `trace` takes.
 #[derive(Debug, clap::Args)]
@@ -28,6 +31,45 @@ pub(super) struct Arguments {
     /// step.fan.results[3].label, call/inner.field
     #[arg(long, value_name = "PATH", conflicts_with_all = ["frame", "frames"])]
     of: Option<String>,
+    /// Why a step did not run, did not complete, or is not done: its id, or call/inner
+    #[arg(long, value_name = "STEP", conflicts_with_all = ["frame", "frames", "of"])]
+    why_not: Option<String>,
+    /// With FRAME: everything that follows from it instead
+    #[arg(long)]
+    descendants: bool,
+    /// Only frames about this step, or inside it: its id, or call/inner
+    #[arg(long, value_name = "ID")]
+    step: Option<String>,
+    /// Only frames whose type begins like this, as llm. or step.failed; may be given again
+    #[arg(long = "type", value_name = "TYPE")]
+    kinds: Vec<String>,
+    /// Only frames that say that something failed
+    #[arg(long)]
+    failed: bool,
+    /// Only frames from this number on
+    #[arg(long, value_name = "SEQ")]
+    since: Option<u64>,
+    /// Only frames up to this number
+    #[arg(long, value_name = "SEQ")]
+    until: Option<u64>,
+    /// The steps as a Mermaid flowchart
+    #[arg(long, conflicts_with_all = ["frame", "frames", "of", "why_not", "json", "html"])]
+    mermaid: bool,
+    /// Writes one page about the run that needs nothing beside it, without scripts
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["frame", "frames", "of", "why_not"])]
+    html: Option<PathBuf>,
+}
+
+impl Arguments {
+    fn wanted(&self) -> Wanted {
+        Wanted {
+            step: self.step.clone(),
+            kinds: self.kinds.clone(),
+            since: self.since,
+            until: self.until,
+            failed: self.failed,
+        }
+    }
 }
 
 /// Prints a trace.
@@ -48,17 +90,66 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
         origin::print(&answer);
         return Ok(ExitCode::SUCCESS);
     }
+    if let Some(step) = &arguments.why_not {
+        let why = origin::why_not(&frames, &scope, step)?;
+        if common.json {
+            return told_json(&why);
+        }
+        origin::print_why(&why);
+        return Ok(ExitCode::SUCCESS);
+    }
+    if arguments.mermaid || arguments.html.is_some() {
+        return write_report(&stream, &frames, &scope, arguments.html.as_deref());
+    }
+    let wanted = arguments.wanted();
     match arguments.frame.as_deref().or(inner) {
         Some(frame) => {
             let seq = number(&stream, frame)?;
             let page = shown::page(&reader, &stream, "", seq, 1, true)?;
             let whole = page.frames.first().filter(|(found, _)| *found == seq);
             let whole = whole.map(|(_, text)| text.as_str());
-            chain(common, &stream, &frames, seq, whole, &place.flag)
+            let ways = match arguments.descendants {
+                true => trace::descendants(&frames, seq),
+                false => trace::ancestors(&frames, seq),
+            };
+            let ways = ways.ok_or_else(|| no_such_frame(&stream, &frames, seq))?;
+            let ways = ways.into_iter().filter(|node| wanted.wants(node)).collect();
+            chain(common, &stream, &frames, seq, ways, whole, &place.flag)
         }
-        None if arguments.frames => tree(common, &stream, &frames, &scope),
+        None if arguments.descendants => Err(Failure::could_not_run("--descendants needs a frame")
+            .hint("ktsu trace RUN FRAME --descendants")),
+        None if arguments.frames || !wanted.is_all() => {
+            tree(common, &stream, &frames, &scope, &wanted)
+        }
         None => told(common, &stream, &frames, &scope),
     }
+}
+
+/// A diagram on standard output, or a page in a file.
+fn write_report(
+    stream: &StreamId,
+    frames: &[Frame],
+    scope: &str,
+    file: Option<&Path>,
+) -> Result<ExitCode, Failure> {
+    let fold = |error| Failure::from(history::Unreadable::from(error));
+    let told = steps::told(frames, scope).map_err(fold)?;
+    let told = told.ok_or_else(|| no_such_child(stream, scope))?;
+    let Some(file) = file else {
+        line(report::flowchart(&told).trim_end());
+        return Ok(ExitCode::SUCCESS);
+    };
+    let envelope = EnvelopeFold::of(frames).map_err(fold)?.envelope(scope);
+    let envelope = serde_json::to_string_pretty(&envelope).unwrap_or_default();
+    let page = report::page(&told, frames, &envelope);
+    std::fs::write(file, page).map_err(|error| {
+        Failure::could_not_run(format!("cannot write {}: {error}", file.display()))
+    })?;
+    line(&format!(
+        "wrote {}",
+        text::line(&file.display().to_string())
+    ));
+    Ok(ExitCode::SUCCESS)
 }
 
 fn number(stream: &StreamId, frame: &str) -> Result<u64, Failure> {
@@ -102,14 +193,10 @@ fn chain(
     stream: &StreamId,
     frames: &[Frame],
     seq: u64,
+    chain: Vec<Node>,
     whole: Option<&str>,
     flag: &str,
 ) -> Result<ExitCode, Failure> {
-    let chain = trace::ancestors(frames, seq).ok_or_else(|| {
-        let words = format!("{} has no frame {seq}", stream.name());
-        let last = frames.len().saturating_sub(1);
-        Failure::could_not_run(words).hint(format!("its frames are 0 to {last}"))
-    })?;
     if common.json {
         let mut body = json!({"run_id": stream.name(), "chain": chain}).to_string();
         if let Some(whole) = whole {
@@ -147,6 +234,12 @@ fn chain(
     Ok(ExitCode::SUCCESS)
 }
 
+fn no_such_frame(stream: &StreamId, frames: &[Frame], seq: u64) -> Failure {
+    let words = format!("{} has no frame {seq}", stream.name());
+    let last = frames.len().saturating_sub(1);
+    Failure::could_not_run(words).hint(format!("its frames are 0 to {last}"))
+}
+
 /// The tree of frames. Of several effects, the one most follows from goes on below its cause, the
 /// others are set off, so that a long chain stays a straight line.
 fn tree(
@@ -154,11 +247,12 @@ fn tree(
     stream: &StreamId,
     frames: &[Frame],
     scope: &str,
+    wanted: &Wanted,
 ) -> Result<ExitCode, Failure> {
     let lineage = Lineage::of(frames);
-    let inside = |node: &&Node| is_within(&node.scope, scope);
+    let inside = |node: &&Node| is_within(&node.scope, scope) && wanted.wants(node);
     let nodes: Vec<&Node> = lineage.nodes().iter().filter(inside).collect();
-    if nodes.is_empty() {
+    if nodes.is_empty() && wanted.is_all() {
         return Err(no_such_child(stream, scope));
     }
     if common.json {

@@ -8,10 +8,12 @@ pub mod many;
 pub mod provenance;
 pub mod recompute;
 pub mod replay;
+pub mod report;
 pub mod shown;
 pub mod steps;
 pub mod trace;
 pub mod verify;
+pub mod why;
 
 pub use ktsu_ledger::branch::{Blobs, frames};
 

@@ -52,3 +52,58 @@ pub fn ancestors(frames: &[Frame], seq: u64) -> Option<Vec<Node>> {
             .collect(),
     )
 }
+
+/// A frame and everything that follows from it, each once, in order; none if there is no such frame.
+pub fn descendants(frames: &[Frame], seq: u64) -> Option<Vec<Node>> {
+    let lineage = Lineage::of(frames);
+    lineage.node(seq)?;
+    let chain = lineage.descendants(seq).into_iter();
+    Some(chain.filter_map(|seq| lineage.node(seq).cloned()).collect())
+}
+
+/// Which frames are wanted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// About this step, by path: `step`, `call/inner`; what is inside it counts too.
+    pub step: Option<String>,
+    /// Of a type that begins like one of these; a `*` at the end says so.
+    pub kinds: Vec<String>,
+    /// From this number on.
+    pub since: Option<u64>,
+    /// Up to this number.
+    pub until: Option<u64>,
+    /// Only those that say that something failed.
+    pub failed: bool,
+}
+
+impl Wanted {
+    /// Whether everything is wanted.
+    pub fn is_all(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether a frame is.
+    pub fn wants(&self, node: &Node) -> bool {
+        let kind = self.kinds.iter().map(|kind| kind.trim_end_matches('*'));
+        let of_kind =
+            self.kinds.is_empty() || kind.into_iter().any(|kind| node.kind.starts_with(kind));
+        let failed = [".failed", ".dead", ".lost", ".exhausted"];
+        let failed = failed.iter().any(|end| node.kind.ends_with(end));
+        of_kind
+            && self.since.is_none_or(|since| node.seq >= since)
+            && self.until.is_none_or(|until| node.seq <= until)
+            && (failed || !self.failed)
+            && self.step.as_deref().is_none_or(|step| is_about(node, step))
+    }
+}
+
+fn is_about(node: &Node, step: &str) -> bool {
+    let step = step.strip_prefix("step.").unwrap_or(step);
+    let id = node.step.as_deref().unwrap_or_default();
+    let path = match node.scope.as_str() {
+        "" => id.to_owned(),
+        scope => format!("{scope}/{id}"),
+    };
+    let rest = path.strip_prefix(step);
+    !step.is_empty() && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '.']))
+}

@@ -92,8 +92,11 @@ fn groups(recorded: &[Frame]) -> Vec<Vec<&Frame>> {
     groups
 }
 
+/// Scope, step, item and attempt of a task, then digest and number of a report.
+type Said<'f> = (&'f str, &'f str, Option<u32>, u32, &'f str, u32);
+
 /// The task that a report is about, and the report.
-fn said(frame: &Frame) -> Option<(&str, &str, Option<u32>, u32, &str, u32)> {
+fn said(frame: &Frame) -> Option<Said<'_>> {
     let Event::Agent(event) = &frame.event else {
         return None;
     };

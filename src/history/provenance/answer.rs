@@ -130,6 +130,12 @@ pub fn answer(story: &Story<'_>, within: &str, path: &str) -> Result<Answer, NoS
     })
 }
 
+/// What stands at some places.
+pub fn origins(story: &Story<'_>, marks: &Marks) -> Vec<Origin> {
+    let mut frames = FrameCache::new(story);
+    marks.iter().map(|place| frames.origin(place)).collect()
+}
+
 impl Story<'_> {
     /// What could have ended the run before a field was there.
     pub fn kept_going(&self, asked: &Asked) -> Marks {

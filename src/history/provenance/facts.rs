@@ -21,8 +21,8 @@ pub(super) struct Facts {
     pub(super) decided: Option<u64>,
     /// The models' answers.
     pub(super) replies: Vec<u64>,
-    /// The last answer to its webhook.
-    pub(super) answered: Option<u64>,
+    /// The answers to its webhook, one a sending.
+    pub(super) answers: Vec<u64>,
 }
 
 /// Everything that is known of a run, by step and item.
@@ -103,7 +103,7 @@ impl AllFacts {
             }
             Event::Webhook(WebhookEvent::Delivered(answer) | WebhookEvent::Failed(answer)) => {
                 let facts = self.about(frame, &answer.step, None);
-                facts.answered = Some(frame.seq);
+                facts.answers.push(frame.seq);
             }
             Event::Run(_)
             | Event::Recompute(_)

@@ -69,15 +69,7 @@ impl Walk<'_, '_> {
     /// Whether a value has a part in what is asked about.
     fn counts(&self, value: &Tracked) -> bool {
         let sources = value.sources();
-        let known: BTreeSet<&Place> = sources.iter().collect();
-        self.origins.iter().any(|origin| {
-            let ends = origin.path.char_indices().filter(|(_, c)| *c == '/');
-            let ends = ends.map(|(at, _)| at).chain([origin.path.len()]);
-            ends.into_iter().any(|end| {
-                let path = origin.path.get(..end).unwrap_or_default();
-                known.contains(&Place::new(origin.frame, path))
-            })
-        })
+        self.origins.iter().any(|origin| sources.hold(origin))
     }
 
     fn output(&mut self, scope: u32, below: &str) {
@@ -135,7 +127,7 @@ impl Walk<'_, '_> {
             }
             CompiledWork::Webhook { .. } => {
                 let text = "the status it was answered with".to_owned();
-                self.hop(facts.answered, path, "answer", text);
+                self.hop(facts.answers.last().copied(), path, "answer", text);
             }
             CompiledWork::Workflow { .. } => {
                 let text = "the output of the child".to_owned();

@@ -18,6 +18,6 @@ mod path;
 mod story;
 mod view;
 
-pub use answer::{Answer, Decider, Hop, Origin, Why, answer};
+pub use answer::{Answer, Decider, Hop, Origin, Why, answer, origins};
 pub use path::{Asked, NoSuchField};
 pub use story::{StepTrack, Story};

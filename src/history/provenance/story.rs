@@ -1,5 +1,6 @@
 //! A run told again on tracked values: what each step got, gave, and was decided by.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 
 use ktsu_ledger::event::plan::Work;
@@ -14,7 +15,7 @@ use crate::history::Unreadable;
 use crate::workflow::definition::{CompiledWork, Definition, Step};
 use crate::workflow::expression::marks::{Marks, Place, Tracked, all};
 use crate::workflow::expression::tracked::{TrackedNames, Tracker};
-use crate::workflow::expression::{Root, from_json, from_value};
+use crate::workflow::expression::{EvaluationError, Root, from_json, from_value};
 use crate::workflow::graph;
 use crate::workflow::params;
 use crate::workflow::template::Template;
@@ -28,6 +29,8 @@ pub struct Story<'f> {
     steps: HashMap<(u32, u32), StepTrack>,
     params: HashMap<u32, Tracked>,
     outputs: HashMap<u32, ScopeTrack>,
+    /// What was asked of [`Story::alive_until`] once.
+    alive: RefCell<HashMap<u64, Marks>>,
 }
 
 /// A step with its value and what it rests on.
@@ -72,6 +75,7 @@ impl<'f> Story<'f> {
             steps: HashMap::new(),
             params: HashMap::new(),
             outputs: HashMap::new(),
+            alive: RefCell::default(),
         };
         let given = from_json(&story.state().created().params);
         let given = Tracked::at(Place::new(0, "/params"), given);
@@ -102,6 +106,9 @@ impl<'f> Story<'f> {
     /// What could have ended the run before a frame, or could have kept something from running
     /// that would have.
     pub(super) fn alive_until(&self, frame: u64) -> Marks {
+        if let Some(known) = self.alive.borrow().get(&frame) {
+            return known.clone();
+        }
         let before = |track: &&StepTrack| track.first.is_some_and(|first| first <= frame);
         let steps = self.steps.values().filter(before);
         let steps = steps.flat_map(|track| [&track.gate, &track.risk]);
@@ -110,7 +117,12 @@ impl<'f> Story<'f> {
             let ended = path(scope).and_then(|path| self.facts.scopes.get(path));
             ended.is_some_and(|ended| *ended <= frame)
         });
-        all(steps.chain(scopes.map(|(_, track)| &track.risk)))
+        let marks = all(steps.chain(scopes.map(|(_, track)| &track.risk)));
+        // While a run is still being told there is more to come.
+        if self.outputs.contains_key(&0) {
+            self.alive.borrow_mut().insert(frame, marks.clone());
+        }
+        marks
     }
 
     /// Tells a scope, its children with it: as deep as workflows are nested, which the kit bounds.
@@ -214,6 +226,34 @@ impl<'f> Story<'f> {
         Some(all(&marks))
     }
 
+    /// The condition of a step, evaluated; none if it has none.
+    pub fn condition(
+        &self,
+        scope: u32,
+        position: u32,
+        tracker: &mut Tracker,
+    ) -> Option<Result<Tracked, EvaluationError>> {
+        let key = &self.state().scope(scope)?.shape.key;
+        let step = self
+            .definition
+            .workflow(key)?
+            .steps
+            .get(position as usize)?;
+        let condition = step.condition.as_ref()?;
+        Some(condition.track(&self.names(scope), tracker))
+    }
+
+    /// The code and the words of a step's failure.
+    pub fn fault_of(&self, scope: &str, position: u32) -> (String, String) {
+        let envelope = self.fold.envelope(scope);
+        let steps = envelope.into_iter().flat_map(|envelope| envelope.steps);
+        let fault = steps
+            .into_iter()
+            .nth(position as usize)
+            .and_then(|step| step.error);
+        fault.map_or_else(Default::default, |fault| (fault.code, fault.message))
+    }
+
     pub(super) fn names(&self, scope: u32) -> ScopeNames<'_> {
         ScopeNames {
             story: self,
@@ -240,6 +280,9 @@ impl<'f> Story<'f> {
                 for template in templates.into_iter().flatten() {
                     self.render(template, &self.names(scope), tracker);
                 }
+                // Where it was sent is told where it failed.
+                let target = self.render(url, &self.names(scope), tracker);
+                tracker.inspect(target.map(|url| url.rests_on()).unwrap_or_default());
                 self.answered(facts, tracker)
             }
             CompiledWork::Workflow { .. } => {
@@ -298,10 +341,12 @@ impl<'f> Story<'f> {
     }
 
     fn answered(&self, facts: &Facts, tracker: &mut Tracker) -> Option<Tracked> {
-        let seq = facts.answered?;
-        for name in ["/status", "/code"] {
-            tracker.inspect(Marks::at(Place::new(seq, name)));
+        for seq in &facts.answers {
+            for name in ["/status", "/code"] {
+                tracker.inspect(Marks::at(Place::new(*seq, name)));
+            }
         }
+        let seq = *facts.answers.last()?;
         let status = self.data(seq)?.pointer("/status")?.clone();
         let members = BTreeMap::from([
             (

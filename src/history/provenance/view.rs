@@ -237,7 +237,7 @@ impl Story<'_> {
     }
 
     fn webhook_failure(&self, facts: &Facts, shown: &Value) -> Option<Failure> {
-        let seq = facts.answered?;
+        let seq = *facts.answers.last()?;
         let words = |name: &str| shown["error"][name].as_str().unwrap_or_default().to_owned();
         let there = |name: &str| {
             let place = Place::new(seq, name);

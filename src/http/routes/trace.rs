@@ -2,13 +2,16 @@
 
 use axum::extract::State;
 use axum::response::Response;
+use ktsu_ledger::Frame;
 use serde_json::json as value;
 use utoipa::IntoParams;
 
-use super::query::{Asked, Given, Query};
+use super::query::{Asked, Given, Query, invalid};
 use super::{Run, json, unreadable, wire};
 use crate::error::{ErrorCode, Problem};
-use crate::history;
+use crate::history::provenance::{self, NoSuchField, Story};
+use crate::history::trace::{self, Wanted};
+use crate::history::{self, why};
 use crate::orchestrator::Orchestrator;
 
 /// What to trace.
@@ -17,14 +20,38 @@ use crate::orchestrator::Orchestrator;
 pub(super) struct Of {
     /// A frame: gives the way from it to the root instead of the tree.
     frame: Option<u64>,
+    /// With `frame`: `ancestors` (the default), or `descendants` for what follows from it.
+    direction: Option<String>,
+    /// A field of the envelope (`params.x`, `step.triage.priority`, `output.x`): where it came from.
+    of: Option<String>,
+    /// A step, as `id` or `call/id`: why it did not run, or is not done.
+    why_not: Option<String>,
+    /// Of the tree: only frames about this step.
+    step: Option<String>,
+    /// Of the tree: only frames whose type begins like this.
+    #[param(rename = "type")]
+    kind: Option<String>,
 }
 
 impl Asked for Of {
-    const NAMES: &'static [&'static str] = &["frame"];
+    const NAMES: &'static [&'static str] = &["frame", "direction", "of", "why_not", "step", "type"];
 
     fn read(given: &Given) -> Result<Self, Problem> {
-        let frame = given.number("frame", 0, u64::MAX)?;
-        Ok(Self { frame })
+        let text = |name: &str| given.text(name).map(str::to_owned);
+        let of = Self {
+            frame: given.number("frame", 0, u64::MAX)?,
+            direction: given.word("direction", &["ancestors", "descendants"])?,
+            of: text("of"),
+            why_not: text("why_not"),
+            step: text("step"),
+            kind: text("type"),
+        };
+        let asked = [of.frame.is_some(), of.of.is_some(), of.why_not.is_some()];
+        if asked.iter().filter(|one| **one).count() > 1 {
+            let words = "frame, of and why_not ask for different things: give one of them";
+            return Err(invalid(words));
+        }
+        Ok(of)
     }
 }
 
@@ -50,14 +77,42 @@ pub(super) async fn trace(
         .with(move |reader| history::frames(reader, &stream))
         .await;
     let frames = read.map_err(|error| unreadable(&error))?;
-    let body = match of.frame {
-        None => value!({"run_id": name, "tree": history::trace::tree(&frames, &run.scope)}),
-        Some(seq) => {
-            let chain = history::trace::ancestors(&frames, seq);
-            let words = "the run has no such frame";
-            let chain = chain.ok_or_else(|| Problem::new(ErrorCode::NotFound, words))?;
-            value!({"run_id": name, "chain": chain})
+    let text = text(&frames, &name, &run.scope, &of)?;
+    Ok(json(text))
+}
+
+fn text(frames: &[Frame], name: &str, scope: &str, of: &Of) -> Result<String, Problem> {
+    let nowhere = |error: NoSuchField| {
+        let problem = Problem::new(ErrorCode::NotFound, error.message);
+        match error.there.is_empty() {
+            true => problem,
+            false => problem.with_hint(format!("there is {}", error.there.join(", "))),
         }
     };
-    Ok(json(body.to_string()))
+    let story = || Story::of(frames).map_err(Problem::from);
+    if let Some(path) = &of.of {
+        let answer = provenance::answer(&story()?, scope, path).map_err(nowhere)?;
+        return Ok(value!({"run_id": name, "origin": answer}).to_string());
+    }
+    if let Some(step) = &of.why_not {
+        let answer = why::why_not(&story()?, scope, step).map_err(nowhere)?;
+        return Ok(value!({"run_id": name, "why_not": answer}).to_string());
+    }
+    if let Some(seq) = of.frame {
+        let chain = match of.direction.as_deref() {
+            Some("descendants") => trace::descendants(frames, seq),
+            _ => trace::ancestors(frames, seq),
+        };
+        let words = "the run has no such frame";
+        let chain = chain.ok_or_else(|| Problem::new(ErrorCode::NotFound, words))?;
+        return Ok(value!({"run_id": name, "chain": chain}).to_string());
+    }
+    let wanted = Wanted {
+        step: of.step.clone(),
+        kinds: of.kind.iter().cloned().collect(),
+        ..Wanted::default()
+    };
+    let mut tree = trace::tree(frames, scope);
+    tree.retain(|placed| wanted.wants(&placed.node));
+    Ok(value!({"run_id": name, "tree": tree}).to_string())
 }

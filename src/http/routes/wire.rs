@@ -429,6 +429,10 @@ pub struct Trace {
     pub tree: Option<Vec<Placed>>,
     /// The frame and all it follows from, latest first (with `?frame=`).
     pub chain: Option<Vec<Node>>,
+    /// Where a value came from: `path`, `value`, `chain`, `origins`, `deciders` (with `?of=`).
+    pub origin: Option<serde_json::Value>,
+    /// Why a step is where it is: `step`, `status`, `because` (with `?why_not=`).
+    pub why_not: Option<serde_json::Value>,
 }
 
 /// A frame in the causal graph.

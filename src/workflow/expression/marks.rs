@@ -87,7 +87,15 @@ impl Marks {
 
     /// Whether one of them holds a place.
     pub fn hold(&self, place: &Place) -> bool {
-        self.iter().any(|one| one.holds(place))
+        let Some(set) = &self.0 else {
+            return false;
+        };
+        let ends = place.path.match_indices('/').map(|(at, _)| at);
+        let mut ends = ends.chain([place.path.len()]);
+        ends.any(|end| {
+            let path = place.path.get(..end).unwrap_or_default();
+            set.contains(&Place::new(place.frame, path))
+        })
     }
 }
 

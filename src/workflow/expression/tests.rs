@@ -18,7 +18,21 @@ fn names() -> BTreeMap<Root, Rcvar> {
 
 fn evaluate(source: &str) -> serde_json::Value {
     let expression = Expression::parse(source).unwrap_or_else(|e| panic!("{source}: {e}"));
-    to_value(&expression.evaluate(&names()).unwrap())
+    let value = to_value(&expression.evaluate(&names()).unwrap());
+    // Tracked evaluation agrees in every value.
+    let tracked = expression.track(&Placed, &mut tracked::Tracker::default());
+    assert_eq!(tracked.unwrap().to_value(), value, "{source}");
+    value
+}
+
+/// The same names, each value at a place of its own.
+struct Placed;
+
+impl tracked::TrackedNames for Placed {
+    fn get(&self, root: &Root) -> Option<marks::Tracked> {
+        let value = names().get(root).cloned()?;
+        Some(marks::Tracked::at(marks::Place::new(0, "/x"), value))
+    }
 }
 
 fn roots(source: &str) -> Vec<Root> {

@@ -41,6 +41,9 @@ async fn walk(api: &Described) -> String {
         "/frames",
         "/trace",
         "/trace?frame=3",
+        "/trace?frame=3&direction=descendants",
+        "/trace?of=status",
+        "/trace?type=step.",
         "/frames?expand=true",
     ] {
         for run in [
@@ -114,6 +117,14 @@ async fn refusals(api: &Described, run: &str) {
             format!("/runs/{run}/trace?frame=x"),
             "frame takes a whole number",
         ),
+        (
+            format!("/runs/{run}/trace?frame=1&direction=up"),
+            "direction takes one of ancestors, descendants",
+        ),
+        (
+            format!("/runs/{run}/trace?frame=1&of=status"),
+            "give one of them",
+        ),
     ] {
         let answer = api.get(&path).await;
         assert_eq!(answer.status, 400, "{path}");
@@ -128,6 +139,10 @@ async fn refusals(api: &Described, run: &str) {
             .status,
         404
     );
+    for nothing in ["of=step.none.x", "of=a..b", "why_not=none"] {
+        let answer = api.get(&format!("/runs/{run}/trace?{nothing}")).await;
+        assert_eq!(answer.status, 404, "{nothing}");
+    }
     for (query, words) in [
         ("wait=x", "wait takes a whole number, 0 to 3600"),
         ("wait=3601", "wait takes a whole number, 0 to 3600"),

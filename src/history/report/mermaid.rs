@@ -1,0 +1,96 @@
+//! The steps of a run as a Mermaid flowchart.
+
+use crate::history::steps::Told;
+
+/// The most steps that are drawn.
+const MAX_STEPS: usize = 500;
+
+/// A flowchart that Mermaid accepts: ids are made here, labels are escaped.
+pub fn flowchart(told: &Told) -> String {
+    let mut chart = Chart {
+        text: "flowchart TD\n".to_owned(),
+        count: 0,
+    };
+    chart.text.push_str(&format!(
+        "  run([\"{} {}\"])\n",
+        label(&told.workflow),
+        label(&told.status)
+    ));
+    chart.steps(told, "run", 1);
+    chart.text.push_str(
+        "  classDef failed stroke:#c00,stroke-width:2px\n  classDef skipped stroke-dasharray:4\n",
+    );
+    chart.text
+}
+
+struct Chart {
+    text: String,
+    count: usize,
+}
+
+impl Chart {
+    fn steps(&mut self, told: &Told, root: &str, depth: usize) {
+        let indent = "  ".repeat(depth);
+        let mut names = std::collections::BTreeMap::new();
+        for step in &told.steps {
+            if self.count == MAX_STEPS {
+                self.text.push_str(&format!("{indent}more{depth}[\"…\"]\n"));
+                return;
+            }
+            self.count += 1;
+            let name = format!("s{}", self.count);
+            let what = format!("{} ({}): {}", step.id, step.kind, step.status);
+            let class = match step.status.as_str() {
+                "failed" => ":::failed",
+                "skipped" => ":::skipped",
+                _ => "",
+            };
+            self.text
+                .push_str(&format!("{indent}{name}[\"{}\"]{class}\n", label(&what)));
+            names.insert(step.id.clone(), name.clone());
+            let after: Vec<String> = step
+                .after
+                .iter()
+                .filter_map(|id| names.get(id).cloned())
+                .collect();
+            match after.is_empty() {
+                true => self.text.push_str(&format!("{indent}{root} --> {name}\n")),
+                false => after.iter().for_each(|from| {
+                    self.text.push_str(&format!("{indent}{from} --> {name}\n"));
+                }),
+            }
+            if let Some(child) = &step.child {
+                self.text.push_str(&format!(
+                    "{indent}subgraph g{name}[\"{}\"]\n",
+                    label(&child.workflow)
+                ));
+                self.steps(child, &name, depth + 1);
+                self.text.push_str(&format!("{indent}end\n"));
+            }
+        }
+    }
+}
+
+/// Text as a label: what means something to Mermaid stands as an entity, what steers nothing.
+fn label(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars().take(120) {
+        match c {
+            c if c.is_alphanumeric() || " _-.,:()/…$+".contains(c) => out.push(c),
+            c if c.is_control() => out.push(' '),
+            c => out.push_str(&format!("#{};", u32::from(c))),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::label;
+
+    #[test]
+    fn a_label_cannot_end_itself() {
+        assert_eq!(label("a\"] --> b\n"), "a#34;#93; --#62; b ");
+        assert_eq!(label("step (agent): failed"), "step (agent): failed");
+    }
+}

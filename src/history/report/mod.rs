@@ -1,0 +1,7 @@
+//! A run for people elsewhere: as a diagram, and as one page that needs nothing beside it.
+
+mod html;
+mod mermaid;
+
+pub use html::page;
+pub use mermaid::flowchart;

@@ -1,0 +1,319 @@
+//! Why a step did not run, did not complete, or is not done yet: back to the first cause.
+
+use std::collections::HashSet;
+
+use ktsu_ledger::event::SkipReason;
+use ktsu_ledger::event::plan::Work;
+use ktsu_projections::run::{Phase, Scope, Step, StepStatus};
+use serde::Serialize;
+
+use super::provenance::{NoSuchField, Origin, Story, origins};
+use crate::workflow::expression::marks::{Marks, Place};
+use crate::workflow::expression::tracked::Tracker;
+
+/// Why a step is where it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct WhyNot {
+    /// `run_…`.
+    pub run_id: String,
+    /// The step that was asked about, by path.
+    pub step: String,
+    /// Where it stands.
+    pub status: String,
+    /// From the step to the first cause.
+    pub because: Vec<Reason>,
+}
+
+/// One reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Reason {
+    /// The step it is about, by path.
+    pub step: String,
+    /// The frame that records it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frame: Option<u64>,
+    /// In words.
+    pub text: String,
+    /// The recorded values that decided it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<Origin>,
+}
+
+/// Why a step is where it is; `path` is seen from `within`.
+///
+/// # Errors
+/// [`NoSuchField`] if there is no such step.
+pub fn why_not(story: &Story<'_>, within: &str, path: &str) -> Result<WhyNot, NoSuchField> {
+    let path = path.strip_prefix("step.").unwrap_or(path);
+    let whole = match within {
+        "" => path.to_owned(),
+        within => format!("{within}/{path}"),
+    };
+    let mut asking = Asking {
+        story,
+        seen: HashSet::new(),
+        because: Vec::new(),
+    };
+    let status = asking.path(&whole)?;
+    Ok(WhyNot {
+        run_id: story.state().stream().name().to_owned(),
+        step: whole,
+        status: status.as_str().to_owned(),
+        because: asking.because,
+    })
+}
+
+struct Asking<'s, 'f> {
+    story: &'s Story<'f>,
+    seen: HashSet<(u32, u32)>,
+    because: Vec<Reason>,
+}
+
+impl Asking<'_, '_> {
+    /// A step by path. One in a child that never began is where the step with the child is.
+    fn path(&mut self, path: &str) -> Result<StepStatus, NoSuchField> {
+        let (scope, id) = path.rsplit_once('/').unwrap_or(("", path));
+        let state = self.story.state();
+        let Some(at) = state.scope_at(scope) else {
+            self.known(scope, id)?;
+            let text = format!("its workflow {scope} never began");
+            self.say(path, None, text, &Marks::default());
+            self.path(scope)?;
+            return Ok(StepStatus::Pending);
+        };
+        let held = state.scope(at);
+        let position = held.and_then(|held| held.shape.position(id));
+        let position = position.ok_or_else(|| self.no_step(scope, id))?;
+        self.ask(at, position);
+        let step = held.and_then(|held| held.steps.get(position as usize));
+        Ok(step.map_or(StepStatus::Pending, |step| step.status))
+    }
+
+    /// Whether a child that never began would have such a step.
+    fn known(&self, scope: &str, id: &str) -> Result<(), NoSuchField> {
+        let outline = self.story.state().outline();
+        let mut shape = outline.root().clone();
+        for name in scope.split('/') {
+            let step = shape.position(name).and_then(|at| shape.step(at).cloned());
+            let child = step.and_then(|step| match step.work {
+                Work::Workflow(child) => outline.workflow(&child.workflow).cloned(),
+                Work::Agent(_) | Work::Transform(_) | Work::Webhook(_) => None,
+            });
+            shape = child.ok_or_else(|| self.no_step("", scope))?;
+        }
+        let found = shape.position(id).map(|_| ());
+        found.ok_or_else(|| self.no_step(scope, id))
+    }
+
+    fn no_step(&self, scope: &str, id: &str) -> NoSuchField {
+        let state = self.story.state();
+        let held = state.scope_at(scope).and_then(|at| state.scope(at));
+        let steps = held.into_iter().flat_map(|held| &held.shape.plan.steps);
+        NoSuchField {
+            message: format!("there is no step {id:?}"),
+            there: steps.map(|step| step.id.clone()).take(20).collect(),
+        }
+    }
+
+    fn say(&mut self, step: &str, frame: Option<u64>, text: String, values: &Marks) {
+        self.because.push(Reason {
+            step: step.to_owned(),
+            frame,
+            text,
+            values: origins(self.story, values),
+        });
+    }
+
+    fn ask(&mut self, scope: u32, position: u32) {
+        let story = self.story;
+        if !self.seen.insert((scope, position)) {
+            return;
+        }
+        let Some(held) = story.state().scope(scope) else {
+            return;
+        };
+        let Some(step) = held.steps.get(position as usize) else {
+            return;
+        };
+        let path = held.path_of(position);
+        match step.status {
+            StepStatus::Complete => {
+                self.say(
+                    &path,
+                    step.ended,
+                    "it completed".to_owned(),
+                    &Marks::default(),
+                );
+            }
+            StepStatus::Skipped => self.skipped(scope, position, held, step, &path),
+            StepStatus::Failed => self.failed(scope, position, held, step, &path),
+            StepStatus::Running => self.running(step, &path),
+            StepStatus::Pending => self.pending(scope, position, held, &path),
+        }
+    }
+
+    fn skipped(&mut self, scope: u32, position: u32, held: &Scope, step: &Step, path: &str) {
+        let story = self.story;
+        let none = Marks::default();
+        match step.skipped {
+            Some(SkipReason::ConditionFalse | SkipReason::ConditionError) => {
+                let plan = held.shape.step(position);
+                let text = plan
+                    .and_then(|plan| plan.condition.clone())
+                    .unwrap_or_default();
+                let mut tracker = Tracker::default();
+                let value = story.condition(scope, position, &mut tracker);
+                let (words, marks) = match value {
+                    Some(Ok(value)) => {
+                        let words = format!("its condition {text} is {}", value.to_value());
+                        (words, value.rests_on())
+                    }
+                    Some(Err(error)) => {
+                        let words = format!("its condition {text} has no value: {}", error.message);
+                        (words, tracker.inspected())
+                    }
+                    None => (format!("its condition {text} did not hold"), none),
+                };
+                self.say(path, step.ended, words, &marks);
+            }
+            Some(SkipReason::DependencySkipped) => {
+                let text = "a step it needs was skipped".to_owned();
+                self.say(path, step.ended, text, &none);
+                let skipped = |step: &Step| {
+                    let reason = step.skipped;
+                    matches!(
+                        reason,
+                        Some(SkipReason::AgentSkipped | SkipReason::DependencySkipped)
+                    )
+                };
+                self.needs(scope, position, held, skipped);
+            }
+            Some(SkipReason::RunFailed) => {
+                let text = "the run failed before it began".to_owned();
+                self.say(path, step.ended, text, &none);
+                self.first_failure();
+            }
+            Some(SkipReason::AgentSkipped) => {
+                let words = step.skip_words.clone().unwrap_or_default();
+                let value = story.step(scope, position);
+                let value = value.and_then(|track| track.value.as_ref()?.find("/reason"));
+                let marks = value.map(|value| value.sources()).unwrap_or_default();
+                self.say(
+                    path,
+                    step.ended,
+                    format!("its agent skipped it: {words}"),
+                    &marks,
+                );
+            }
+            Some(SkipReason::OnApproval) => {
+                let text = "it fires for approvals only".to_owned();
+                self.say(path, step.ended, text, &none);
+            }
+            Some(SkipReason::WebhooksSuppressed) => {
+                let text = "webhooks of this child are suppressed: the step that calls it and its \
+                            own file must both say execute";
+                self.say(path, step.ended, text.to_owned(), &none);
+            }
+            None => {}
+        }
+    }
+
+    fn failed(&mut self, scope: u32, position: u32, held: &Scope, step: &Step, path: &str) {
+        let (code, message) = self.story.fault_of(&held.path, position);
+        let text = format!("it failed with {code}: {message}");
+        let failing = self.story.state().failing();
+        let is_first = failing.is_some_and(|one| (one.scope, one.step) == (scope, Some(position)));
+        let marks = match is_first {
+            true => self
+                .story
+                .step(scope, position)
+                .map(|track| track.risk.clone()),
+            false => None,
+        };
+        self.say(path, step.ended, text, &marks.unwrap_or_default());
+        if !is_first {
+            self.first_failure();
+        }
+    }
+
+    /// What failed the run.
+    fn first_failure(&mut self) {
+        let Some(failing) = self.story.state().failing().cloned() else {
+            return;
+        };
+        match failing.step {
+            Some(step) => self.ask(failing.scope, step),
+            None => {
+                let text = format!("the run failed with {}: {}", failing.code, failing.message);
+                self.say("", Some(failing.seq), text, &Marks::default());
+            }
+        }
+    }
+
+    fn running(&mut self, step: &Step, path: &str) {
+        let none = Marks::default();
+        match &step.phase {
+            Phase::Sent { seq, sending } => {
+                let text = format!("it waits for the answer to sending {sending} of its webhook");
+                self.say(path, Some(*seq), text, &none);
+            }
+            Phase::Backoff { seq, until, .. } => {
+                let text = format!("it waits until {until} to send its webhook again");
+                self.say(
+                    path,
+                    Some(*seq),
+                    text,
+                    &Marks::at(Place::new(*seq, "/code")),
+                );
+            }
+            Phase::Child { scope } => {
+                let text = "it waits for the workflow it calls".to_owned();
+                self.say(path, step.started, text, &none);
+                let steps = self.story.state().scope(*scope).map(|child| &child.steps);
+                let open = (0u32..).zip(steps.into_iter().flatten());
+                let mut open = open.filter(|(_, step)| step.status == StepStatus::Running);
+                if let Some((position, _)) = open.next() {
+                    self.ask(*scope, position);
+                }
+            }
+            Phase::Begun
+            | Phase::Checked { .. }
+            | Phase::Delivered { .. }
+            | Phase::Undelivered { .. }
+            | Phase::Again { .. } => {
+                let tasks = step.tasks.as_deref();
+                let open = tasks.map_or(0, |tasks| {
+                    tasks
+                        .list
+                        .iter()
+                        .filter(|task| task.is_unfinished())
+                        .count()
+                });
+                let last = tasks.and_then(|tasks| tasks.list.iter().map(|task| task.last).max());
+                let text = match (open, tasks.and_then(|tasks| tasks.items)) {
+                    (0, _) => "it is being decided".to_owned(),
+                    (_, None) => "it waits for its agent".to_owned(),
+                    (open, Some(items)) => format!("it waits for {open} of {items} items"),
+                };
+                self.say(path, last.or(step.started), text, &none);
+            }
+        }
+    }
+
+    fn pending(&mut self, scope: u32, position: u32, held: &Scope, path: &str) {
+        let open = |step: &Step| matches!(step.status, StepStatus::Pending | StepStatus::Running);
+        let text = "it has not begun: something it needs is not done".to_owned();
+        self.say(path, None, text, &Marks::default());
+        self.needs(scope, position, held, open);
+    }
+
+    /// Asks about every step it needs that fits.
+    fn needs(&mut self, scope: u32, position: u32, held: &Scope, fits: impl Fn(&Step) -> bool) {
+        let needs = held.shape.step(position).map(|plan| plan.needs.clone());
+        for need in needs.unwrap_or_default() {
+            if held.steps.get(need as usize).is_some_and(&fits) {
+                self.ask(scope, need);
+            }
+        }
+    }
+}
