@@ -101,6 +101,13 @@ impl RunState {
         last.map_or(0, |origin| origin.frame)
     }
 
+    /// The params as they were before a frame, and the frame that holds them.
+    pub fn params_before(&self, frame: u64) -> (u64, Json) {
+        let known = self.origins.iter().rev().filter(|one| one.frame < frame);
+        let mut known = known.filter_map(|one| Some((one.frame, one.params.clone()?)));
+        known.next().unwrap_or((0, self.created.params.clone()))
+    }
+
     /// The frame that holds the values of the environment.
     pub fn env_frame(&self) -> u64 {
         let holds = |origin: &&Origin| origin.env.is_some();

@@ -3,11 +3,11 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 
+use ktsu_ledger::Frame;
 use ktsu_ledger::event::plan::Work;
-use ktsu_ledger::event::{EnvValue, RunEvent, SkipReason};
-use ktsu_ledger::{Event, Frame};
+use ktsu_ledger::event::{EnvValue, SkipReason};
 use ktsu_projections::envelope::{EnvelopeFold, marker};
-use ktsu_projections::run::{Effective, ItemEnd, RunState, StepStatus};
+use ktsu_projections::run::{Effective, ItemEnd, Overlaid, RunState, StepStatus};
 use serde_json::{Value, json};
 
 use super::facts::{AllFacts, Facts};
@@ -38,6 +38,8 @@ pub struct Story<'f> {
 pub struct StepTrack {
     /// Its value as later steps see it.
     pub value: Option<Tracked>,
+    computed: Option<Tracked>,
+    overlays: Vec<Overlay>,
     /// The output that was refused.
     pub refused: Option<Tracked>,
     /// What decided whether it ran.
@@ -50,6 +52,29 @@ pub struct StepTrack {
     pub first: Option<u64>,
     /// The frame that ended it.
     pub ended: Option<u64>,
+}
+
+/// A field that a person laid over an output.
+#[derive(Debug, Clone)]
+struct Overlay {
+    seq: u64,
+    field: String,
+    value: Tracked,
+}
+
+impl StepTrack {
+    /// Its value as it was before a frame: with what people had laid over it by then.
+    fn before(&self, frame: u64) -> Option<Tracked> {
+        let computed = self.computed.as_ref().or(self.value.as_ref())?;
+        let mut members = match computed.members() {
+            Some(members) if self.overlays.iter().any(|one| one.seq < frame) => members,
+            _ => return Some(computed.clone()),
+        };
+        for one in self.overlays.iter().filter(|one| one.seq < frame) {
+            members.insert(one.field.clone(), one.value.clone());
+        }
+        Some(Tracked::map(members, computed.source()).chosen_by(computed.chosen()))
+    }
 }
 
 /// The end of a scope.
@@ -77,8 +102,7 @@ impl<'f> Story<'f> {
             outputs: HashMap::new(),
             alive: RefCell::default(),
         };
-        let given = from_json(&story.state().created().params);
-        let given = Tracked::at(Place::new(0, "/params"), given);
+        let given = story.params_before(u64::MAX);
         story.tell(0, given);
         Ok(story)
     }
@@ -179,7 +203,11 @@ impl<'f> Story<'f> {
         let step = self.state().scope(scope)?.steps.get(position as usize)?;
         let made = made.map(|made| made.chosen_by(&why));
         match step.status {
-            StepStatus::Complete => track.value = self.held(scope, position, made, &why),
+            StepStatus::Complete => {
+                track.computed = self.held(scope, position, made, &why);
+                track.overlays = self.overlaid(scope, position);
+                track.value = track.before(u64::MAX);
+            }
             StepStatus::Skipped => track.value = self.skipped(scope, position, &facts, &why),
             StepStatus::Failed => track.refused = made,
             StepStatus::Pending | StepStatus::Running => {}
@@ -187,8 +215,8 @@ impl<'f> Story<'f> {
         Some(track)
     }
 
-    /// The value of a completed step. The state says what it is, and the tracked one of what it was
-    /// made; where they differ, a person has had a say.
+    /// The computed value of a completed step. The state says what it is, and the tracked one of
+    /// what it was made.
     fn held(
         &self,
         scope: u32,
@@ -196,14 +224,31 @@ impl<'f> Story<'f> {
         made: Option<Tracked>,
         why: &Marks,
     ) -> Option<Tracked> {
-        let Effective::Output(held) = self.state().effective(scope, position) else {
-            return None;
-        };
-        let value = from_json(&held.json);
+        let step = self.state().scope(scope)?.steps.get(position as usize)?;
+        let value = from_json(&step.output.as_ref()?.json);
         Some(match made {
             Some(made) => made.aligned(&value),
             None => Tracked::literal(value).chosen_by(why),
         })
+    }
+
+    /// What people laid over the output of a step.
+    fn overlaid(&self, scope: u32, position: u32) -> Vec<Overlay> {
+        let steps = self.state().scope(scope).map(|scope| &scope.steps);
+        let step = steps.and_then(|steps| steps.get(position as usize));
+        let overlay = step.into_iter().flat_map(|step| &step.overlay);
+        let tracked = |(field, over): (&String, &Overlaid)| Overlay {
+            seq: over.seq,
+            field: field.clone(),
+            value: Tracked::at(Place::new(over.seq, "/value"), from_json(&over.value)),
+        };
+        overlay.map(tracked).collect()
+    }
+
+    /// The run's params as a frame's decision saw them.
+    fn params_before(&self, frame: u64) -> Tracked {
+        let (at, params) = self.state().params_before(frame);
+        Tracked::at(Place::new(at, "/params"), from_json(&params))
     }
 
     /// What decided whether a step ran: its condition, and that what it needs ended well.
@@ -219,7 +264,7 @@ impl<'f> Story<'f> {
         }
         if let Some(condition) = &step.condition {
             let mut tracker = Tracker::default();
-            let value = condition.track(&self.names(scope), &mut tracker);
+            let value = condition.track(&self.names(scope, position), &mut tracker);
             marks.extend(value.ok().map(|value| value.shape()));
             marks.push(tracker.inspected());
         }
@@ -240,7 +285,7 @@ impl<'f> Story<'f> {
             .steps
             .get(position as usize)?;
         let condition = step.condition.as_ref()?;
-        Some(condition.track(&self.names(scope), tracker))
+        Some(condition.track(&self.names(scope, position), tracker))
     }
 
     /// The code and the words of a step's failure.
@@ -254,11 +299,22 @@ impl<'f> Story<'f> {
         fault.map_or_else(Default::default, |fault| (fault.code, fault.message))
     }
 
-    pub(super) fn names(&self, scope: u32) -> ScopeNames<'_> {
+    /// The names that a step mentions, as they were when it began.
+    fn names(&self, scope: u32, position: u32) -> ScopeNames<'_> {
+        let held = self.state().scope(scope);
+        let begun = held.and_then(|held| {
+            let id = &held.shape.step(position)?.id;
+            self.facts.get(&held.path, id, None).first
+        });
+        self.names_before(scope, begun.unwrap_or(u64::MAX))
+    }
+
+    fn names_before(&self, scope: u32, before: u64) -> ScopeNames<'_> {
         ScopeNames {
             story: self,
             scope,
             item: None,
+            before,
         }
     }
 
@@ -274,14 +330,16 @@ impl<'f> Story<'f> {
     ) -> Option<Tracked> {
         facts.first?;
         match &step.work {
-            CompiledWork::Transform(transform) => transform.track(&self.names(scope), tracker).ok(),
+            CompiledWork::Transform(transform) => {
+                transform.track(&self.names(scope, position), tracker).ok()
+            }
             CompiledWork::Webhook { url, body } => {
                 let templates = [Some(url), body.as_ref()];
                 for template in templates.into_iter().flatten() {
-                    self.render(template, &self.names(scope), tracker);
+                    self.render(template, &self.names(scope, position), tracker);
                 }
                 // Where it was sent is told where it failed.
-                let target = self.render(url, &self.names(scope), tracker);
+                let target = self.render(url, &self.names(scope, position), tracker);
                 tracker.inspect(target.map(|url| url.rests_on()).unwrap_or_default());
                 self.answered(facts, tracker)
             }
@@ -292,7 +350,7 @@ impl<'f> Story<'f> {
                 Some(self.output(child).cloned().unwrap_or_else(empty))
             }
             CompiledWork::Agent { params, from } => {
-                let names = self.names(scope);
+                let names = self.names(scope, position);
                 match from {
                     None => {
                         self.asked(params.as_ref(), &names, tracker);
@@ -377,6 +435,7 @@ impl<'f> Story<'f> {
         for (index, task) in (0u32..).zip(&tasks.list) {
             let facts = self.facts.get(&held.path, id, Some(index));
             let names = ScopeNames {
+                before: self.names(scope, position).before,
                 story: self,
                 scope,
                 item: over.item(index as usize).map(|item| (item, index)),
@@ -458,7 +517,7 @@ impl<'f> Story<'f> {
             return None;
         };
         let given = match template {
-            Some(template) => self.render(template, &self.names(scope), tracker)?,
+            Some(template) => self.render(template, &self.names(scope, position), tracker)?,
             None => Tracked::literal(from_value(&json!({}))),
         };
         let schema = self.definition.workflow(child)?.params.as_ref();
@@ -481,7 +540,11 @@ impl<'f> Story<'f> {
         };
         let mut tracker = Tracker::default();
         let output = match map {
-            Some(map) => self.render(map, &self.names(scope), &mut tracker),
+            Some(map) => {
+                let ended = self.facts.scopes.get(&held.path).copied();
+                let names = self.names_before(scope, ended.unwrap_or(u64::MAX));
+                self.render(map, &names, &mut tracker)
+            }
             None => self.last_output(scope),
         };
         if let (true, Some(output)) = (schema, &output) {
@@ -535,11 +598,12 @@ fn marked(value: Value, name: &str, said: Tracked) -> Tracked {
 /// The definition a run carries, compiled.
 fn recorded_definition(frames: &[Frame]) -> Result<Definition, Unreadable> {
     let bad = |words: String| Unreadable::Definition(words);
-    let first = frames.first().map(|frame| &frame.event);
-    let Some(Event::Run(RunEvent::Created(created))) = first else {
-        return Err(bad("there is none".to_owned()));
-    };
-    let plan = serde_json::from_str(created.definition.as_str());
+    let brought = frames
+        .iter()
+        .rev()
+        .find_map(|frame| frame.event.definition());
+    let (definition, _) = brought.ok_or_else(|| bad("there is none".to_owned()))?;
+    let plan = serde_json::from_str(definition.as_str());
     let plan = plan.map_err(|error| bad(error.to_string()))?;
     Definition::compile(plan).map_err(|faults| {
         let first = faults.into_iter().next();
@@ -559,23 +623,27 @@ pub(super) struct ScopeNames<'s> {
     story: &'s Story<'s>,
     scope: u32,
     item: Option<(Tracked, u32)>,
+    /// The frame that asks: what was said later it does not know.
+    before: u64,
 }
 
 impl TrackedNames for ScopeNames<'_> {
     fn get(&self, root: &Root) -> Option<Tracked> {
         let state = self.story.state();
         match root {
+            Root::Params if self.scope == 0 => Some(self.story.params_before(self.before)),
             Root::Params => self.story.params(self.scope).cloned(),
             Root::Env(name) => match state.created().env.get(name)? {
                 EnvValue::Value(value) if self.scope == 0 => {
-                    let place = Place::new(0, "/env").below(name).below("value");
+                    let place = Place::new(state.env_frame(), "/env");
+                    let place = place.below(name).below("value");
                     Some(Tracked::at(place, from_value(&Value::from(value.as_str()))))
                 }
                 EnvValue::Value(_) | EnvValue::Secret => None,
             },
             Root::Step(id) => {
                 let step = state.scope(self.scope)?.shape.position(id)?;
-                self.story.step(self.scope, step)?.value.clone()
+                self.story.step(self.scope, step)?.before(self.before)
             }
             Root::Item => self.item.as_ref().map(|(item, _)| item.clone()),
             Root::ItemIndex => {
