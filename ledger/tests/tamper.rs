@@ -272,6 +272,7 @@ fn answers(reader: &dyn Reader) -> Result<String, StoreError> {
         (None, None, Some(false)),
     ] {
         let filter = Filter {
+            kind: None,
             workflow: workflow.map(str::to_owned),
             status: status.map(str::to_owned),
             open,
