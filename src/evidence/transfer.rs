@@ -9,7 +9,7 @@
 //! Streams stand one after another, parents first, so that the same runs are the same lines in
 //! whatever ledger they are. The stream `store` stays where it is: it is about its own ledger.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, btree_map};
 
 use ktsu_ledger::event::RunEvent;
 use ktsu_ledger::store::{MemoryStore, Reader, Store, StoreError, read_all};
@@ -68,12 +68,12 @@ pub fn export(reader: &dyn Reader, wanted: &Wanted) -> Result<String, NotExporte
             let frame =
                 frame.map_err(|error| damaged(&format!("{stream}#{}: {error}", record.seq)))?;
             for external in &frame.ext {
-                if !blobs.contains_key(&external.hash) {
+                if let btree_map::Entry::Vacant(place) = blobs.entry(external.hash) {
                     let text = reader.blob_get(&external.hash)?;
                     let text = text.ok_or_else(|| {
                         damaged(&format!("the blob {} is missing", external.hash))
                     })?;
-                    blobs.insert(external.hash, text);
+                    place.insert(text);
                 }
             }
             frames.push(record);
@@ -217,7 +217,7 @@ pub fn check(text: &str, target: Option<&dyn Reader>) -> Result<Checked, String>
         let outcome = trial
             .append(epoch, std::slice::from_ref(&entry))
             .map_err(failed)?;
-        for refused in outcome.into_iter().filter_map(Result::err) {
+        if let Some(refused) = outcome.into_iter().find_map(Result::err) {
             return Err(format!("{stream}: {refused}"));
         }
         if found == records {

@@ -149,7 +149,7 @@ impl Orchestrator {
             self.can_run(&definition)?;
         }
         let (task, _) = RunTask::new(shared, definition, state, Memo::default());
-        task.wake(message);
+        task.wake(*message);
         Ok(())
     }
 

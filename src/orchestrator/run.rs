@@ -181,13 +181,13 @@ impl RunTask {
     }
 
     /// Takes up a run that has ended or waits, because somebody says something about it.
-    pub(super) fn wake(mut self, message: Box<Message>) {
+    pub(super) fn wake(mut self, message: Message) {
         self.indexed = Some((self.state.status(), self.state.is_over()));
         let last = self.state.next_seq().saturating_sub(1);
         self.progress
             .send_modify(|progress| progress.durable = Some(last));
         self.register();
-        if let Err(broken) = self.told(*message) {
+        if let Err(broken) = self.told(message) {
             return self.give_up(&broken.to_string());
         }
         tokio::spawn(self.live());

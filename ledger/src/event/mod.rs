@@ -119,15 +119,11 @@ impl Event {
 
     /// The definition that holds from here on, and its digest, if the frame brings one.
     pub fn definition(&self) -> Option<(&Json, &str)> {
-        match self {
-            Self::Run(RunEvent::Branched(branch)) => {
-                Some((branch.definition.as_ref()?, branch.digest.as_deref()?))
-            }
-            _ => {
-                let created = self.created()?;
-                Some((&created.definition, &created.digest))
-            }
+        if let Self::Run(RunEvent::Branched(branch)) = self {
+            return branch.definition.as_ref().zip(branch.digest.as_deref());
         }
+        let created = self.created()?;
+        Some((&created.definition, &created.digest))
     }
 
     /// `data` as a tree, blobs in their places.

@@ -220,16 +220,14 @@ impl Entry {
 /// Whether a frame says `branch.created` only where a branch begins: a later entry of a branch
 /// begins with any other frame.
 fn begins_well(stream: &StreamId, is_first: bool, frame: &Frame) -> bool {
-    match &frame.event {
-        Event::Run(RunEvent::Branched(branch)) => {
-            is_first
-                && stream.kind() == "branch"
-                && branch.branch_id == stream.name()
-                && branch.fork_position == frame.seq
-                && branch.parent().is_ok_and(|parent| parent != *stream)
-        }
-        _ => stream.kind() != "branch" || frame.seq > 0,
-    }
+    let Event::Run(RunEvent::Branched(branch)) = &frame.event else {
+        return stream.kind() != "branch" || frame.seq > 0;
+    };
+    is_first
+        && stream.kind() == "branch"
+        && branch.branch_id == stream.name()
+        && branch.fork_position == frame.seq
+        && branch.parent().is_ok_and(|parent| parent != *stream)
 }
 
 /// An entry under construction.

@@ -164,10 +164,10 @@ impl Frames {
             named.map_err(|message| (Kind::Blob, message))?;
         }
         self.note(name, &frame);
-        match &frame.event {
-            Event::Store(event) if name == "store" => self.tree.take(event),
-            _ => Ok(()),
+        if let (Event::Store(event), "store") = (&frame.event, name) {
+            return self.tree.take(event);
         }
+        Ok(())
     }
 
     /// Whether every cause is an earlier frame.

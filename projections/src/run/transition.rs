@@ -97,10 +97,8 @@ impl RunState {
                 let (state, plan) = self.step_state(scope, step)?;
                 let open = scope_of(self, scope).is_some_and(is_open);
                 let failing = self.failing().is_some();
-                let asked = match event {
-                    StepEvent::Reset(_) => scope == 0 && self.resetting().0.contains(&step),
-                    _ => true,
-                };
+                let resets = matches!(event, StepEvent::Reset(_));
+                let asked = !resets || (scope == 0 && self.resetting().0.contains(&step));
                 let allowed = open && asked && step_may(state, plan, event, failing);
                 self.verdict(allowed, frame, event.step(), state.status.as_str())?;
                 Ok(Target::Step { scope, step })
