@@ -121,14 +121,14 @@ fn samples(text: &str, value: &Json) -> Vec<Event> {
             reason: Some(name()),
         })),
         Event::Run(RunEvent::Branched(Box::new(BranchCreated {
-            branch_id: name(),
+            branch_id: "branch_a".to_owned(),
             by: person(),
             definition: Some(value.clone()),
             digest: Some(name()),
             effects: Effects::Execute,
             engine: name(),
             env: Some(BTreeMap::from([("A".to_owned(), EnvValue::Secret)])),
-            fork_position: 0,
+            fork_position: 5,
             limits: Some(Limits::default()),
             params: Some(value.clone()),
             parent_run_id: name(),
@@ -139,14 +139,14 @@ fn samples(text: &str, value: &Json) -> Vec<Event> {
             workflow: Some(name()),
         }))),
         Event::Run(RunEvent::Branched(Box::new(BranchCreated {
-            branch_id: name(),
+            branch_id: "branch_a".to_owned(),
             by: person(),
             definition: None,
             digest: None,
             effects: Effects::Suppress,
             engine: name(),
             env: None,
-            fork_position: 7,
+            fork_position: 5,
             limits: None,
             params: None,
             parent_run_id: name(),
@@ -429,7 +429,16 @@ fn samples_of_agents(text: &str, value: &Json, full: bool) -> Vec<Event> {
     ]
 }
 
+/// Where an event may stand: a branch begins with what says so, and with nothing else.
+fn stream_of(event: &Event) -> StreamId {
+    match event {
+        Event::Run(RunEvent::Branched(_)) => "branch:branch_a".parse().unwrap(),
+        _ => run("a"),
+    }
+}
+
 fn seal(event: Event) -> Result<Sealed, FrameError> {
+    let stream = stream_of(&event);
     let draft = Draft {
         scope: "call/inner".to_owned(),
         actor: Actor::Principal("ann".to_owned()),
@@ -437,7 +446,7 @@ fn seal(event: Event) -> Result<Sealed, FrameError> {
         event,
     };
     let link = Link {
-        stream: run("a"),
+        stream,
         seq: 5,
         prev: Hash::of(b"before"),
     };
@@ -453,6 +462,7 @@ fn decode(sealed: &Sealed) -> Result<ktsu_ledger::Frame, FrameError> {
 }
 
 fn reads_back(event: Event) {
+    let stream = stream_of(&event);
     let sealed = seal(event.clone()).unwrap();
     assert_eq!(sealed.frame.event, event);
     assert_eq!(decode(&sealed).unwrap(), sealed.frame);
@@ -473,7 +483,7 @@ fn reads_back(event: Event) {
     assert_eq!(shown["hash"], sealed.record.hash.to_string());
     // The door takes what is sealed, from memory and from bytes.
     let records = vec![sealed.record.clone()];
-    let read = Entry::from_records(&run("a"), records, sealed.blobs.clone()).unwrap();
+    let read = Entry::from_records(&stream, records, sealed.blobs.clone()).unwrap();
     assert_eq!(Entry::from_sealed(vec![sealed]).unwrap().0, read);
 }
 

@@ -162,11 +162,7 @@ mod tests {
         ] {
             let files = Files::from([(name.to_owned(), Vec::new())]);
             assert!(write(&files).is_err(), "{name}");
-            let mut bytes = header("x", 0).to_vec();
-            bytes
-                .get_mut(..name.len())
-                .unwrap()
-                .copy_from_slice(name.as_bytes());
+            let mut bytes = header(name, 0).to_vec();
             bytes.extend_from_slice(&[0; 1024]);
             assert!(read(&bytes).is_err(), "{name}");
         }

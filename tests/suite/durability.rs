@@ -143,25 +143,14 @@ fn acknowledged_after_sync(trace: &str) -> Result<(), String> {
     if written.done > answered.begun {
         return Err("answered before the frames were written".to_owned());
     }
-    // The last page of the commit counts, not the first.
-    let last = calls
-        .iter()
-        .filter(|call| {
-            call.begun < answered.begun
-                && is(call, &["pwrite64", "write", "pwritev"], "ledger.db-wal>")
-        })
-        .map(|call| call.done)
-        .max()
-        .unwrap_or(written.done);
-    let synced = calls.iter().any(|call| {
-        is(call, &["fsync", "fdatasync"], "ledger.db-wal>")
-            && call.begun > last
-            && call.done < answered.begun
+    // The sync that follows is that of the commit, all of whose pages were written before; what is
+    // written after it is another commit's.
+    let sync = calls.iter().find(|call| {
+        is(call, &["fsync", "fdatasync"], "ledger.db-wal>") && call.begun > written.done
     });
-    if synced {
-        Ok(())
-    } else {
-        Err("answered without a sync of the log".to_owned())
+    match sync {
+        Some(sync) if sync.done < answered.begun => Ok(()),
+        _ => Err("answered without a sync of the log".to_owned()),
     }
 }
 

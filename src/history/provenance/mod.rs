@@ -14,10 +14,13 @@
 mod answer;
 mod facts;
 mod hops;
+mod names;
 mod path;
 mod story;
+mod track;
 mod view;
 
 pub use answer::{Answer, Decider, Hop, Origin, Why, answer, origins};
 pub use path::{Asked, NoSuchField};
-pub use story::{StepTrack, Story};
+pub use story::Story;
+pub use track::StepTrack;

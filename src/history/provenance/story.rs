@@ -11,11 +11,13 @@ use ktsu_projections::run::{Effective, ItemEnd, Overlaid, RunState, StepStatus};
 use serde_json::{Value, json};
 
 use super::facts::{AllFacts, Facts};
+use super::names::ScopeNames;
+use super::track::{Overlay, StepTrack};
 use crate::history::Unreadable;
 use crate::workflow::definition::{CompiledWork, Definition, Step};
 use crate::workflow::expression::marks::{Marks, Place, Tracked, all};
-use crate::workflow::expression::tracked::{TrackedNames, Tracker};
-use crate::workflow::expression::{EvaluationError, Root, from_json, from_value};
+use crate::workflow::expression::tracked::Tracker;
+use crate::workflow::expression::{EvaluationError, from_json, from_value};
 use crate::workflow::graph;
 use crate::workflow::params;
 use crate::workflow::template::Template;
@@ -31,50 +33,6 @@ pub struct Story<'f> {
     outputs: HashMap<u32, ScopeTrack>,
     /// What was asked of [`Story::alive_until`] once.
     alive: RefCell<HashMap<u64, Marks>>,
-}
-
-/// A step with its value and what it rests on.
-#[derive(Debug, Clone, Default)]
-pub struct StepTrack {
-    /// Its value as later steps see it.
-    pub value: Option<Tracked>,
-    computed: Option<Tracked>,
-    overlays: Vec<Overlay>,
-    /// The output that was refused.
-    pub refused: Option<Tracked>,
-    /// What decided whether it ran.
-    pub gate: Marks,
-    /// What could have made it fail.
-    pub risk: Marks,
-    /// For a fan-out: what its items gave, in order.
-    pub items: Vec<Option<Tracked>>,
-    /// The first frame about it.
-    pub first: Option<u64>,
-    /// The frame that ended it.
-    pub ended: Option<u64>,
-}
-
-/// A field that a person laid over an output.
-#[derive(Debug, Clone)]
-struct Overlay {
-    seq: u64,
-    field: String,
-    value: Tracked,
-}
-
-impl StepTrack {
-    /// Its value as it was before a frame: with what people had laid over it by then.
-    fn before(&self, frame: u64) -> Option<Tracked> {
-        let computed = self.computed.as_ref().or(self.value.as_ref())?;
-        let mut members = match computed.members() {
-            Some(members) if self.overlays.iter().any(|one| one.seq < frame) => members,
-            _ => return Some(computed.clone()),
-        };
-        for one in self.overlays.iter().filter(|one| one.seq < frame) {
-            members.insert(one.field.clone(), one.value.clone());
-        }
-        Some(Tracked::map(members, computed.source()).chosen_by(computed.chosen()))
-    }
 }
 
 /// The end of a scope.
@@ -246,7 +204,7 @@ impl<'f> Story<'f> {
     }
 
     /// The run's params as a frame's decision saw them.
-    fn params_before(&self, frame: u64) -> Tracked {
+    pub(super) fn params_before(&self, frame: u64) -> Tracked {
         let (at, params) = self.state().params_before(frame);
         Tracked::at(Place::new(at, "/params"), from_json(&params))
     }
@@ -615,41 +573,5 @@ pub(super) fn join(scope: &str, step: &str) -> String {
     match scope {
         "" => step.to_owned(),
         scope => format!("{scope}/{step}"),
-    }
-}
-
-/// The names of a scope, and of one item in it.
-pub(super) struct ScopeNames<'s> {
-    story: &'s Story<'s>,
-    scope: u32,
-    item: Option<(Tracked, u32)>,
-    /// The frame that asks: what was said later it does not know.
-    before: u64,
-}
-
-impl TrackedNames for ScopeNames<'_> {
-    fn get(&self, root: &Root) -> Option<Tracked> {
-        let state = self.story.state();
-        match root {
-            Root::Params if self.scope == 0 => Some(self.story.params_before(self.before)),
-            Root::Params => self.story.params(self.scope).cloned(),
-            Root::Env(name) => match state.created().env.get(name)? {
-                EnvValue::Value(value) if self.scope == 0 => {
-                    let place = Place::new(state.env_frame(), "/env");
-                    let place = place.below(name).below("value");
-                    Some(Tracked::at(place, from_value(&Value::from(value.as_str()))))
-                }
-                EnvValue::Value(_) | EnvValue::Secret => None,
-            },
-            Root::Step(id) => {
-                let step = state.scope(self.scope)?.shape.position(id)?;
-                self.story.step(self.scope, step)?.before(self.before)
-            }
-            Root::Item => self.item.as_ref().map(|(item, _)| item.clone()),
-            Root::ItemIndex => {
-                let index = self.item.as_ref().map(|(_, index)| *index)?;
-                Some(Tracked::literal(from_value(&Value::from(index))))
-            }
-        }
     }
 }

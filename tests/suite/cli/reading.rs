@@ -41,7 +41,7 @@ fn any_part_of_an_id_that_no_other_run_has_serves() {
     }
     desk.ktsu(&["runs", "--status", "foo"])
         .is(2)
-        .warns("pending, running, complete, failed");
+        .warns("pending, running, waiting, complete, failed");
 }
 
 #[test]

@@ -1,0 +1,45 @@
+//! The values that the expressions of a scope mention, with their places.
+
+use ktsu_ledger::event::EnvValue;
+use serde_json::Value;
+
+use super::story::Story;
+use crate::workflow::expression::marks::{Place, Tracked};
+use crate::workflow::expression::tracked::TrackedNames;
+use crate::workflow::expression::{Root, from_value};
+
+/// The names of a scope, and of one item in it.
+pub(super) struct ScopeNames<'s> {
+    pub(super) story: &'s Story<'s>,
+    pub(super) scope: u32,
+    pub(super) item: Option<(Tracked, u32)>,
+    /// The frame that asks: what was said later it does not know.
+    pub(super) before: u64,
+}
+
+impl TrackedNames for ScopeNames<'_> {
+    fn get(&self, root: &Root) -> Option<Tracked> {
+        let state = self.story.state();
+        match root {
+            Root::Params if self.scope == 0 => Some(self.story.params_before(self.before)),
+            Root::Params => self.story.params(self.scope).cloned(),
+            Root::Env(name) => match state.created().env.get(name)? {
+                EnvValue::Value(value) if self.scope == 0 => {
+                    let place = Place::new(state.env_frame(), "/env");
+                    let place = place.below(name).below("value");
+                    Some(Tracked::at(place, from_value(&Value::from(value.as_str()))))
+                }
+                EnvValue::Value(_) | EnvValue::Secret => None,
+            },
+            Root::Step(id) => {
+                let step = state.scope(self.scope)?.shape.position(id)?;
+                self.story.step(self.scope, step)?.before(self.before)
+            }
+            Root::Item => self.item.as_ref().map(|(item, _)| item.clone()),
+            Root::ItemIndex => {
+                let index = self.item.as_ref().map(|(_, index)| *index)?;
+                Some(Tracked::literal(from_value(&Value::from(index))))
+            }
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! A step of a run that is told again: its value, and what that rests on.
+
+use crate::workflow::expression::marks::{Marks, Tracked};
+
+/// A step with its value and what it rests on.
+#[derive(Debug, Clone, Default)]
+pub struct StepTrack {
+    /// Its value as later steps see it.
+    pub value: Option<Tracked>,
+    /// Its value without what people laid over it.
+    pub(super) computed: Option<Tracked>,
+    /// What people laid over it.
+    pub(super) overlays: Vec<Overlay>,
+    /// The output that was refused.
+    pub refused: Option<Tracked>,
+    /// What decided whether it ran.
+    pub gate: Marks,
+    /// What could have made it fail.
+    pub risk: Marks,
+    /// For a fan-out: what its items gave, in order.
+    pub items: Vec<Option<Tracked>>,
+    /// The first frame about it.
+    pub first: Option<u64>,
+    /// The frame that ended it.
+    pub ended: Option<u64>,
+}
+
+/// A field that a person laid over an output.
+#[derive(Debug, Clone)]
+pub(super) struct Overlay {
+    /// The frame that says so.
+    pub(super) seq: u64,
+    /// The field.
+    pub(super) field: String,
+    /// Its value.
+    pub(super) value: Tracked,
+}
+
+impl StepTrack {
+    /// Its value as it was before a frame: with what people had laid over it by then.
+    pub(super) fn before(&self, frame: u64) -> Option<Tracked> {
+        let computed = self.computed.as_ref().or(self.value.as_ref())?;
+        let mut members = match computed.members() {
+            Some(members) if self.overlays.iter().any(|one| one.seq < frame) => members,
+            _ => return Some(computed.clone()),
+        };
+        for one in self.overlays.iter().filter(|one| one.seq < frame) {
+            members.insert(one.field.clone(), one.value.clone());
+        }
+        Some(Tracked::map(members, computed.source()).chosen_by(computed.chosen()))
+    }
+}
