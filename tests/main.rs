@@ -20,6 +20,8 @@ mod cut;
 mod durability;
 #[path = "suite/evidence/mod.rs"]
 mod evidence;
+#[path = "suite/exports.rs"]
+mod exports;
 #[path = "suite/fork.rs"]
 mod fork;
 #[path = "suite/golden.rs"]

@@ -240,7 +240,7 @@ fn with_row(
     target: Option<&dyn Reader>,
 ) -> Result<Entry, String> {
     let stream = entry.stream().clone();
-    if !matches!(stream.kind(), "run" | "branch") {
+    if !rows::is_run(&stream) {
         return Ok(entry);
     }
     let made = rows::make(trial, &stream).map_err(|error| error.to_string())?;

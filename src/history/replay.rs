@@ -10,6 +10,7 @@ use ktsu_projections::run::FoldError;
 use serde::Serialize;
 
 use super::Unreadable;
+use crate::rows;
 use crate::workflow::replay::{Definitions, Stopped, replay};
 
 /// A run that was told again.
@@ -84,7 +85,7 @@ fn told(
         return Err(Stopped::NoRoot("is empty".to_owned()).into());
     };
     let kind = first.event.kind();
-    if !matches!(kind, "run.created" | "branch.created") {
+    if first.event.created().is_none() && kind != "branch.created" {
         return Err(Stopped::NoRoot(format!("begins with {kind}")).into());
     }
     let inputs = frames.iter().filter(|one| one.event.role() == Role::Input);
@@ -97,7 +98,7 @@ fn told(
     })
 }
 
-/// Every run and branch of a ledger, in the order of their names.
+/// Every run, branch and recompute of a ledger, in the order of their names.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -110,7 +111,7 @@ pub fn streams(reader: &dyn Reader) -> Result<Vec<StreamId>, StoreError> {
             return Ok(found);
         };
         let runs = page.into_iter();
-        found.extend(runs.filter(|stream| matches!(stream.kind(), "run" | "branch")));
+        found.extend(runs.filter(rows::is_run));
         after = Some(last);
     }
 }

@@ -154,7 +154,10 @@ fn route_of(path: &str) -> String {
             "report" | "complete" if rest.contains("/steps/") => {
                 format!("/runs/{{id}}/steps/{{step}}/{last}")
             }
-            "envelope" | "frames" | "recompute" | "replay" | "trace" if rest.contains('/') => {
+            "envelope" | "fork" | "frames" | "overlay" | "recompute" | "replay" | "resume"
+            | "trace"
+                if rest.contains('/') =>
+            {
                 format!("/runs/{{id}}/{last}")
             }
             _ => "/runs/{id}".to_owned(),

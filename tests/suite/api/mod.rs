@@ -6,6 +6,7 @@ mod describe;
 mod follow;
 mod idempotency;
 mod lists;
+mod people;
 mod recompute;
 mod reports;
 mod secrets;

@@ -21,6 +21,7 @@ async fn every_described_answer_is_given_and_fits_its_description() {
     seen.extend(without_a_disk(&kit, &api).await);
     seen.extend(without_room(&kit, &api).await);
     seen.extend(super::recompute::all(&api).await);
+    seen.extend(super::people::all(&api).await);
     seen.extend(super::reports::all(&api).await);
     let described = api.described();
     let missing: Vec<&Case> = described.difference(&seen).collect();
@@ -55,6 +56,10 @@ async fn walk(api: &Described) -> String {
             let answer = api.get(&format!("/runs/{run}{below}")).await;
             assert_eq!(answer.status, 200, "{run}{below}");
         }
+    }
+    for (run, step) in [(&run, "greet"), (&whole, "after")] {
+        let answer = api.get(&format!("/runs/{run}/trace?why_not={step}")).await;
+        assert_eq!(answer.status, 200, "{step}: {}", answer.text());
     }
     assert_eq!(api.get("/runs?limit=1").await.status, 200);
     run

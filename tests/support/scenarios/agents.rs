@@ -7,7 +7,7 @@ use super::super::model::{ECHO, REFLECTS, completion};
 use super::super::sink::{Heard, Reply};
 use super::Scenario;
 
-const GATEWAY: &str = r#"
+pub(crate) const GATEWAY: &str = r#"
 env: [{name: SINK}, {name: TOKEN, secret: true}]
 providers: [{name: fake, type: openai, config: {base_url: "{{ env.SINK }}/v1", api_key: "{{ env.TOKEN }}"}}]
 model_groups: [{name: std, models: [fake/gpt-4o-mini]}]

@@ -1,0 +1,125 @@
+//! Every status of what people say about recorded runs, once.
+
+use std::collections::BTreeSet;
+
+use ktsu_ledger::appender::Options;
+use ktsu_ledger::room::Room;
+use ktsu_ledger::store::{MemoryStore, Store as _};
+use serde_json::{Value, json};
+
+use super::describe::{Case, Described};
+use crate::support::ledgers::Recorded;
+use crate::support::{KitDir, Within};
+
+const TWO: &str = r#"
+pipeline:
+  - id: first
+    transform: {inputs: [{from: "{a: `1`}"}], ops: []}
+  - id: second
+    transform: {inputs: [{from: step.first.result.a}], ops: []}
+"#;
+
+/// What can be said, and a body with which it is taken.
+fn words() -> [(&'static str, u16, Value); 3] {
+    let overlay = json!({"step": "first", "field": "result", "value": {"a": 2}, "reason": "seen"});
+    [
+        ("fork", 201, json!({"before": "second", "reason": "seen"})),
+        ("overlay", 200, overlay),
+        ("resume", 202, json!({"from": "second", "reason": "seen"})),
+    ]
+}
+
+pub(super) async fn all(api: &Described) -> BTreeSet<Case> {
+    let kit = KitDir::new(&[("two", TWO)]);
+    let store = MemoryStore::new();
+    let options = Options::default();
+    let within = Within::new(kit.load(), store.clone(), options, &[], None).await;
+    let described = api;
+    let api = api.at(&within.client);
+    let run = within.client.run("two", json!({})).await["run_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    within.client.run("two", json!({})).await;
+    let recorded = Recorded::read(&store, &run);
+    refused(&api, &run).await;
+    let frames = Recorded::read(&store, &run).records.len();
+    assert_eq!(frames, recorded.records.len(), "a refusal writes nothing");
+    for (word, status, body) in words() {
+        let path = format!("/runs/{run}/{word}");
+        let answer = api.post(&path, &body.to_string()).await;
+        assert_eq!(answer.status, status, "{word}: {}", answer.text());
+        if word == "resume" {
+            within.client.ended(&run).await;
+        }
+    }
+    let mut seen = api.seen();
+    seen.extend(unable(described, &kit, &recorded).await);
+    seen
+}
+
+async fn refused(api: &Described, run: &str) {
+    let prefix = run.get(..8).unwrap();
+    let large = " ".repeat(1024 * 1024 + 1);
+    for (word, _, body) in words() {
+        let body = body.to_string();
+        let path = format!("/runs/{run}/{word}");
+        for (path, body, status) in [
+            (path.clone(), "nope", 400),
+            (format!("{path}?x=1"), body.as_str(), 400),
+            (format!("/runs/absent/{word}"), body.as_str(), 404),
+            (format!("/runs/{prefix}/{word}"), body.as_str(), 409),
+            (path.clone(), large.as_str(), 413),
+            (path.clone(), "[]", 422),
+            (path.clone(), r#"{"colour": "red"}"#, 422),
+        ] {
+            let answer = api.post(&path, body).await;
+            assert_eq!(answer.status, status, "{path}: {}", answer.text());
+        }
+        let evil = [("origin", "https://evil.example")];
+        let answer = api.call("POST", &path, &evil, &body).await;
+        assert_eq!(answer.status, 403);
+        assert_eq!(answer.json()["code"], "foreign_origin");
+    }
+    for word in ["overlay", "resume"] {
+        let (_, _, body) = words().into_iter().find(|one| one.0 == word).unwrap();
+        let path = format!("/runs/{run}/{word}");
+        for (known, status, code) in [("0", 409, "stale_revision"), ("x", 422, "invalid_request")] {
+            let header = [("if-match", known)];
+            let answer = api.call("POST", &path, &header, &body.to_string()).await;
+            assert_eq!(answer.status, status, "{word}: {}", answer.text());
+            assert_eq!(answer.json()["code"], code);
+        }
+    }
+    let nobody = r#"{"from": "nobody"}"#;
+    let answer = api.post(&format!("/runs/{run}/resume"), nobody).await;
+    assert_eq!(answer.json()["code"], "step_not_found");
+}
+
+/// 507 from a disk that is nearly full, 503 where another owner took the ledger.
+async fn unable(api: &Described, kit: &KitDir, recorded: &Recorded) -> BTreeSet<Case> {
+    let run = recorded.stream.name();
+    let full = Options {
+        room: Room::by(1000, || Some(999)),
+        ..Options::default()
+    };
+    let mut seen = BTreeSet::new();
+    for (options, status) in [(full, 507), (Options::default(), 503)] {
+        let mut store = MemoryStore::new();
+        recorded.put(&mut store);
+        let within = Within::new(kit.load(), store.clone(), options, &[], None).await;
+        if status == 503 {
+            store.clone().acquire().unwrap();
+        }
+        let api = api.at(&within.client);
+        for (word, _, body) in words() {
+            let path = format!("/runs/{run}/{word}");
+            let answer = api.post(&path, &body.to_string()).await;
+            assert_eq!(answer.status, status, "{word}: {}", answer.text());
+        }
+        let left = Recorded::read(&store, run).records.len();
+        assert_eq!(left, recorded.records.len());
+        seen.extend(api.seen());
+    }
+    seen
+}
