@@ -73,16 +73,14 @@ impl Given {
 }
 
 /// The same of another attempt.
-fn attempt(event: Event, attempt: u32) -> Event {
-    match event {
-        Event::Step(StepEvent::Started(started)) => {
-            Event::Step(StepEvent::Started(StepStarted { attempt, ..started }))
-        }
-        Event::Step(StepEvent::Completed(done)) => {
-            Event::Step(StepEvent::Completed(StepCompleted { attempt, ..done }))
-        }
-        other => other,
+fn attempt(mut event: Event, number: u32) -> Event {
+    if let Event::Step(StepEvent::Started(started)) = &mut event {
+        started.attempt = number;
     }
+    if let Event::Step(StepEvent::Completed(done)) = &mut event {
+        done.attempt = number;
+    }
+    event
 }
 
 fn ended() -> Given {
