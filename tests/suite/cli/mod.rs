@@ -13,6 +13,7 @@ mod owning;
 mod reading;
 mod replay;
 mod running;
+mod trace;
 mod triage;
 
 use std::io::{BufRead as _, BufReader, Read as _};
