@@ -26,6 +26,8 @@ mod exports;
 mod fork;
 #[path = "suite/golden.rs"]
 mod golden;
+#[path = "suite/origins.rs"]
+mod origins;
 #[path = "suite/owner.rs"]
 mod owner;
 #[path = "suite/pins.rs"]

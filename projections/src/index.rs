@@ -38,14 +38,13 @@ pub struct RunRow {
 impl RunRow {
     /// The row of a run as it stands.
     pub fn of(state: &RunState) -> Self {
-        let ended = state.status().is_terminal();
         let plan = &state.outline().root().plan;
         let fork = state.fork();
         Self {
             created_at: fork.map_or(state.created().at, |fork| fork.at),
             fork_position: fork.map(|fork| fork.position),
             parent_run_id: fork.map(|fork| fork.parent.clone()),
-            ended_at: ended.then(|| state.at()),
+            ended_at: ended_at(state),
             error: state.failing().map(|failing| failing.code.clone()),
             idempotency_digest: match fork {
                 None => state.created().idempotency_digest.clone(),
@@ -80,6 +79,14 @@ impl RunRow {
             .and_then(|value| Json::from_value(&value).ok())
             .unwrap_or_default()
     }
+}
+
+/// When a run ended. A branch of one that had ended, ended when it was made.
+fn ended_at(state: &RunState) -> Option<Timestamp> {
+    let root = state.scopes().first()?;
+    let ended = root.ended.as_ref()?.at;
+    let forked = state.fork().map(|fork| fork.at);
+    Some(forked.map_or(ended, |forked| forked.max(ended)))
 }
 
 /// A client's key, as no other client and no other workflow has it.

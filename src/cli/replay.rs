@@ -146,7 +146,9 @@ fn print(
     let code = code.max().unwrap_or(0);
     if common.json {
         let runs = streams.iter().zip(told);
-        let runs: Vec<Value> = runs.map(|(stream, one)| body(stream, one)).collect();
+        let runs: Vec<Value> = runs
+            .map(|(stream, one)| replay::verdict(stream, one.as_ref()))
+            .collect();
         let body = json!({"strict": strict, "ok": code == 0, "runs": runs});
         line(&shape::pretty(&body.to_string()));
         return Ok(ExitCode::from(code));
@@ -182,33 +184,6 @@ fn in_words(stream: &StreamId, told: &Result<Replayed, Failed>) -> String {
             format!("{mark} {name}: {words}")
         }
     }
-}
-
-fn body(stream: &StreamId, told: &Result<Replayed, Failed>) -> Value {
-    match told {
-        Ok(told) => {
-            let mut body = serde_json::to_value(told).unwrap_or_default();
-            body["verdict"] = json!("ok");
-            body
-        }
-        Err(failed) => refusal(stream, failed),
-    }
-}
-
-/// Why, for programs.
-fn refusal(stream: &StreamId, failed: &Failed) -> Value {
-    let mut body = json!({
-        "run_id": stream.name(),
-        "verdict": if code(failed) == EXIT_VERDICT { "diverged" } else { "could_not_run" },
-        "message": failed.to_string(),
-    });
-    if let Failed::Stopped(stopped) = failed {
-        body["why"] = json!(stopped.name());
-        if let Stopped::Diverged(diverged) = stopped {
-            body["divergence"] = json!(diverged);
-        }
-    }
-    body
 }
 
 fn code(failed: &Failed) -> u8 {

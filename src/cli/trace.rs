@@ -104,7 +104,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     let wanted = arguments.wanted();
     match arguments.frame.as_deref().or(inner) {
         Some(frame) => {
-            let seq = number(&stream, frame)?;
+            let seq = number(&stream, &frames, frame)?;
             let page = shown::page(&reader, &stream, "", seq, 1, true)?;
             let whole = page.frames.first().filter(|(found, _)| *found == seq);
             let whole = whole.map(|(_, text)| text.as_str());
@@ -152,7 +152,7 @@ fn write_report(
     Ok(ExitCode::SUCCESS)
 }
 
-fn number(stream: &StreamId, frame: &str) -> Result<u64, Failure> {
+fn number(stream: &StreamId, frames: &[Frame], frame: &str) -> Result<u64, Failure> {
     let (named, number) = frame.rsplit_once('#').unwrap_or(("", frame));
     let named = named.strip_prefix("run:").unwrap_or(named);
     if !named.is_empty() && !stream.name().contains(named) {
@@ -160,8 +160,9 @@ fn number(stream: &StreamId, frame: &str) -> Result<u64, Failure> {
         return Err(Failure::could_not_run(words));
     }
     number.parse().map_err(|_| {
+        let near = near(stream, frames);
         Failure::could_not_run(format!("{frame} is not a frame"))
-            .hint("a frame is its number, such as 17; ktsu frames RUN lists them")
+            .hint(format!("a frame is its number; {near}"))
     })
 }
 
@@ -236,8 +237,16 @@ fn chain(
 
 fn no_such_frame(stream: &StreamId, frames: &[Frame], seq: u64) -> Failure {
     let words = format!("{} has no frame {seq}", stream.name());
-    let last = frames.len().saturating_sub(1);
-    Failure::could_not_run(words).hint(format!("its frames are 0 to {last}"))
+    Failure::could_not_run(words).hint(near(stream, frames))
+}
+
+/// The frames that come nearest to one that is not there: numbers leave none out, so the last.
+fn near(stream: &StreamId, frames: &[Frame]) -> String {
+    let last = frames.iter().rev().take(3).rev();
+    let last = last.map(|frame| format!("{} ({})", frame.seq, frame.event.kind()));
+    let last = last.collect::<Vec<_>>().join(", ");
+    let name = stream.name();
+    format!("the nearest are {last}; ktsu frames {name} lists all")
 }
 
 /// The tree of frames. Of several effects, the one most follows from goes on below its cause, the

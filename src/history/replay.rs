@@ -8,6 +8,7 @@ use ktsu_ledger::store::{Reader, StoreError};
 use ktsu_ledger::{Hash, StreamId};
 use ktsu_projections::run::FoldError;
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::Unreadable;
 use crate::rows;
@@ -49,6 +50,31 @@ impl From<FoldError> for Failed {
     fn from(error: FoldError) -> Self {
         Self::Unreadable(error.into())
     }
+}
+
+/// What was told, or why it was not, for programs. A divergence is a verdict, not a failure.
+pub fn verdict(stream: &StreamId, told: Result<&Replayed, &Failed>) -> Value {
+    let failed = match told {
+        Ok(told) => {
+            let mut body = json!(told);
+            body["verdict"] = json!("ok");
+            return body;
+        }
+        Err(failed) => failed,
+    };
+    let mut body = json!({
+        "run_id": stream.name(),
+        "verdict": "could_not_run",
+        "message": failed.to_string(),
+    });
+    if let Failed::Stopped(stopped) = failed {
+        body["why"] = json!(stopped.name());
+        if let Stopped::Diverged(diverged) = stopped {
+            body["verdict"] = json!("diverged");
+            body["divergence"] = json!(diverged);
+        }
+    }
+    body
 }
 
 /// Folds a run.

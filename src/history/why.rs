@@ -157,10 +157,7 @@ impl Asking<'_, '_> {
         let none = Marks::default();
         match step.skipped {
             Some(SkipReason::ConditionFalse | SkipReason::ConditionError) => {
-                let plan = held.shape.step(position);
-                let text = plan
-                    .and_then(|plan| plan.condition.clone())
-                    .unwrap_or_default();
+                let text = story.condition_text(scope, position).unwrap_or_default();
                 let mut tracker = Tracker::default();
                 let value = story.condition(scope, position, &mut tracker);
                 let (words, marks) = match value {
@@ -210,12 +207,28 @@ impl Asking<'_, '_> {
                 self.say(path, step.ended, text, &none);
             }
             Some(SkipReason::WebhooksSuppressed) => {
-                let text = "webhooks of this child are suppressed: the step that calls it and its \
-                            own file must both say execute";
+                let text = match self.after_fork(step.ended) {
+                    true => {
+                        "webhooks of a branch are not sent unless it is forked with --effects \
+                         execute"
+                    }
+                    false => {
+                        "webhooks of this child are suppressed: the step that calls it and its own \
+                         file must both say execute"
+                    }
+                };
                 self.say(path, step.ended, text.to_owned(), &none);
             }
             None => {}
         }
+    }
+
+    /// Whether something was decided in a branch that does not call the world.
+    fn after_fork(&self, seq: Option<u64>) -> bool {
+        let state = self.story.state();
+        let fork = state.fork().filter(|_| state.suppresses_effects());
+        fork.zip(seq)
+            .is_some_and(|(fork, seq)| seq >= fork.position)
     }
 
     fn failed(&mut self, scope: u32, position: u32, held: &Scope, step: &Step, path: &str) {
@@ -301,10 +314,32 @@ impl Asking<'_, '_> {
     }
 
     fn pending(&mut self, scope: u32, position: u32, held: &Scope, path: &str) {
+        let none = Marks::default();
         let open = |step: &Step| matches!(step.status, StepStatus::Pending | StepStatus::Running);
-        let text = "it has not begun: something it needs is not done".to_owned();
-        self.say(path, None, text, &Marks::default());
-        self.needs(scope, position, held, open);
+        let plan = held.shape.step(position);
+        let waits = plan.is_some_and(|plan| {
+            let mut needs = plan.needs.iter();
+            needs.any(|need| held.steps.get(*need as usize).is_some_and(open))
+        });
+        if let Some(seq) = self.story.taken_back(scope, position) {
+            let text = "it was taken back to begin again".to_owned();
+            self.say(path, Some(seq), text, &none);
+        }
+        if waits {
+            let text = "it has not begun: something it needs is not done".to_owned();
+            self.say(path, None, text, &none);
+            return self.needs(scope, position, held, open);
+        }
+        let state = self.story.state();
+        let (seq, text) = match state.fork().filter(|_| state.is_parked()) {
+            Some(fork) => {
+                let name = state.stream().name();
+                let text = format!("the branch waits for a person: ktsu resume {name}");
+                (Some(fork.position), text)
+            }
+            None => (None, "it is about to begin".to_owned()),
+        };
+        self.say(path, seq, text, &none);
     }
 
     /// Asks about every step it needs that fits.

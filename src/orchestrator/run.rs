@@ -103,6 +103,9 @@ pub struct Progress {
     pub failed: Option<String>,
 }
 
+/// Status, whether it is over, and the frame that ended it.
+type Standing = (RunStatus, bool, Option<u64>);
+
 /// See the module documentation.
 pub(super) struct RunTask {
     shared: Arc<Shared>,
@@ -117,7 +120,7 @@ pub(super) struct RunTask {
     waiting: VecDeque<(u64, effects::Place)>,
     /// Reports that wait for others.
     held: VecDeque<Held>,
-    indexed: Option<(RunStatus, bool)>,
+    indexed: Option<Standing>,
     /// Whether a recompute that has ended is being compared with its run.
     comparing: bool,
     more: bool,
@@ -165,7 +168,7 @@ impl RunTask {
 
     /// Takes a run up again, all of which is durable.
     pub(super) fn resume(mut self, clock: Timestamp) {
-        self.indexed = Some((self.state.status(), self.state.is_over()));
+        self.indexed = Some(self.standing());
         let last = self.state.next_seq().saturating_sub(1);
         self.progress
             .send_modify(|progress| progress.durable = Some(last));
@@ -182,7 +185,7 @@ impl RunTask {
 
     /// Takes up a run that has ended or waits, because somebody says something about it.
     pub(super) fn wake(mut self, message: Message) {
-        self.indexed = Some((self.state.status(), self.state.is_over()));
+        self.indexed = Some(self.standing());
         let last = self.state.next_seq().saturating_sub(1);
         self.progress
             .send_modify(|progress| progress.durable = Some(last));
@@ -488,12 +491,19 @@ impl RunTask {
 
     /// The run's row, where its status has changed: lists need nothing else, and rows cost.
     fn index_row(&mut self) -> Option<IndexRow> {
-        let standing = (self.state.status(), self.state.is_over());
+        let standing = self.standing();
         if self.indexed == Some(standing) {
             return None;
         }
         self.indexed = Some(standing);
         Some(rows::row(&self.state))
+    }
+
+    /// What the row depends on. One that ended, began again and ended within a turn has another end.
+    fn standing(&self) -> Standing {
+        let root = self.state.scopes().first();
+        let ended = root.and_then(|root| root.ended.as_ref()).map(|end| end.seq);
+        (self.state.status(), self.state.is_over(), ended)
     }
 
     /// Starts every effect whose announcement is durable.

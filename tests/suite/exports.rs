@@ -54,6 +54,12 @@ fn lines(name: &str) -> String {
     std::fs::read_to_string(folder().join(format!("{name}.jsonl"))).unwrap()
 }
 
+/// Every golden export, by name.
+pub(crate) fn all() -> Vec<(String, String)> {
+    let names = manifest().into_keys();
+    names.map(|name| (name.clone(), lines(&name))).collect()
+}
+
 fn everything() -> Wanted {
     Wanted {
         all: true,

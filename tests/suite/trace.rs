@@ -414,3 +414,25 @@ fn a_run_decided_again_from_the_same_inputs_is_the_same_run() {
         assert_eq!(again.unused, Vec::<u64>::new(), "{name}");
     }
 }
+
+/// Every field is told with the value it has, whatever people said about the run.
+#[test]
+fn every_field_of_a_run_that_people_had_a_say_in_is_told_with_its_value() {
+    let mut told = 0;
+    for (name, one) in super::exports::streams() {
+        let frames = one.frames();
+        let named = named(&frames, &fields(&frames), &name);
+        for (field, named) in &named {
+            for origin in named.origins.iter() {
+                let data = frames[usize::try_from(origin.frame).unwrap()].event.data();
+                let there = data.pointer(&origin.path).is_some();
+                assert!(
+                    there,
+                    "{name}: {field:?} names {origin:?}, which is not there"
+                );
+                told += 1;
+            }
+        }
+    }
+    assert!(told > 1000, "{told} origins");
+}

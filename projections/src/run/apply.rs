@@ -148,6 +148,7 @@ impl RunState {
             scope.status = status;
             scope.ended = Some(Ended {
                 seq: frame.seq,
+                at: frame.at,
                 output,
             });
         }

@@ -371,7 +371,7 @@ impl RunState {
             return;
         };
         if !scope.abandoned {
-            scope.abandon(frame.seq);
+            scope.abandon(frame.seq, frame.at);
             let path = scope.path.clone();
             let steps = scope.steps.clone();
             if self.by_path.get(&path) == Some(&at) {

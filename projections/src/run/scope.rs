@@ -40,6 +40,8 @@ pub struct Scope {
 pub struct Ended {
     /// The frame.
     pub seq: u64,
+    /// When; what is said about it later is no later end.
+    pub at: Timestamp,
     /// Its output, if it completed and had one.
     pub output: Option<Held>,
 }
@@ -224,10 +226,14 @@ impl Scope {
     }
 
     /// Nothing of it is under way any more, and nobody looks at it.
-    pub(super) fn abandon(&mut self, seq: u64) {
+    pub(super) fn abandon(&mut self, seq: u64, at: Timestamp) {
         self.abandoned = true;
         self.status = RunStatus::Failed;
-        self.ended = Some(Ended { seq, output: None });
+        self.ended = Some(Ended {
+            seq,
+            at,
+            output: None,
+        });
         for step in &mut self.steps {
             if matches!(step.status, StepStatus::Pending | StepStatus::Running) {
                 step.status = StepStatus::Skipped;

@@ -41,7 +41,7 @@ pub struct Hop {
     pub frame: Option<u64>,
     /// The step, by path; empty for the run itself.
     pub step: String,
-    /// `reference`, `template`, `transform`, `reply`, `answer`, `child`, `items`, `skipped`.
+    /// `reference`, `template`, `transform`, `reply`, `answer`, `child`, `items`, `skipped`, `overlay`.
     pub how: &'static str,
     /// In the words of the definition.
     pub text: String,
@@ -230,7 +230,7 @@ fn named(story: &Story<'_>, place: &Place, event: &Event, scope: &str) -> (Strin
         super::story::join(scope, &name)
     };
     match event {
-        Event::Run(RunEvent::Created(_)) => {
+        Event::Run(RunEvent::Created(_) | RunEvent::Branched(_)) | Event::Recompute(_) => {
             let path = place.path.strip_suffix("/value").unwrap_or(&place.path);
             let path = match place.path.starts_with("/env/") {
                 true => path,
@@ -259,18 +259,12 @@ fn named(story: &Story<'_>, place: &Place, event: &Event, scope: &str) -> (Strin
             (format!("answer to {step}: {}", dotted(&place.path)), None)
         }
         Event::Person(PersonEvent::OverlaySet(set)) => {
-            let step = about(&set.step, None);
-            (
-                format!(
-                    "{} by {}",
-                    super::story::join(&step, &set.field).replace('/', "."),
-                    set.by.id
-                ),
-                None,
-            )
+            let step = super::story::join(&about(&set.step, None), &set.field);
+            let below = place.path.strip_prefix("/value").unwrap_or_default();
+            let field = format!("{step}{below}").replace('/', ".");
+            (format!("{field} by {}", set.by.id), None)
         }
         Event::Run(_)
-        | Event::Recompute(_)
         | Event::Step(_)
         | Event::Item(_)
         | Event::Worker(_)

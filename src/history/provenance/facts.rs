@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 
-use ktsu_ledger::event::{AgentEvent, ItemEvent, RunEvent, StepEvent, WebhookEvent};
+use ktsu_ledger::event::{
+    AgentEvent, BranchCreated, ItemEvent, OverlaySet, PersonEvent, RunEvent, StepEvent,
+    WebhookEvent,
+};
 use ktsu_ledger::{Event, Frame};
 
 /// A step or an item: scope, id, item.
@@ -21,6 +24,8 @@ pub(super) struct Facts {
     pub(super) decided: Option<u64>,
     /// The models' answers.
     pub(super) replies: Vec<u64>,
+    /// Whether it sent a webhook.
+    sent: bool,
     /// The answers to its webhook, one a sending.
     pub(super) answers: Vec<u64>,
 }
@@ -31,6 +36,8 @@ pub(super) struct AllFacts {
     about: HashMap<Key, Facts>,
     /// The end of each scope.
     pub(super) scopes: HashMap<String, u64>,
+    /// What people said about outputs, by scope and step.
+    overlays: HashMap<(String, String), Vec<(u64, OverlaySet)>>,
 }
 
 impl AllFacts {
@@ -45,6 +52,12 @@ impl AllFacts {
     pub(super) fn get(&self, scope: &str, step: &str, item: Option<u32>) -> Facts {
         let key = (scope.to_owned(), step.to_owned(), item);
         self.about.get(&key).cloned().unwrap_or_default()
+    }
+
+    /// What people laid over the output of a step, in the order in which they said so.
+    pub(super) fn overlays(&self, scope: &str, step: &str) -> &[(u64, OverlaySet)] {
+        let key = (scope.to_owned(), step.to_owned());
+        self.overlays.get(&key).map_or(&[], Vec::as_slice)
     }
 
     /// The models' answers within a scope and the scopes inside it, of one step or of all.
@@ -81,7 +94,7 @@ impl AllFacts {
                 StepEvent::Completed(_) | StepEvent::Failed(_) | StepEvent::Skipped(_) => {
                     self.end(frame, event.step(), None);
                 }
-                StepEvent::Reset(_) => self.forget(frame, event.step()),
+                StepEvent::Reset(_) => self.forget(&frame.scope, event.step()),
                 StepEvent::ReservedEvaluated(_) | StepEvent::OutputChecked(_) => {}
             },
             Event::Item(event) => match event {
@@ -105,25 +118,51 @@ impl AllFacts {
                 let facts = self.about(frame, &answer.step, None);
                 facts.answers.push(frame.seq);
             }
+            Event::Webhook(WebhookEvent::Sent(sent)) => {
+                self.about(frame, &sent.step, None).sent = true;
+            }
+            Event::Person(PersonEvent::OverlaySet(set)) => {
+                let key = (frame.scope.clone(), set.step.clone());
+                let said = self.overlays.entry(key).or_default();
+                said.push((frame.seq, set.clone()));
+            }
+            Event::Run(RunEvent::Branched(branch)) => self.branch(branch),
+            // It has not ended after all.
+            Event::Run(RunEvent::Resumed(_)) => drop(self.scopes.remove("")),
             Event::Run(_)
             | Event::Recompute(_)
-            | Event::Webhook(_)
-            | Event::Person(_)
+            | Event::Webhook(WebhookEvent::Dead(_))
             | Event::Worker(_)
             | Event::Store(_)
             | Event::Foreign { .. } => {}
         }
     }
 
-    /// A step begins again: what it did, and the child it held, is of no consequence.
-    fn forget(&mut self, frame: &Frame, step: &str) {
-        let child = super::story::join(&frame.scope, step);
+    /// A branch begins again with whatever was under way, where something changes for it, else with
+    /// the webhooks that were not answered.
+    fn branch(&mut self, branch: &BranchCreated) {
+        let all = branch.restarts || branch.definition.is_some();
+        let begins = |(key, facts): &(&Key, &Facts)| {
+            let open = facts.first.is_some() && facts.ended.is_none() && key.2.is_none();
+            open && ((all && key.0.is_empty()) || (!all && facts.sent))
+        };
+        let begun = self.about.iter().filter(begins).map(|(key, _)| key.clone());
+        for (scope, step, _) in begun.collect::<Vec<_>>() {
+            self.forget(&scope, &step);
+        }
+    }
+
+    /// A step begins again: what it did, and the child it held, is of no consequence. What people
+    /// laid over its output stays.
+    fn forget(&mut self, scope: &str, step: &str) {
+        let child = super::story::join(scope, step);
         let inside = |scope: &str| crate::history::shown::is_within(scope, &child);
         self.about.retain(|key, _| {
-            let own = key.0 == frame.scope && key.1 == step;
+            let own = key.0 == scope && key.1 == step;
             !own && !inside(&key.0)
         });
         self.scopes.retain(|scope, _| !inside(scope));
+        self.overlays.retain(|(scope, _), _| !inside(scope));
     }
 
     fn begin(&mut self, frame: &Frame, step: &str, item: Option<u32>) {

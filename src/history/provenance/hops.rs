@@ -78,8 +78,9 @@ impl Walk<'_, '_> {
             return;
         };
         let ended = held.ended.as_ref().map(|end| end.seq);
-        let workflow = story.definition.workflow(&held.shape.key);
-        let map = workflow.and_then(|workflow| workflow.output.as_ref()?.0.as_ref());
+        let map = story
+            .ended_as(scope)
+            .and_then(|workflow| workflow.output.as_ref()?.0.as_ref());
         match map {
             Some(map) => {
                 let text = map.source_at(below).unwrap_or_else(|| "output".to_owned());
@@ -106,9 +107,8 @@ impl Walk<'_, '_> {
         let Some(held) = story.state().scope(scope) else {
             return;
         };
-        let workflow = story.definition.workflow(&held.shape.key);
-        let compiled = workflow.and_then(|workflow| workflow.steps.get(position as usize));
-        let (Some(compiled), Some(track)) = (compiled, story.step(scope, position)) else {
+        let compiled = story.compiled(scope, position);
+        let (Some((compiled, _)), Some(track)) = (compiled, story.step(scope, position)) else {
             return;
         };
         let path = held.path_of(position);
@@ -118,6 +118,9 @@ impl Walk<'_, '_> {
             let reason = state.and_then(|step| step.skipped);
             let words = reason.map_or("", |reason| reason.as_str());
             self.hop(track.ended, path, "skipped", words.to_owned());
+            return;
+        }
+        if self.overlaid(scope, position, &path) {
             return;
         }
         match &compiled.work {
@@ -152,6 +155,25 @@ impl Walk<'_, '_> {
                 }
             },
         }
+    }
+
+    /// Tells what people laid over a step's output that counts here; whether nothing else does.
+    fn overlaid(&mut self, scope: u32, position: u32, path: &str) -> bool {
+        let Some(track) = self.story.step(scope, position) else {
+            return false;
+        };
+        let mut told = false;
+        for one in &track.overlays {
+            if self.counts(&one.value) {
+                let text = format!("{} as a person set it", one.field);
+                self.hop(Some(one.seq), path.to_owned(), "overlay", text);
+                told = true;
+            }
+        }
+        told && !track
+            .computed
+            .as_ref()
+            .is_some_and(|value| self.counts(value))
     }
 
     fn items(&mut self, scope: u32, position: u32, id: &str, path: &str) {
@@ -189,11 +211,10 @@ impl Walk<'_, '_> {
         let Some(held) = story.state().scope(parent) else {
             return;
         };
-        let workflow = story.definition.workflow(&held.shape.key);
-        let compiled = workflow.and_then(|workflow| workflow.steps.get(position as usize));
+        let compiled = story.compiled(parent, position);
         let Some(CompiledWork::Workflow {
             params: Some(template),
-        }) = compiled.map(|step| &step.work)
+        }) = compiled.map(|(step, _)| &step.work)
         else {
             return;
         };

@@ -12,6 +12,7 @@
 //! ended the run before.
 
 mod answer;
+mod defined;
 mod facts;
 mod hops;
 mod names;

@@ -5,16 +5,17 @@ use std::collections::{BTreeMap, HashMap};
 
 use ktsu_ledger::Frame;
 use ktsu_ledger::event::plan::Work;
-use ktsu_ledger::event::{EnvValue, SkipReason};
+use ktsu_ledger::event::{EnvValue, OverlaySet, SkipReason};
 use ktsu_projections::envelope::{EnvelopeFold, marker};
-use ktsu_projections::run::{Effective, ItemEnd, Overlaid, RunState, StepStatus};
+use ktsu_projections::run::{Effective, ItemEnd, RunState, StepStatus};
 use serde_json::{Value, json};
 
+use super::defined::Defined;
 use super::facts::{AllFacts, Facts};
 use super::names::ScopeNames;
 use super::track::{Overlay, StepTrack};
 use crate::history::Unreadable;
-use crate::workflow::definition::{CompiledWork, Definition, Step};
+use crate::workflow::definition::{CompiledWork, Step};
 use crate::workflow::expression::marks::{Marks, Place, Tracked, all};
 use crate::workflow::expression::tracked::Tracker;
 use crate::workflow::expression::{EvaluationError, from_json, from_value};
@@ -25,7 +26,7 @@ use crate::workflow::template::Template;
 /// A run, its definition, and its values with their places.
 pub struct Story<'f> {
     pub(super) frames: &'f [Frame],
-    pub(super) definition: Definition,
+    pub(super) defined: Defined,
     pub(super) fold: EnvelopeFold,
     pub(super) facts: AllFacts,
     steps: HashMap<(u32, u32), StepTrack>,
@@ -49,10 +50,9 @@ impl<'f> Story<'f> {
     /// [`Unreadable`].
     pub fn of(frames: &'f [Frame]) -> Result<Self, Unreadable> {
         let fold = EnvelopeFold::of(frames)?;
-        let definition = recorded_definition(frames)?;
         let mut story = Self {
             frames,
-            definition,
+            defined: Defined::of(frames)?,
             fold,
             facts: AllFacts::of(frames),
             steps: HashMap::new(),
@@ -117,8 +117,11 @@ impl<'f> Story<'f> {
         let needs: Vec<Vec<usize>> = needs
             .map(|step| step.needs.iter().map(|need| *need as usize).collect())
             .collect();
-        for position in graph::order(&needs).unwrap_or_default().concat() {
-            let position = u32::try_from(position).unwrap_or(u32::MAX);
+        let order = graph::order(&needs).unwrap_or_default().concat();
+        let mut order: Vec<u32> = order.into_iter().flat_map(u32::try_from).collect();
+        // What has begun, began after what it needed then, under whatever definition that was.
+        order.sort_by_key(|position| self.begun(scope, *position).unwrap_or(u64::MAX));
+        for position in order {
             let track = self.tell_step(scope, position).unwrap_or_default();
             self.steps.insert((scope, position), track);
         }
@@ -128,13 +131,13 @@ impl<'f> Story<'f> {
 
     fn tell_step(&mut self, scope: u32, position: u32) -> Option<StepTrack> {
         let held = self.state().scope(scope)?;
-        let (path, key) = (held.path.clone(), held.shape.key.clone());
+        let path = held.path.clone();
         let plan = held.shape.step(position)?.clone();
         let facts = self.facts.get(&path, &plan.id, None);
         let mut track = StepTrack {
             first: facts.first,
             ended: facts.ended,
-            gate: self.gate(scope, position, &key)?,
+            gate: self.gate(scope, position)?,
             ..StepTrack::default()
         };
         // A child is told before its step ends.
@@ -148,8 +151,7 @@ impl<'f> Story<'f> {
                 self.tell(at, given.chosen_by(&track.gate));
             }
         }
-        let compiled = self.definition.workflow(&key)?;
-        let compiled = compiled.steps.get(position as usize)?;
+        let (compiled, _) = self.compiled(scope, position)?;
         let made = self.made(scope, position, compiled, &facts, &mut track, &mut tracker);
         if compiled.schema.is_some()
             && let Some(made) = &made
@@ -190,17 +192,17 @@ impl<'f> Story<'f> {
         })
     }
 
-    /// What people laid over the output of a step.
+    /// What people laid over the output of a step, in the order in which they said so.
     fn overlaid(&self, scope: u32, position: u32) -> Vec<Overlay> {
-        let steps = self.state().scope(scope).map(|scope| &scope.steps);
-        let step = steps.and_then(|steps| steps.get(position as usize));
-        let overlay = step.into_iter().flat_map(|step| &step.overlay);
-        let tracked = |(field, over): (&String, &Overlaid)| Overlay {
-            seq: over.seq,
-            field: field.clone(),
-            value: Tracked::at(Place::new(over.seq, "/value"), from_json(&over.value)),
+        let held = self.state().scope(scope);
+        let id = held.and_then(|held| Some((held, &held.shape.step(position)?.id)));
+        let said = id.map(|(held, id)| self.facts.overlays(&held.path, id));
+        let tracked = |(seq, set): &(u64, OverlaySet)| Overlay {
+            seq: *seq,
+            field: set.field.clone(),
+            value: Tracked::at(Place::new(*seq, "/value"), from_json(&set.value)),
         };
-        overlay.map(tracked).collect()
+        said.unwrap_or_default().iter().map(tracked).collect()
     }
 
     /// The run's params as a frame's decision saw them.
@@ -210,12 +212,11 @@ impl<'f> Story<'f> {
     }
 
     /// What decided whether a step ran: its condition, and that what it needs ended well.
-    fn gate(&self, scope: u32, position: u32, workflow: &str) -> Option<Marks> {
-        let compiled = self.definition.workflow(workflow)?;
-        let step = compiled.steps.get(position as usize)?;
+    fn gate(&self, scope: u32, position: u32) -> Option<Marks> {
+        let shape = &self.state().scope(scope)?.shape;
+        let (step, needs) = self.compiled(scope, position)?;
         let mut marks = Vec::new();
-        for need in &step.needs {
-            let need = u32::try_from(*need).unwrap_or(u32::MAX);
+        for need in needs.into_iter().filter_map(|id| shape.position(id)) {
             if let Some(track) = self.steps.get(&(scope, need)) {
                 marks.extend([track.gate.clone(), track.risk.clone()]);
             }
@@ -236,14 +237,15 @@ impl<'f> Story<'f> {
         position: u32,
         tracker: &mut Tracker,
     ) -> Option<Result<Tracked, EvaluationError>> {
-        let key = &self.state().scope(scope)?.shape.key;
-        let step = self
-            .definition
-            .workflow(key)?
-            .steps
-            .get(position as usize)?;
+        let (step, _) = self.compiled(scope, position)?;
         let condition = step.condition.as_ref()?;
         Some(condition.track(&self.names(scope, position), tracker))
+    }
+
+    /// The condition of a step, as it was written when the step was decided.
+    pub fn condition_text(&self, scope: u32, position: u32) -> Option<String> {
+        let (step, _) = self.compiled(scope, position)?;
+        Some(step.condition.as_ref()?.source().to_owned())
     }
 
     /// The code and the words of a step's failure.
@@ -259,11 +261,7 @@ impl<'f> Story<'f> {
 
     /// The names that a step mentions, as they were when it began.
     fn names(&self, scope: u32, position: u32) -> ScopeNames<'_> {
-        let held = self.state().scope(scope);
-        let begun = held.and_then(|held| {
-            let id = &held.shape.step(position)?.id;
-            self.facts.get(&held.path, id, None).first
-        });
+        let begun = self.begun(scope, position);
         self.names_before(scope, begun.unwrap_or(u64::MAX))
     }
 
@@ -465,12 +463,7 @@ impl<'f> Story<'f> {
         child: &str,
         tracker: &mut Tracker,
     ) -> Option<Tracked> {
-        let key = &self.state().scope(scope)?.shape.key;
-        let step = self
-            .definition
-            .workflow(key)?
-            .steps
-            .get(position as usize)?;
+        let (step, _) = self.compiled(scope, position)?;
         let CompiledWork::Workflow { params: template } = &step.work else {
             return None;
         };
@@ -478,7 +471,7 @@ impl<'f> Story<'f> {
             Some(template) => self.render(template, &self.names(scope, position), tracker)?,
             None => Tracked::literal(from_value(&json!({}))),
         };
-        let schema = self.definition.workflow(child)?.params.as_ref();
+        let schema = self.child_of(scope, position, child)?.params.as_ref();
         let mut body = given.to_value();
         if let (Some(schema), Value::Object(members)) = (schema, &mut body) {
             let required = schema.required();
@@ -491,7 +484,7 @@ impl<'f> Story<'f> {
     /// See `scope_output` of the engine.
     fn tell_output(&self, scope: u32) -> Option<ScopeTrack> {
         let held = self.state().scope(scope)?;
-        let workflow = self.definition.workflow(&held.shape.key)?;
+        let workflow = self.ended_as(scope)?;
         let (map, schema) = match &workflow.output {
             Some((map, schema)) => (map.as_ref(), schema.is_some()),
             None => (None, false),
@@ -551,22 +544,6 @@ fn marked(value: Value, name: &str, said: Tracked) -> Tracked {
         .collect();
     members.insert(name.to_owned(), said);
     Tracked::map(members, Marks::default())
-}
-
-/// The definition a run carries, compiled.
-fn recorded_definition(frames: &[Frame]) -> Result<Definition, Unreadable> {
-    let bad = |words: String| Unreadable::Definition(words);
-    let brought = frames
-        .iter()
-        .rev()
-        .find_map(|frame| frame.event.definition());
-    let (definition, _) = brought.ok_or_else(|| bad("there is none".to_owned()))?;
-    let plan = serde_json::from_str(definition.as_str());
-    let plan = plan.map_err(|error| bad(error.to_string()))?;
-    Definition::compile(plan).map_err(|faults| {
-        let first = faults.into_iter().next();
-        bad(first.map_or_else(String::new, |(at, words)| format!("{at}: {words}")))
-    })
 }
 
 pub(super) fn join(scope: &str, step: &str) -> String {

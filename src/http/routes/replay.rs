@@ -2,15 +2,15 @@
 
 use axum::extract::State;
 use axum::response::Response;
-use serde_json::{Value, json as value};
+use serde_json::Value;
 
 use super::query::{Nothing, Query};
 use super::{Run, json, unreadable, wire};
 use crate::error::{ErrorCode, Problem};
-use crate::history::replay::{self, Failed};
+use crate::history::replay;
 use crate::http::body::JsonObject;
 use crate::orchestrator::Orchestrator;
-use crate::workflow::replay::{Definitions, Stopped};
+use crate::workflow::replay::Definitions;
 
 /// Folds a recorded run or, strictly, decides it again from its recorded inputs and compares every
 /// byte. Nothing outside the ledger is asked, and nothing is written.
@@ -40,7 +40,7 @@ pub(super) async fn replay(
     if let Some(other) = body.keys().next() {
         return Err(invalid(&format!("there is no member {other} here")));
     }
-    let name = run.stream.name().to_owned();
+    let stream = run.stream.clone();
     let told = orchestrator
         .readers()
         .with(move |reader| {
@@ -51,31 +51,11 @@ pub(super) async fn replay(
         })
         .await;
     let told = told.map_err(|error| unreadable(&error))?;
-    let body = match told {
-        Ok(told) => {
-            let mut body = value!(told);
-            body["verdict"] = value!("ok");
-            body
-        }
-        Err(failed) => refused(&name, &failed),
-    };
+    // A verdict is an answer.
+    let body = replay::verdict(&stream, told.as_ref());
     Ok(json(body.to_string()))
 }
 
 fn invalid(words: &str) -> Problem {
     Problem::new(ErrorCode::InvalidRequest, words)
-}
-
-/// A verdict is an answer.
-fn refused(run: &str, failed: &Failed) -> Value {
-    let mut body =
-        value!({"run_id": run, "verdict": "could_not_run", "message": failed.to_string()});
-    if let Failed::Stopped(stopped) = failed {
-        body["why"] = value!(stopped.name());
-        if let Stopped::Diverged(diverged) = stopped {
-            body["verdict"] = value!("diverged");
-            body["divergence"] = value!(diverged);
-        }
-    }
-    body
 }

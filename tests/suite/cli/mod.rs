@@ -5,6 +5,7 @@
 mod against;
 mod agents;
 mod baselines;
+mod branches;
 mod derived;
 mod diff;
 mod evidence;
@@ -14,6 +15,7 @@ mod reading;
 mod replay;
 mod running;
 mod story;
+mod trace;
 mod triage;
 
 use std::io::{BufRead as _, BufReader, Read as _};

@@ -246,36 +246,40 @@ fn a_stream_without_a_root_is_not_judged() {
     }
 }
 
-/// Every replay, with every call to the network traced.
 #[test]
 fn no_replay_opens_a_socket() {
     let desk = golden_desk();
-    let calls = desk.path().join("calls");
     for arguments in [&["replay", "--all", "--strict"][..], &["replay", "--all"]] {
-        let mut strace = Command::new("strace");
-        strace
-            .args(["-f", "-e", "trace=network", "-o"])
-            .arg(&calls)
-            .arg(env!("CARGO_BIN_EXE_ktsu"))
-            .args(arguments)
-            .current_dir(desk.path());
-        match strace.output() {
-            Ok(done) if done.status.success() => {}
-            Ok(done) if !calls.exists() => {
-                let why = String::from_utf8_lossy(&done.stderr).into_owned();
-                eprintln!("NOT RUN: whether a replay opens a socket; strace: {why}");
-                return;
-            }
-            Ok(done) => panic!("{done:?}"),
-            Err(error) => {
-                eprintln!("NOT RUN: whether a replay opens a socket; strace: {error}");
-                return;
-            }
-        }
-        let trace = std::fs::read_to_string(&calls).unwrap();
-        assert!(trace.contains("exited with 0"), "{trace}");
-        let opened: Vec<&str> = trace.lines().filter(|line| line.contains('(')).collect();
-        assert_eq!(opened, [] as [&str; 0], "{arguments:?}");
-        std::fs::remove_file(&calls).unwrap();
+        opens_no_socket(&desk, arguments);
     }
+}
+
+/// A replay that ends well, with every call to the network traced.
+pub(super) fn opens_no_socket(desk: &Desk, arguments: &[&str]) {
+    let calls = desk.path().join("calls");
+    let mut strace = Command::new("strace");
+    strace
+        .args(["-f", "-e", "trace=network", "-o"])
+        .arg(&calls)
+        .arg(env!("CARGO_BIN_EXE_ktsu"))
+        .args(arguments)
+        .current_dir(desk.path());
+    match strace.output() {
+        Ok(done) if done.status.success() => {}
+        Ok(done) if !calls.exists() => {
+            let why = String::from_utf8_lossy(&done.stderr).into_owned();
+            eprintln!("NOT RUN: whether a replay opens a socket; strace: {why}");
+            return;
+        }
+        Ok(done) => panic!("{done:?}"),
+        Err(error) => {
+            eprintln!("NOT RUN: whether a replay opens a socket; strace: {error}");
+            return;
+        }
+    }
+    let trace = std::fs::read_to_string(&calls).unwrap();
+    assert!(trace.contains("exited with 0"), "{trace}");
+    let opened: Vec<&str> = trace.lines().filter(|line| line.contains('(')).collect();
+    assert_eq!(opened, [] as [&str; 0], "{arguments:?}");
+    std::fs::remove_file(&calls).unwrap();
 }

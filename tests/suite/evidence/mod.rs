@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use ktsu::evidence::archive::FRAMES;
-use ktsu::evidence::check::{Against, Outcome, Verdict, verify};
+use ktsu::evidence::check::{Against, Claim, Outcome, Verdict, verify};
 use ktsu::evidence::export::Wanted;
 use ktsu::evidence::{notes, tar};
 use serde_json::Value;
@@ -192,19 +192,24 @@ fn fourteen_classes_of_tampering_are_rejected_by_both_verifiers_given_one_held_c
         let folder = folder.path().join(number.to_string());
         std::fs::create_dir(&folder).unwrap();
         let mut archives = vec![put(&folder, "good", &good)];
+        let mut outcomes = vec![outcome];
         for class in CLASSES {
             let bytes = tampered(class, number);
             assert_ne!(bytes, good, "{class} {number} changes nothing");
             let outcome = verify(&bytes, &against);
             assert!(!is_accepted(&outcome), "{class} {number} was accepted");
             archives.push(put(&folder, &class.replace(' ', "-"), &bytes));
+            outcomes.push(outcome);
         }
         let Some(python) = &python else { continue };
         let held = put(&folder, "held", book.notes[1].as_bytes());
         let key = put(&folder, "key", book.first_key().to_string().as_bytes());
         let said = python.verify(&archives, &[("--checkpoint", &held), ("--key", &key)]);
-        for (archive, said) in archives.iter().zip(&said) {
+        for ((archive, said), outcome) in archives.iter().zip(&said).zip(&outcomes) {
             let name = archive.file_stem().unwrap().to_string_lossy();
+            if let Ok(outcome) = outcome {
+                python.agrees(&outcome.claims, said, &format!("{name} {number}"));
+            }
             let covered = python.has_blake3 || name != "blob-swap";
             if name == "good" {
                 assert_eq!(said["sound"], true, "{said}");
@@ -253,14 +258,7 @@ fn two_hundred_good_archives_get_the_same_verdicts_from_both_verifiers() {
     let said = python.verify(&archives, &[]);
     assert_eq!(said.len(), 200);
     for (claims, said) in verdicts.iter().zip(&said) {
-        for claim in claims {
-            let by_blake3 = matches!(claim.claim, "chain" | "blobs");
-            if claim.claim == "replay" || by_blake3 && !python.has_blake3 {
-                continue;
-            }
-            let ours = serde_json::to_value(claim.verdict).unwrap();
-            assert_eq!(ours, verdict(said, claim.claim), "{} {said}", claim.claim);
-        }
+        python.agrees(claims, said, "a good archive");
     }
 }
 
@@ -358,6 +356,19 @@ impl Python {
             program,
             has_blake3: asked.status.success(),
         })
+    }
+
+    /// It comes to the same verdict about each claim, of those it can judge.
+    fn agrees(&self, claims: &[Claim], said: &Value, told: &str) {
+        for claim in claims {
+            let by_blake3 = matches!(claim.claim, "chain" | "blobs");
+            if claim.claim == "replay" || by_blake3 && !self.has_blake3 {
+                continue;
+            }
+            let ours = serde_json::to_value(claim.verdict).unwrap();
+            let name = claim.claim;
+            assert_eq!(ours, verdict(said, name), "{told}: {name} {said}");
+        }
     }
 
     /// What it says of each archive, all in one process.

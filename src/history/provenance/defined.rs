@@ -1,0 +1,97 @@
+//! The definitions that a run had, one after another, and which of them a step was decided by.
+
+use ktsu_ledger::event::StepEvent;
+use ktsu_ledger::{Event, Frame};
+
+use super::story::Story;
+use crate::history::Unreadable;
+use crate::workflow::definition::{Definition, Step, Workflow};
+
+/// Each with the frame that brought it: the run's own, then those of forks that changed it.
+#[derive(Debug)]
+pub(super) struct Defined(Vec<(u64, Definition)>);
+
+impl Defined {
+    /// Compiles what the frames bring.
+    pub(super) fn of(frames: &[Frame]) -> Result<Self, Unreadable> {
+        let mut all = Vec::new();
+        for frame in frames {
+            let Some((definition, _)) = frame.event.definition() else {
+                continue;
+            };
+            let bad = |words: String| Unreadable::Definition(words);
+            let plan = serde_json::from_str(definition.as_str());
+            let plan = plan.map_err(|error| bad(error.to_string()))?;
+            let compiled = Definition::compile(plan).map_err(|faults| {
+                let first = faults.into_iter().next();
+                bad(first.map_or_else(String::new, |(at, words)| format!("{at}: {words}")))
+            })?;
+            all.push((frame.seq, compiled));
+        }
+        match all.is_empty() {
+            true => Err(Unreadable::Definition("there is none".to_owned())),
+            false => Ok(Self(all)),
+        }
+    }
+
+    /// The one that held when a frame was decided; without one, the last.
+    fn before(&self, frame: Option<u64>) -> Option<&Definition> {
+        let holds = |(since, _): &&(u64, Definition)| frame.is_none_or(|frame| *since < frame);
+        let found = self.0.iter().rev().find(holds).or(self.0.first());
+        found.map(|(_, definition)| definition)
+    }
+}
+
+impl Story<'_> {
+    /// The workflow of a scope as it was when a frame was decided.
+    pub(super) fn workflow(&self, scope: u32, frame: Option<u64>) -> Option<&Workflow> {
+        let definition = self.defined.before(frame)?;
+        match scope {
+            0 => definition.root(),
+            scope => definition.workflow(&self.state().scope(scope)?.shape.key),
+        }
+    }
+
+    /// The workflow of a child as it was when a step began.
+    pub(super) fn child_of(&self, scope: u32, position: u32, child: &str) -> Option<&Workflow> {
+        self.defined
+            .before(self.begun(scope, position))?
+            .workflow(child)
+    }
+
+    /// The workflow of a scope as it was when the scope ended.
+    pub(super) fn ended_as(&self, scope: u32) -> Option<&Workflow> {
+        let path = &self.state().scope(scope)?.path;
+        self.workflow(scope, self.facts.scopes.get(path).copied())
+    }
+
+    /// A step as it was when it began, and the ids of the steps it waited for.
+    pub(super) fn compiled(&self, scope: u32, position: u32) -> Option<(&Step, Vec<&str>)> {
+        let id = &self.state().scope(scope)?.shape.step(position)?.id;
+        let workflow = self.workflow(scope, self.begun(scope, position))?;
+        let step = workflow.steps.get(*workflow.by_id.get(id)?)?;
+        let needs = step
+            .needs
+            .iter()
+            .filter_map(|need| workflow.steps.get(*need));
+        Some((step, needs.map(|need| need.id.as_str()).collect()))
+    }
+
+    /// The frame with which a step that has not begun since was taken back.
+    pub fn taken_back(&self, scope: u32, position: u32) -> Option<u64> {
+        let held = self.state().scope(scope)?;
+        let id = &held.shape.step(position)?.id;
+        let back = |frame: &&Frame| match &frame.event {
+            Event::Step(StepEvent::Reset(reset)) => reset.step == *id && frame.scope == held.path,
+            _ => false,
+        };
+        self.frames.iter().rev().find(back).map(|frame| frame.seq)
+    }
+
+    /// The first frame about a step's last beginning.
+    pub(super) fn begun(&self, scope: u32, position: u32) -> Option<u64> {
+        let held = self.state().scope(scope)?;
+        let id = &held.shape.step(position)?.id;
+        self.facts.get(&held.path, id, None).first
+    }
+}
