@@ -169,6 +169,7 @@ pub enum NotOpened {
 /// [`NotOpened`].
 pub async fn open(setup: Setup) -> Result<Engine, NotOpened> {
     let environment = resolve(&setup)?;
+    let known = (setup.environment.clone(), setup.process.clone());
     let file = setup.environment.as_ref();
     let local = file.is_none_or(|file| file.principals.is_null());
     if !local {
@@ -227,6 +228,11 @@ pub async fn open(setup: Setup) -> Result<Engine, NotOpened> {
         own_url: setup.own_url.unwrap_or_else(|| url.clone()),
         notary: notary.shown(),
         takes_up: setup.takes_up,
+        secret: Arc::new(move |variable| {
+            let declared = std::slice::from_ref(variable);
+            let resolved = environment::resolve(known.0.as_ref(), declared, &known.1).ok();
+            resolved?.secrets.remove(&variable.name)
+        }),
     };
     let (orchestrator, recovered) = Orchestrator::start(parts).await.map_err(NotOpened::Other)?;
     if recovered.unfinished > 0 {

@@ -164,6 +164,10 @@ pub fn records(reader: &dyn Reader, stream: &StreamId) -> Result<Vec<Record>, St
         if page.is_empty() {
             return Ok(records);
         }
+        let gap = (next..).zip(&page).find(|(seq, record)| *seq != record.seq);
+        if let Some((seq, _)) = gap {
+            return Err(damaged(stream, &format!("frame {seq} is missing")));
+        }
         records.extend(page);
     }
 }

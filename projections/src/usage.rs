@@ -1,6 +1,6 @@
 //! What a run used: calls, tokens, cost, time. Sums only, so the order of frames does not matter.
 
-use ktsu_ledger::event::{AgentEvent, Purpose, WebhookEvent};
+use ktsu_ledger::event::{AgentEvent, Purpose, RunEvent, WebhookEvent};
 use ktsu_ledger::{Event, Frame, Timestamp};
 use serde::Serialize;
 
@@ -27,13 +27,17 @@ pub struct Usage {
     pub webhook_calls: u64,
     #[serde(skip)]
     first: Option<Timestamp>,
+    /// The last frame, and how long the run stood still before frames that a person's word led to.
+    #[serde(skip)]
+    last: Option<Timestamp>,
+    #[serde(skip)]
+    still_ms: u64,
 }
 
 impl Usage {
     /// Takes a frame.
     pub fn apply(&mut self, frame: &Frame) {
-        let first = *self.first.get_or_insert(frame.at);
-        self.duration_ms = self.duration_ms.max(frame.at.millis_since(first));
+        self.apply_time(frame);
         match &frame.event {
             Event::Webhook(WebhookEvent::Sent(_)) => self.webhook_calls += 1,
             Event::Agent(event) => self.apply_agent(event),
@@ -47,6 +51,24 @@ impl Usage {
             | Event::Store(_)
             | Event::Foreign { .. } => {}
         }
+    }
+
+    /// Waiting for a person is no time of the run's (decision F5).
+    fn apply_time(&mut self, frame: &Frame) {
+        if matches!(frame.event, Event::Person(_)) {
+            return;
+        }
+        let first = *self.first.get_or_insert(frame.at);
+        let last = self.last.replace(frame.at).unwrap_or(frame.at);
+        let waited = matches!(
+            frame.event,
+            Event::Run(RunEvent::Resumed(_) | RunEvent::Branched(_))
+        );
+        if waited {
+            self.still_ms += frame.at.millis_since(last);
+        }
+        let whole = frame.at.millis_since(first).saturating_sub(self.still_ms);
+        self.duration_ms = self.duration_ms.max(whole);
     }
 
     /// A call counts once, when it is asked for; its tokens and cost when it is answered. A runtime

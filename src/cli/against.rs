@@ -148,7 +148,8 @@ fn print(told: &Told, skipped: usize) {
     let (same, diverged, failed) = counts(told);
     let mark = match (diverged, failed) {
         (0, 0) => painted(GOOD, "no divergence"),
-        _ => painted(BAD, "diverged"),
+        (0, _) => painted(ODD, "could not run"),
+        (_, _) => painted(BAD, "diverged"),
     };
     line(&format!(
         "{mark}: {} runs, {same} the same, {diverged} diverge, {failed} could not run",

@@ -71,7 +71,13 @@ pub(super) async fn run(common: &Common, job: Job) -> Result<ExitCode, Failure> 
         ));
     }
     let outcome = run_and_follow(&engine, &job, &mut signals).await;
-    let received = receiver.map(|receiver| (receiver.received(), receiver.deliveries()));
+    let received = receiver.map(|receiver| {
+        let mut kept = receiver.deliveries();
+        for one in &mut kept {
+            one.path = engine.orchestrator.redacted(&one.path);
+        }
+        (receiver.received(), kept)
+    });
     let closed = signals.unless_again(engine.close()).await;
     let Some((run_id, envelope)) = outcome? else {
         // Interrupted, and said so.

@@ -84,7 +84,12 @@ impl Owner {
                 let environment = load_environment(wanted.env.as_deref(), kit)?;
                 (load_kit(kit)?, environment, Agents::here())
             }
-            None => (Arc::new(Kit::empty()), None, Agents::Nowhere),
+            None => {
+                // What it knows of secrets keeps them out of what is said.
+                let here = std::path::Path::new(".");
+                let environment = load_environment(wanted.env.as_deref(), here)?;
+                (Arc::new(Kit::empty()), environment, Agents::Nowhere)
+            }
         };
         let mut process = process_environment();
         let receiver = receiver(environment.as_ref(), &mut process, Some(&place.path)).await?;

@@ -28,7 +28,7 @@ pub(super) struct Fork {
     at: Option<u64>,
     /// Shares everything up to this frame
     #[arg(long, value_name = "FRAME", group = "point")]
-    at_frame: Option<u64>,
+    at_frame: Option<String>,
     /// Shares everything before the latest attempt of a step: notify, call/inner
     #[arg(long, value_name = "STEP", group = "point")]
     before: Option<String>,
@@ -101,10 +101,12 @@ pub(super) async fn fork(common: &Common, mut asked: Fork) -> Result<ExitCode, F
                 .hint(format!("ktsu fork {} --before {scope}", stream.name())),
         );
     }
+    let at_frame = asked.at_frame.as_deref().map(number).transpose()?;
+    let at_frame = at_frame.map(Value::from);
     let mut body = json!({"effects": asked.effects, "go": asked.go});
     let members = [
         ("at", asked.at.map(Value::from)),
-        ("at_frame", asked.at_frame.map(Value::from)),
+        ("at_frame", at_frame),
         ("before", asked.before.clone().map(Value::from)),
         ("reason", asked.reason.clone().map(Value::from)),
     ];
@@ -285,6 +287,15 @@ fn named(
     let place = Owner::place(common, engine)?;
     let (stream, scope) = find_run(&open_at(&place.path)?, run)?;
     Ok((place, stream, scope))
+}
+
+/// The number of a frame: 41, or the end of `run:ID#41`.
+fn number(frame: &str) -> Result<u64, Failure> {
+    let digits = frame.rsplit('#').next().unwrap_or_default();
+    digits.parse().map_err(|_| {
+        let words = format!("{frame:?} is not the number of a frame");
+        Failure::could_not_run(words).hint("--at-frame 41, as ktsu frames RUN numbers them")
+    })
 }
 
 /// `PATH=VALUE`: JSON where it is JSON, else text.

@@ -1,6 +1,7 @@
 //! `ktsu trace`: what followed from what.
 
 use std::collections::BTreeMap;
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -142,8 +143,14 @@ fn write_report(
     let envelope = EnvelopeFold::of(frames).map_err(fold)?.envelope(scope);
     let envelope = serde_json::to_string_pretty(&envelope).unwrap_or_default();
     let page = report::page(&told, frames, &envelope);
-    std::fs::write(file, page).map_err(|error| {
-        Failure::could_not_run(format!("cannot write {}: {error}", file.display()))
+    let made = std::fs::File::create_new(file);
+    let written = made.and_then(|mut made| made.write_all(page.as_bytes()));
+    written.map_err(|error| {
+        let failure = Failure::could_not_run(format!("cannot write {}: {error}", file.display()));
+        match error.kind() {
+            ErrorKind::AlreadyExists => failure.hint("name a file that does not exist yet"),
+            _ => failure,
+        }
     })?;
     line(&format!(
         "wrote {}",

@@ -22,6 +22,7 @@ use tokio::sync::oneshot;
 use super::people::NotDone;
 use super::run::RunTask;
 use super::{NotStarted, Orchestrator, recover, wait_for};
+use crate::secret::Redactor;
 use crate::workflow::admit::ENGINE;
 use crate::workflow::admit::person::{self, NotSaid, Overlay, Point};
 use crate::workflow::definition::Definition;
@@ -69,7 +70,6 @@ impl Orchestrator {
     /// [`NotDone`].
     pub async fn fork(&self, run: &StreamId, asked: ForkAsked) -> Result<Branch, NotDone> {
         self.shared.has_room()?;
-        let asked = self.redacted(asked);
         if let Some(point) = asked.shared_only() {
             let stream = run.clone();
             let read = move |reader: &dyn Reader| shared(reader, &stream, point);
@@ -96,7 +96,8 @@ impl Orchestrator {
             .unwrap_or_default();
         let definition = recover::definition_in(shared, until);
         let definition = definition.map_err(|lost| NotDone::Unreadable(lost.to_string()))?;
-        let asked = asked.at(position);
+        let mut asked = asked.at(position);
+        redact(&shared.redactor_for(&definition), &mut asked);
         let forked = person::fork(&recorded, &definition, run.name(), asked, (shared.clock)())?;
         if !forked.state.is_parked() {
             self.can_run(&forked.definition)?;
@@ -202,21 +203,19 @@ impl Orchestrator {
             row: row.to_json(),
         })?)
     }
+}
 
-    /// Text that enters is redacted before it is judged (decision K3).
-    fn redacted(&self, mut asked: ForkAsked) -> ForkAsked {
-        let redactor = &self.shared.redactor;
-        for (_, value) in &mut asked.params {
-            redactor.redact_value(value);
-        }
-        for overlay in &mut asked.overlays {
-            redactor.redact_value(&mut overlay.value);
-            overlay.reason = redactor.redact_text(&overlay.reason);
-        }
-        let reason = asked.reason.take();
-        asked.reason = reason.map(|reason| redactor.redact_text(&reason));
-        asked
+/// Text that enters is redacted before it is judged (decision K3).
+fn redact(redactor: &Redactor, asked: &mut person::Fork) {
+    for (_, value) in &mut asked.params {
+        redactor.redact_value(value);
     }
+    for overlay in &mut asked.overlays {
+        redactor.redact_value(&mut overlay.value);
+        overlay.reason = redactor.redact_text(&overlay.reason);
+    }
+    let reason = asked.reason.take();
+    asked.reason = reason.map(|reason| redactor.redact_text(&reason));
 }
 
 /// A fork position that is found without reading what comes before it.
@@ -230,6 +229,8 @@ impl ForkAsked {
     /// The fork position, if all that is before it is shared as it is, and nothing goes on.
     fn shared_only(&self) -> Option<Untouched> {
         let changes = !self.params.is_empty() || !self.overlays.is_empty();
+        // What a reason may not say, the definition tells.
+        let changes = changes || self.reason.is_some();
         if changes || self.go || self.definition.is_some() {
             return None;
         }
@@ -317,6 +318,16 @@ fn shared(
     };
     let last = record.decode_bare();
     let last = last.map_err(|error| StoreError::Damaged(format!("{run}#{seq}: {error}")))?;
+    let first = path.read(reader, 0, 1)?;
+    let first = first.first().and_then(|first| first.decode_bare().ok());
+    let recorded = match first.map(|first| first.event) {
+        Some(Event::Run(RunEvent::Branched(branch))) => branch.rules,
+        Some(event) => event.created().map_or(RULES, |created| created.rules),
+        None => return Err(StoreError::Damaged(format!("{run}#0 is missing"))),
+    };
+    if recorded != RULES {
+        return Ok(Err(NotSaid::Rules { recorded }));
+    }
     let row = match reader.row(run)? {
         Some(row) => row,
         None => crate::rows::make(reader, run)?.row,

@@ -32,10 +32,12 @@ pub use reports::{Addressed, NotTaken};
 pub use run::Progress;
 pub use token::TokenKey;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use ktsu_ledger::appender::Appender;
+use ktsu_ledger::event::plan::Variable;
 use ktsu_ledger::event::{EnvValue, Principal};
 use ktsu_ledger::{Json, StreamId};
 use ktsu_projections::index;
@@ -90,7 +92,12 @@ pub struct Parts {
     pub own_url: String,
     /// Whether runs that were left unfinished go on.
     pub takes_up: bool,
+    /// The value of a secret variable that a recorded run declares, if it is known here.
+    pub secret: SecretOf,
 }
+
+/// Looks a secret up.
+pub type SecretOf = Arc<dyn Fn(&Variable) -> Option<Secret> + Send + Sync>;
 
 /// A cheap handle on the engine.
 #[derive(Clone)]
@@ -105,6 +112,7 @@ pub(crate) struct Shared {
     kit: Arc<Kit>,
     environment: BTreeMap<String, Resolved>,
     redactor: Redactor,
+    secret: SecretOf,
     egress: egress::Client,
     clock: Clock,
     /// Runs under way. Held for a few lines only, never across an await.
@@ -208,6 +216,7 @@ impl Orchestrator {
             kit: parts.kit,
             environment: parts.environment,
             redactor,
+            secret: parts.secret,
             egress: parts.egress,
             clock: parts.clock,
             active: Mutex::default(),
@@ -351,6 +360,11 @@ impl Orchestrator {
         self.shared.environment.get(workflow)
     }
 
+    /// A text without the secrets of the kit.
+    pub fn redacted(&self, text: &str) -> String {
+        self.shared.redactor.redact_text(text)
+    }
+
     /// The secret callers of a workflow must show, if its template resolves.
     pub fn invoke_secret(&self, workflow: &str, template: &str) -> Option<Secret> {
         let resolved = self.shared.environment.get(workflow)?;
@@ -445,6 +459,22 @@ impl Shared {
             return Err(NotStarted::Overloaded);
         }
         Ok(())
+    }
+
+    /// What must not be recorded of what people say about a run: the secrets of the kit at hand,
+    /// and those the run's own definition declares.
+    fn redactor_for(&self, definition: &Definition) -> Cow<'_, Redactor> {
+        let declared = definition.root().map_or(&[][..], |root| &root.plan.env);
+        let secret = declared.iter().filter(|variable| variable.secret);
+        let own: Vec<Secret> = secret.filter_map(|one| (self.secret)(one)).collect();
+        if own.is_empty() {
+            return Cow::Borrowed(&self.redactor);
+        }
+        let kit = self
+            .environment
+            .values()
+            .flat_map(|one| one.secrets.values());
+        Cow::Owned(Redactor::new(kit.chain(&own)))
     }
 
     /// What `run.created` may say about the environment: secrets by name only (decision K3).

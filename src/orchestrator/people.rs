@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 
 use super::run::{Message, RunTask};
 use super::{NotStarted, Orchestrator, lock, recover, wait_for};
+use crate::secret::Redactor;
 use crate::workflow::admit::person::{NotSaid, Overlay};
 use crate::workflow::definition::Definition;
 use crate::workflow::next::Memo;
@@ -87,11 +88,10 @@ impl Orchestrator {
     pub async fn say(
         &self,
         run: &StreamId,
-        mut word: Word,
+        word: Word,
         expected: Option<u64>,
     ) -> Result<Said, NotDone> {
         self.shared.has_room()?;
-        self.redact(&mut word);
         for _ in 0..TRIES {
             let (reply, answer) = oneshot::channel();
             let message = Box::new(Message::Said {
@@ -163,16 +163,17 @@ impl Orchestrator {
             None => Ok(()),
         }
     }
+}
 
+impl Word {
     /// Text that enters is redacted before it is judged (decision K3).
-    fn redact(&self, word: &mut Word) {
-        let redactor = &self.shared.redactor;
-        match word {
-            Word::Overlay(overlay) => {
+    pub(super) fn redact(&mut self, redactor: &Redactor) {
+        match self {
+            Self::Overlay(overlay) => {
                 redactor.redact_value(&mut overlay.value);
                 overlay.reason = redactor.redact_text(&overlay.reason);
             }
-            Word::Resume { reason, .. } => {
+            Self::Resume { reason, .. } => {
                 *reason = reason.take().map(|text| redactor.redact_text(&text));
             }
         }

@@ -333,12 +333,17 @@ impl RunTask {
         }
     }
 
-    fn said(&mut self, word: Word, expected: Option<u64>) -> Result<Result<Said, NotDone>, Broken> {
+    fn said(
+        &mut self,
+        mut word: Word,
+        expected: Option<u64>,
+    ) -> Result<Result<Said, NotDone>, Broken> {
         let seq = self.state.next_seq();
         let actual = seq.saturating_sub(1);
         if let Some(expected) = expected.filter(|expected| *expected != actual) {
             return Ok(Err(NotDone::Stale { expected, actual }));
         }
+        word.redact(&self.shared.redactor_for(&self.definition));
         let input = match word {
             Word::Overlay(overlay) => person::overlay(&self.definition, &self.state, overlay),
             Word::Resume { from, by, reason } => person::resume(&self.state, from, by, reason),

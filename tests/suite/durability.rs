@@ -224,6 +224,7 @@ async fn an_engine_without_syncs() {
         own_url: String::new(),
         notary: std::sync::Arc::default(),
         takes_up: true,
+        secret: Arc::new(|_| None),
     };
     let (orchestrator, _) = Orchestrator::start(parts).await.unwrap();
     let listener = server::bind_loopback(([127, 0, 0, 1], 0).into())

@@ -340,6 +340,8 @@ impl From<NotSaid> for Problem {
             NotSaid::Params(violations) => {
                 Self::new(ErrorCode::InvalidParams, words).with_errors(shown(violations))
             }
+            NotSaid::Rules { .. } => Self::new(ErrorCode::NotResumable, words)
+                .with_hint("use the version of ktsu that recorded it"),
             NotSaid::NotResumable(_)
             | NotSaid::IsRecompute
             | NotSaid::EndedWithoutFrom

@@ -135,6 +135,16 @@ pub enum NotSaid {
     /// The other definition has no workflow that can be invoked.
     #[error("the definition has no workflow that can be invoked")]
     NotARoot,
+    /// It was decided by other rules, so what follows could not be decided again.
+    #[error(
+        "the run is recorded under decision rules {recorded}, while this version of ktsu has rules \
+         {}",
+        turn::RULES
+    )]
+    Rules {
+        /// Those of the run.
+        recorded: u32,
+    },
     /// A value nested too deeply.
     #[error("the value is nested too deeply")]
     TooDeep,
@@ -152,6 +162,7 @@ pub enum NotSaid {
 /// [`NotSaid`].
 pub fn overlay(definition: &Definition, state: &RunState, said: Overlay) -> Result<Draft, NotSaid> {
     is_no_recompute(state.stream())?;
+    same_rules(state)?;
     let no_step = || NotSaid::NoStep(said.step.clone());
     let scope = state.scope_at(&said.scope).ok_or_else(no_step)?;
     let held = state.scope(scope).ok_or_else(no_step)?;
@@ -192,6 +203,13 @@ pub fn overlay(definition: &Definition, state: &RunState, said: Overlay) -> Resu
             value: Json::from_value(&said.value).map_err(|_| NotSaid::TooDeep)?,
         })),
     })
+}
+
+fn same_rules(state: &RunState) -> Result<(), NotSaid> {
+    match state.created().rules {
+        turn::RULES => Ok(()),
+        recorded => Err(NotSaid::Rules { recorded }),
+    }
 }
 
 /// What the schemas of a step say about an output: its own, and that of whatever makes it.
@@ -255,6 +273,7 @@ pub fn resume(
     reason: Option<String>,
 ) -> Result<Draft, NotSaid> {
     is_no_recompute(state.stream())?;
+    same_rules(state)?;
     let ended = state.status().is_terminal();
     if !ended && !state.is_parked() {
         return Err(NotSaid::NotResumable(state.status().as_str()));
@@ -316,6 +335,7 @@ pub fn fork(
     let definition = asked.definition.as_ref().unwrap_or(definition);
     let whole = RunState::fold(recorded.get(..shared.len().max(1)).unwrap_or_default())?;
     let branch = branch_created(&whole, parent, definition, &asked)?;
+    same_rules(&whole)?;
     let draft = Draft {
         scope: String::new(),
         actor: Actor::Principal(asked.by.id.clone()),

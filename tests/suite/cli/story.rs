@@ -78,3 +78,30 @@ fn a_ticket_that_was_triaged_wrongly_is_mended_and_both_runs_are_evidence() {
     );
     desk.ktsu(&["verify"]).is(0);
 }
+
+/// Whoever says something about a run on an engine without a kit still says no secret.
+#[test]
+fn a_secret_that_a_person_types_is_not_recorded_though_no_kit_is_at_hand() {
+    let desk = Desk::new();
+    let text = "kind: workflow\nname: w\nversion: 1.0.0\nenv: [{name: TOKEN, secret: true}]\n\
+                params: {schema: {type: object, properties: {a: {type: string, default: x}}}}\n\
+                pipeline:\n  - {id: t, transform: {inputs: [{from: params.a}], ops: []}}\n";
+    let kit = desk.write_kit("w", text);
+    let ktsu = |arguments: &[&str]| {
+        let mut command = desk.command(arguments);
+        let done = command.env("TOKEN", "sekret-value-99").output().unwrap();
+        let err = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(done.status.code(), Some(0), "{err}");
+        String::from_utf8(done.stdout).unwrap()
+    };
+    let run: Value = serde_json::from_str(&ktsu(&["run", &kit, "--json"])).unwrap();
+    let id = run["run_id"].as_str().unwrap();
+    let set = "params.a=sekret-value-99";
+    let why = "it was sekret-value-99";
+    ktsu(&["fork", id, "--at", "0", "--set", set, "--reason", why]);
+    ktsu(&["overlay", id, "t.result=sekret-value-99", "--reason", why]);
+    let bytes = std::fs::read(desk.path().join(".ktsu/ledger.db")).unwrap();
+    let found = bytes.windows(15).any(|some| some == b"sekret-value-99");
+    assert!(!found, "the ledger holds the secret");
+    desk.ktsu(&["verify"]).is(0);
+}
