@@ -12,6 +12,7 @@
 
 mod admit;
 mod agents;
+mod back;
 mod binary;
 mod disk;
 mod engine;
@@ -42,11 +43,13 @@ impl Effort {
 type Part = fn(Effort, &mut Table);
 
 /// In the order they are measured: the quiet ones before those that fill the disk's queue.
-const PARTS: [(&str, Part); 13] = [
+const PARTS: [(&str, Part); 17] = [
     ("binary", binary::measure),
     ("fold", fold::measure),
     ("late", fold::late_steps),
     ("looking", looking::measure),
+    ("of", back::of),
+    ("fork", back::fork),
     ("one-run", steps::one_run),
     ("webhook", webhook::measure),
     ("agent-step", agents::one_step),
@@ -56,6 +59,8 @@ const PARTS: [(&str, Part); 13] = [
     ("admit", admit::measure),
     ("waiting", waiting::measure),
     ("start", start::measure),
+    ("verify", back::verify),
+    ("export", back::export),
 ];
 
 fn main() {

@@ -7,6 +7,7 @@ use ktsu::workflow::definition::Definition;
 use ktsu_ledger::store::{Checkpoint, Entry, IndexRow, SqliteStore, Store};
 use ktsu_projections::index::RunRow;
 
+use crate::plans::Recorded;
 use crate::table::{Row, Table, ms, thousands};
 use crate::{Effort, disk, engine, plans, waiting};
 
@@ -52,7 +53,7 @@ pub(crate) fn measure(effort: Effort, table: &mut Table) {
 }
 
 /// Stores runs of a definition; gives the number of their frames.
-fn fill(folder: &Path, definition: &Definition, runs: usize) -> usize {
+pub(crate) fn fill(folder: &Path, definition: &Definition, runs: usize) -> usize {
     let mut store = SqliteStore::open(&folder.join("ledger.db")).unwrap();
     let epoch = store.acquire().unwrap();
     let mut frames = 0;
@@ -60,16 +61,7 @@ fn fill(folder: &Path, definition: &Definition, runs: usize) -> usize {
     for number in 0..runs {
         let recorded = plans::record(definition, usize::MAX);
         frames += recorded.sealed.len();
-        let row = RunRow::of(&recorded.state);
-        let row = IndexRow {
-            stream: recorded.state.stream().clone(),
-            workflow: row.workflow.clone(),
-            status: row.status.clone(),
-            open: !recorded.state.status().is_terminal(),
-            created_us: row.created_at.as_micros(),
-            key: None,
-            row: row.to_json(),
-        };
+        let row = row(&recorded);
         let (entry, _) = Entry::from_sealed(recorded.sealed).unwrap();
         group.push(entry.with_index(row).unwrap());
         if group.len() == GROUP || number + 1 == runs {
@@ -80,4 +72,18 @@ fn fill(folder: &Path, definition: &Definition, runs: usize) -> usize {
         }
     }
     frames
+}
+
+/// The row that the engine keeps of a run.
+pub(crate) fn row(recorded: &Recorded) -> IndexRow {
+    let row = RunRow::of(&recorded.state);
+    IndexRow {
+        stream: recorded.state.stream().clone(),
+        workflow: row.workflow.clone(),
+        status: row.status.clone(),
+        open: !recorded.state.status().is_terminal(),
+        created_us: row.created_at.as_micros(),
+        key: None,
+        row: row.to_json(),
+    }
 }

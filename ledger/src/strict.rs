@@ -4,6 +4,8 @@
 //! numbers that survive being read and written. Here a text is held against those rules. Whoever
 //! re-hashes a forged frame can still not smuggle in one that two readers would read differently.
 
+mod plain;
+
 use std::borrow::Cow;
 use std::fmt;
 
@@ -35,6 +37,14 @@ pub fn check_body(text: &str) -> Result<(), Unfit> {
 const TOO_DEEP: &str = "nested too deep";
 
 fn check(text: &str, seed: Check) -> Result<(), Unfit> {
+    if plain::is_plain(text, seed.levels, seed.sorted) {
+        return Ok(());
+    }
+    check_slowly(text, seed)
+}
+
+/// The rule itself: what is plain would pass here, and takes a fifth of the time.
+fn check_slowly(text: &str, seed: Check) -> Result<(), Unfit> {
     if let Some(at) = beyond_64_bits(text.as_bytes()) {
         return Err(too_large_at(text.as_bytes(), at));
     }

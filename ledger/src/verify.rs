@@ -27,6 +27,7 @@ use std::path::Path;
 
 pub use report::{Kind, Problem, Report};
 
+use crate::frame::Frame;
 use crate::hash::Hash;
 use crate::id::StreamId;
 use crate::store::{Filter, Paths, Reader, SqliteReader, StoreError, Tail};
@@ -68,6 +69,29 @@ pub struct Progress {
     pub frames: u64,
 }
 
+/// Whoever wants to see frames while they are verified, and at hand anyway.
+pub trait Onlooker {
+    /// So many frames were looked at.
+    fn progress(&mut self, frames: u64) {
+        let _ = frames;
+    }
+
+    /// A frame that is what was appended, as far as what stands before it shows; without its
+    /// blobs. `bytes` is the length of its body.
+    fn frame(&mut self, reader: &dyn Reader, frame: &Frame, bytes: usize) {
+        let _ = (reader, frame, bytes);
+    }
+}
+
+/// Nobody but whoever wants to know how far it is.
+struct Told<'a>(&'a mut dyn FnMut(Progress));
+
+impl Onlooker for Told<'_> {
+    fn progress(&mut self, frames: u64) {
+        (self.0)(Progress { frames });
+    }
+}
+
 /// Verifies the ledger at a path, without any lock.
 ///
 /// # Errors
@@ -78,11 +102,23 @@ pub fn verify_file(
     options: &Options,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Report, StoreError> {
+    verify_file_before(path, options, &mut Told(progress))
+}
+
+/// As [`verify_file`], before an onlooker.
+///
+/// # Errors
+/// As [`verify_file`].
+pub fn verify_file_before(
+    path: &Path,
+    options: &Options,
+    onlooker: &mut dyn Onlooker,
+) -> Result<Report, StoreError> {
     let paths = Paths::of(path);
     paths.must_be_file()?;
     std::fs::File::open(&paths.db).map_err(|error| StoreError::failed("read the ledger", error))?;
     Ok(match SqliteReader::open(path) {
-        Ok(reader) => verify(&reader, options, progress),
+        Ok(reader) => verify_before(&reader, options, onlooker),
         Err(error) => {
             let mut report = Report::default();
             report.find(None, None, Kind::Container, error.to_string());
@@ -97,9 +133,13 @@ pub fn verify(
     options: &Options,
     progress: &mut dyn FnMut(Progress),
 ) -> Report {
+    verify_before(reader, options, &mut Told(progress))
+}
+
+fn verify_before(reader: &dyn Reader, options: &Options, onlooker: &mut dyn Onlooker) -> Report {
     let mut report = Report::default();
     let mut frames = Frames::new(options);
-    frames.scan(reader, &mut report, progress);
+    frames.scan(reader, &mut report, onlooker);
     frames.blobs.check(reader, &mut report);
     let inspection = reader.inspect();
     for problem in inspection.problems {

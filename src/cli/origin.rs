@@ -1,6 +1,6 @@
 //! `ktsu trace RUN --of PATH` and `--why-not STEP`, for people.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ktsu_ledger::Frame;
 
@@ -73,7 +73,13 @@ pub(super) fn print(answer: &Answer) {
     if !chosen.is_empty() {
         heading("decided by, without being part of it");
     }
-    chosen.iter().take(TOLD).for_each(|one| origin(one));
+    let chosen = alike(chosen);
+    chosen.iter().take(TOLD).for_each(|(one, count)| {
+        origin(one);
+        if *count > 1 {
+            heading(&format!("         … and {} more like it", count - 1));
+        }
+    });
     more(chosen.len());
     let kept = answer.deciders.len() - count;
     if kept > 0 {
@@ -118,6 +124,31 @@ fn plainest<'a>(all: impl Iterator<Item = &'a Origin>) -> Vec<&'a Origin> {
             .is_some_and(|(frame, at)| *frame == one.frame && at.starts_with(&below))
     };
     all.into_iter().filter(|one| !holds_another(one)).collect()
+}
+
+/// One place of those that differ in an index alone, and how many they are: the latest first, since
+/// what decided last is what people look for.
+fn alike(all: Vec<&Origin>) -> Vec<(&Origin, usize)> {
+    let pattern = |one: &Origin| {
+        let parts = one.name.split(['.', ' ', ':']);
+        let parts = parts.map(|part| match part.parse::<u64>() {
+            Ok(_) => "*",
+            Err(_) => part,
+        });
+        parts.collect::<Vec<_>>().join(" ")
+    };
+    let mut groups: BTreeMap<String, Vec<&Origin>> = BTreeMap::new();
+    for one in all {
+        groups.entry(pattern(one)).or_default().push(one);
+    }
+    let mut found = Vec::with_capacity(groups.len());
+    for group in groups.into_values() {
+        let latest = group.iter().max_by_key(|one| one.frame);
+        found.extend(latest.map(|latest| (*latest, group.len())));
+    }
+    found
+        .sort_by(|(left, _), (right, _)| (right.frame, &left.name).cmp(&(left.frame, &right.name)));
+    found
 }
 
 fn heading(words: &str) {

@@ -56,10 +56,10 @@ pub struct Exported {
 /// [`NotExported`].
 pub fn export(reader: &dyn Reader, wanted: &Wanted) -> Result<Exported, NotExported> {
     let selected = select(reader, wanted)?;
-    let found = scan(reader, &selected)?;
+    let mut found = scan(reader, &selected)?;
     let blobs = blobs(reader, &found.frames)?;
     let whole = wanted.all && wanted.from.is_none() && wanted.to.is_none();
-    let mut files = files(&found, &blobs)?;
+    let mut files = files(&mut found, blobs)?;
     let manifest = Manifest {
         all: whole,
         engine: ENGINE.to_owned(),
@@ -293,17 +293,18 @@ fn blobs(reader: &dyn Reader, frames: &[Placed]) -> Result<BTreeMap<Hash, Vec<u8
     Ok(blobs)
 }
 
-fn files(found: &Found, blobs: &BTreeMap<Hash, Vec<u8>>) -> Result<Files, NotExported> {
+/// The files of an archive; the bodies go into one of them.
+fn files(found: &mut Found, blobs: BTreeMap<Hash, Vec<u8>>) -> Result<Files, NotExported> {
     let mut files = archive::extracts(&found.origin, &found.frames, &|hash| {
         blobs.get(hash).cloned()
     });
     for (hash, text) in blobs {
-        files.insert(format!("blobs/{hash}.json"), text.clone());
+        files.insert(format!("blobs/{hash}.json"), text);
     }
     let tree = serde_json::to_vec(&found.tree());
     let tree = tree.map_err(|error| NotExported::Damaged(error.to_string()))?;
     let mut put = |name: &str, bytes: Vec<u8>| files.insert(name.to_owned(), bytes);
-    put(FRAMES, found.bodies.clone());
+    put(FRAMES, std::mem::take(&mut found.bodies));
     put(PLACES, archive::places(&found.frames).into_bytes());
     put(TREE, tree);
     put("VERIFY.md", include_bytes!("VERIFY.md").to_vec());

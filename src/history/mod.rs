@@ -1,6 +1,7 @@
 //! Offline answers: what the ledger says, asked later. Nothing here can touch the world.
 
 pub mod against;
+mod alongside;
 pub mod diff;
 pub mod find;
 pub mod listed;

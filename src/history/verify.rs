@@ -11,9 +11,10 @@ use ktsu_ledger::StreamId;
 use ktsu_ledger::backup::{self, BackupError};
 use ktsu_ledger::lock;
 use ktsu_ledger::store::{Reader, SqliteReader, StoreError};
-use ktsu_ledger::verify::{Head, Kind, Options, Problem, Progress, Report, verify_file};
+use ktsu_ledger::verify::{Head, Kind, Options, Problem, Progress, Report, verify_file_before};
 use ktsu_projections::run::{FoldError, RunState};
 
+use super::alongside::Alongside;
 use crate::rows;
 
 /// Verifies the ledger at a path, without any lock.
@@ -67,7 +68,8 @@ fn still(
     options: &Options,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Report, StoreError> {
-    let mut report = verify_file(path, options, progress)?;
+    let mut runs = Alongside::new(progress);
+    let mut report = verify_file_before(path, options, &mut runs)?;
     // Where the file cannot be opened, that was reported.
     let Ok(reader) = SqliteReader::open(path) else {
         return Ok(report);
@@ -88,7 +90,7 @@ fn still(
         if !rows::is_run(stream) || known == Some(&Known::Frames) {
             return Ok(());
         }
-        match fold_run(&reader, stream) {
+        match folded(&reader, stream, &runs) {
             Folded::Agrees => {}
             Folded::WithoutRow => without_row += 1,
             Folded::Wrong(problem) if problem.kind == Kind::Index && known.is_some() => {}
@@ -141,6 +143,16 @@ enum Folded {
     /// Rows may be deleted at any time.
     WithoutRow,
     Wrong(Problem),
+}
+
+/// As [`fold_run`], where the run was folded already: only its row is looked at. What does not
+/// agree with it may have moved on since.
+fn folded(reader: &dyn Reader, stream: &StreamId, runs: &Alongside<'_>) -> Folded {
+    match (runs.digest(stream), reader.row(stream)) {
+        (Some(expected), Ok(Some(row))) if row.digest() == expected => Folded::Agrees,
+        (Some(_), Ok(None)) => Folded::WithoutRow,
+        _ => fold_run(reader, stream),
+    }
 }
 
 /// Whether a run can be told from its frames, and its row with it.

@@ -31,7 +31,7 @@ pub struct IndexRow {
 
 impl IndexRow {
     /// A digest over all members, kept beside the row so that a damaged one is never served.
-    pub(crate) fn digest(&self) -> Hash {
+    pub fn digest(&self) -> Hash {
         let mut bytes = Vec::with_capacity(self.row.as_str().len() + 160);
         let mut put = |text: &[u8]| {
             bytes.extend_from_slice(&(text.len() as u64).to_le_bytes());

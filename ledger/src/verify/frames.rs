@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::blobs::Named;
 use super::checkpoints::Checkpoints;
 use super::report::{Kind, Report};
-use super::{Head, Held, Options, PAGE, Progress, Wrong};
+use super::{Head, Held, Onlooker, Options, PAGE, Wrong};
 use crate::branch::Path;
 use crate::chain::{Break, Chain};
 use crate::event::{BranchCreated, Event, RunEvent, StoreEvent};
@@ -17,7 +17,8 @@ use crate::strict;
 
 /// What was read so far.
 pub(super) struct Frames {
-    streams: BTreeMap<String, Seen>,
+    streams: Vec<Seen>,
+    by_name: HashMap<String, usize>,
     /// Blobs that frames name.
     pub(super) blobs: Named,
     heads: HashMap<String, Vec<(Head, bool)>>,
@@ -30,6 +31,7 @@ pub(super) struct Frames {
 
 /// One stream.
 struct Seen {
+    name: String,
     chain: Chain,
     broken: bool,
 }
@@ -42,7 +44,8 @@ impl Frames {
             of_stream.push((head.clone(), false));
         }
         Self {
-            streams: BTreeMap::new(),
+            streams: Vec::new(),
+            by_name: HashMap::new(),
             blobs: Named::default(),
             heads,
             held: options
@@ -61,7 +64,7 @@ impl Frames {
         &mut self,
         reader: &dyn Reader,
         report: &mut Report,
-        progress: &mut dyn FnMut(Progress),
+        onlooker: &mut dyn Onlooker,
     ) {
         let mut from = i64::MIN;
         loop {
@@ -79,17 +82,21 @@ impl Frames {
             }
             for frame in page {
                 report.frames += 1;
-                self.take(reader, frame, report);
+                self.take(reader, frame, report, onlooker);
             }
-            progress(Progress {
-                frames: report.frames,
-            });
+            onlooker.progress(report.frames);
         }
     }
 
-    fn take(&mut self, reader: &dyn Reader, raw: RawFrame, report: &mut Report) {
+    fn take(
+        &mut self,
+        reader: &dyn Reader,
+        mut raw: RawFrame,
+        report: &mut Report,
+        onlooker: &mut dyn Onlooker,
+    ) {
         let position = raw.position;
-        let Some(name) = raw.stream.clone() else {
+        let Some(name) = raw.stream.take() else {
             let message = format!("the frame at {position} is of no stream");
             return report.find(None, None, Kind::Container, message);
         };
@@ -100,74 +107,106 @@ impl Frames {
             return report.find(Some(&name), seq, Kind::Container, message);
         }
         self.tree.add(&raw.body, &raw.hash, &mut self.held);
-        if let Err((kind, message)) = self.judge(reader, &name, raw) {
+        let at = self.stream(name);
+        if let Err((kind, message)) = self.judge(reader, at, raw, onlooker) {
             // Where frames are damaged the tree over them is another one, which says nothing new.
             if kind == Kind::Checkpoint && !report.is_sound() {
                 return;
             }
-            let broken = self.streams.get_mut(&name).map(|seen| &mut seen.broken);
-            if !broken.is_some_and(|broken| std::mem::replace(broken, true)) {
-                report.find(Some(&name), seq, kind, message);
+            let Some(seen) = self.streams.get_mut(at) else {
+                return;
+            };
+            if !std::mem::replace(&mut seen.broken, true) {
+                report.find(Some(&seen.name), seq, kind, message);
             }
         }
     }
 
-    /// Judges one frame; its stream is followed on even where it is damaged.
-    fn judge(&mut self, reader: &dyn Reader, name: &str, raw: RawFrame) -> Result<(), Wrong> {
-        if !self.streams.contains_key(name) {
-            let stream: StreamId = name.parse().unwrap_or_else(|_| StreamId::store());
-            let seen = Seen {
-                chain: Chain::new(stream),
-                broken: false,
-            };
-            self.streams.insert(name.to_owned(), seen);
+    /// Where a stream stands among those that were seen.
+    fn stream(&mut self, name: String) -> usize {
+        if let Some(at) = self.by_name.get(&name) {
+            return *at;
         }
+        let at = self.streams.len();
+        self.by_name.insert(name.clone(), at);
+        self.streams.push(Seen {
+            chain: Chain::new(id(&name)),
+            broken: false,
+            name,
+        });
+        at
+    }
+
+    fn seen(&self, name: &str) -> Option<&Seen> {
+        self.streams.get(*self.by_name.get(name)?)
+    }
+
+    /// Judges one frame; its stream is followed on even where it is damaged.
+    fn judge(
+        &mut self,
+        reader: &dyn Reader,
+        at: usize,
+        raw: RawFrame,
+        onlooker: &mut dyn Onlooker,
+    ) -> Result<(), Wrong> {
         let (record, found) = record_of(raw)?;
         let read = read(&record);
-        let Ok(frame) = read else {
-            let tail = Tail {
-                seq: record.seq,
-                hash: record.hash,
-            };
-            let stream = name.parse().unwrap_or_else(|_| StreamId::store());
-            if let Some(seen) = self.streams.get_mut(name) {
-                seen.chain = Chain::after(stream, tail);
-            }
-            return read.map(|_| ());
+        let shared = match &read {
+            Ok(frame) => self.shared(reader, at, frame),
+            Err(_) => None,
         };
-        let next = self.streams.get(name).map_or(0, |seen| seen.chain.next());
-        if let (Event::Run(RunEvent::Branched(branch)), 0) = (&frame.event, next) {
-            let shared = shared(reader, branch).filter(|(stream, tail)| {
-                let known = self.streams.get(stream.as_str());
-                known.is_some_and(|known| tail.seq < known.chain.next())
-            });
-            if let (Some((_, tail)), Ok(stream)) = (shared, name.parse()) {
-                let chain = Chain::after(stream, tail);
-                self.streams
-                    .entry(name.to_owned())
-                    .and_modify(|seen| seen.chain = chain);
-            }
-        }
-        let Some(seen) = self.streams.get_mut(name) else {
+        let Some(seen) = self.streams.get_mut(at) else {
             return Ok(());
         };
+        let frame = match read {
+            Ok(frame) => frame,
+            Err(wrong) => {
+                let tail = Tail {
+                    seq: record.seq,
+                    hash: record.hash,
+                };
+                seen.chain = Chain::after(id(&seen.name), tail);
+                return Err(wrong);
+            }
+        };
+        if let (Some(tail), Ok(stream)) = (shared, seen.name.parse()) {
+            seen.chain = Chain::after(stream, tail);
+        }
         seen.chain
             .follow_hashed(&record, &frame)
             .map_err(|broken| (kind_of(broken), broken.to_string()))?;
+        if seen.name != frame.stream.as_str() {
+            return Err((Kind::Column, Break::Columns.to_string()));
+        }
         if !found {
             let message = "a look-up by stream and number finds another frame, or none";
             return Err((Kind::Container, message.to_owned()));
         }
         self.causes(&frame)?;
         for external in &frame.ext {
-            let named = self.blobs.note(name, frame.seq, external);
+            let named = self.blobs.note(frame.stream.as_str(), frame.seq, external);
             named.map_err(|message| (Kind::Blob, message))?;
         }
-        self.note(name, &frame);
-        if let (Event::Store(event), "store") = (&frame.event, name) {
+        self.note(&frame);
+        onlooker.frame(reader, &frame, record.body.len());
+        if let (Event::Store(event), "store") = (&frame.event, frame.stream.as_str()) {
             return self.tree.take(event);
         }
         Ok(())
+    }
+
+    /// The last frame that a stream shares with its parent, if this frame says so first of all and
+    /// the parent was seen that far.
+    fn shared(&self, reader: &dyn Reader, at: usize, frame: &Frame) -> Option<Tail> {
+        let Event::Run(RunEvent::Branched(branch)) = &frame.event else {
+            return None;
+        };
+        if self.streams.get(at)?.chain.next() != 0 {
+            return None;
+        }
+        let (stream, tail) = shared(reader, branch)?;
+        let known = self.seen(stream.as_str())?;
+        (tail.seq < known.chain.next()).then_some(tail)
     }
 
     /// Whether every cause is an earlier frame.
@@ -177,8 +216,7 @@ impl Frames {
                 Cause::Here(seq) => *seq < frame.seq,
                 Cause::There(stream, seq) if *stream == frame.stream => *seq < frame.seq,
                 Cause::There(stream, seq) => self
-                    .streams
-                    .get(stream.as_str())
+                    .seen(stream.as_str())
                     .is_some_and(|other| *seq < other.chain.next()),
             };
             if !exists {
@@ -190,8 +228,9 @@ impl Frames {
     }
 
     /// Remembers what a sound frame says about others.
-    fn note(&mut self, name: &str, frame: &Frame) {
-        for (head, found) in self.heads.get_mut(name).into_iter().flatten() {
+    fn note(&mut self, frame: &Frame) {
+        let heads = self.heads.get_mut(frame.stream.as_str());
+        for (head, found) in heads.into_iter().flatten() {
             *found |= head.seq == frame.seq && head.hash == frame.hash;
         }
         if !frame.event.is_known() {
@@ -243,11 +282,20 @@ impl Frames {
         }
     }
 
-    /// Every stream that was seen, with its end.
-    pub(super) fn tails(&self) -> impl Iterator<Item = (&str, Option<Tail>)> {
+    /// Every stream that was seen, with its end, by name.
+    pub(super) fn tails(&self) -> Vec<(&str, Option<Tail>)> {
         let streams = self.streams.iter();
-        streams.map(|(name, seen)| (name.as_str(), seen.chain.tail()))
+        let mut tails: Vec<_> = streams
+            .map(|seen| (seen.name.as_str(), seen.chain.tail()))
+            .collect();
+        tails.sort_unstable_by_key(|(name, _)| *name);
+        tails
     }
+}
+
+/// The name of a stream; whatever is none never chains, whichever stands for it.
+fn id(name: &str) -> StreamId {
+    name.parse().unwrap_or_else(|_| StreamId::store())
 }
 
 /// The last frame that a branch shares, and the stream that holds it.

@@ -13,6 +13,7 @@ use serde_json::json;
 use super::*;
 
 mod agents_tests;
+mod person_tests;
 
 /// A run given by its frames.
 struct Given {

@@ -225,7 +225,7 @@ impl Queries<'_> {
 
     pub(super) fn scan_frames(&self, from: i64, limit: usize) -> Result<Vec<RawFrame>, StoreError> {
         let mut statement = self.cached(
-            "SELECT pos, (SELECT name FROM streams WHERE id = stream), seq, hash, body, \
+            "SELECT pos, stream, seq, hash, body, \
              (SELECT other.pos FROM frames AS other \
               WHERE other.stream = frames.stream AND other.seq = frames.seq) \
              FROM frames WHERE pos >= ?1 ORDER BY pos LIMIT ?2",
@@ -233,10 +233,19 @@ impl Queries<'_> {
         let parameters = params![from, int(limit.min(MAX_PAGE) as u64)];
         let mut rows = statement.query(parameters).map_err(failed)?;
         let (mut frames, mut bytes) = (Vec::new(), 0);
+        // Neighbours are mostly of one stream.
+        let mut last: (Option<i64>, Option<String>) = (None, None);
         while let Some(row) = rows.next().map_err(failed)? {
+            let id = match row.get_ref(1).map_err(failed)? {
+                ValueRef::Integer(id) => Some(id),
+                _ => None,
+            };
+            if id.is_none() || last.0 != id {
+                last = (id, id.map_or(Ok(None), |id| self.name_of(id))?);
+            }
             let frame = RawFrame {
                 position: row.get(0).map_err(failed)?,
-                stream: raw(row, 1)?.map(|name| String::from_utf8_lossy(&name).into_owned()),
+                stream: last.1.clone(),
                 seq: row.get(2).map_err(failed)?,
                 hash: raw(row, 3)?.unwrap_or_default(),
                 body: raw(row, 4)?.unwrap_or_default(),
@@ -249,6 +258,17 @@ impl Queries<'_> {
             }
         }
         Ok(frames)
+    }
+
+    /// The name of a stream by its number, whatever its bytes are.
+    fn name_of(&self, id: i64) -> Result<Option<String>, StoreError> {
+        let mut statement = self.cached("SELECT name FROM streams WHERE id = ?1")?;
+        let mut rows = statement.query([id]).map_err(failed)?;
+        let Some(row) = rows.next().map_err(failed)? else {
+            return Ok(None);
+        };
+        let name = raw(row, 0)?;
+        Ok(name.map(|name| String::from_utf8_lossy(&name).into_owned()))
     }
 
     pub(super) fn scan_blobs(&self, from: i64, limit: usize) -> Result<Vec<RawBlob>, StoreError> {
