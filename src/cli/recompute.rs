@@ -1,24 +1,18 @@
 //! `ktsu recompute`: a run's models asked once more, on the inputs it recorded.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use axum::body::Body;
 use axum::http::Request;
-use ktsu_ledger::lock;
 use serde_json::{Value, json};
 
 use super::compared::{self, Shape};
-use super::engine::{
-    any_port, load_environment, load_kit, open, place, place_nearby, process_environment, receiver,
-};
 use super::follow::{follow, problem};
-use super::logging::{self, LogFormat};
 use super::output::{DIM, line, note, painted};
+use super::owner::{Owner, Where};
 use super::reading::{find_run, open_at};
 use super::signals::Signals;
 use super::{Common, Failure};
-use crate::assemble::{Agents, LedgerPlace, Setup};
 use crate::error::EXIT_COULD_NOT_RUN;
 use crate::history::recompute::Recomputed;
 use crate::peer::Peer;
@@ -34,12 +28,8 @@ pub(super) struct Arguments {
     /// Waits for the verdict, and shows it; always so where nobody owns the ledger
     #[arg(long)]
     wait: bool,
-    /// The kit whose gateway is asked, where nobody owns the ledger
-    #[arg(long, value_name = "DIR")]
-    kit: Option<PathBuf>,
-    /// The environment file, with --kit
-    #[arg(long, env = "KTSU_ENV", hide_env_values = true, value_name = "FILE")]
-    env: Option<PathBuf>,
+    #[command(flatten)]
+    engine: Where,
     /// The engine to ask [default: the owner of the ledger]
     #[arg(
         long,
@@ -59,16 +49,11 @@ pub(super) struct Arguments {
 /// Starts a recompute, on whatever engine owns the ledger.
 pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
     if let Some(url) = &arguments.orchestrator {
-        return remote(common, &arguments, &arguments.run, url).await;
+        let token = std::env::var("KTSU_TOKEN").ok();
+        let peer = Peer::remote(url.trim_end_matches('/'), token);
+        return elsewhere(common, &arguments, &arguments.run, &peer).await;
     }
-    let environment = match &arguments.kit {
-        Some(kit) => load_environment(arguments.env.as_deref(), kit)?,
-        None => None,
-    };
-    let place = match &arguments.kit {
-        Some(_) => place(common, environment.as_ref()),
-        None => place_nearby(common)?,
-    };
+    let place = Owner::place(common, &arguments.engine)?;
     // Looked for first: an engine is not started for a run that does not exist.
     let (stream, scope) = find_run(&open_at(&place.path)?, &arguments.run)?;
     if !scope.is_empty() {
@@ -76,81 +61,45 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
         let hint = format!("ktsu recompute {} --step {scope}/STEP", stream.name());
         return Err(Failure::could_not_run(words).hint(hint));
     }
-    if let Some(holder) = lock::holder(&place.path) {
-        let Some(url) = holder.url else {
-            let words = format!(
-                "{} is owned by a process that does not listen",
-                place.path.display()
-            );
-            return Err(Failure::could_not_run(words).hint("try again in a moment"));
-        };
-        return remote(common, &arguments, stream.name(), &url).await;
+    let owner = Owner::find(place, &arguments.engine, true).await?;
+    if !owner.is_ours() {
+        return elsewhere(common, &arguments, stream.name(), &owner.peer).await;
     }
-    let Some(kit) = &arguments.kit else {
-        let words = format!(
-            "nobody owns {}, so nobody can ask its models",
-            place.path.display()
-        );
-        return Err(Failure::could_not_run(words).hint(format!(
-            "ktsu recompute {} --kit DIR{}",
-            stream.name(),
-            place.flag
-        )));
-    };
-    logging::start(LogFormat::Text, "warn")?;
     let mut signals = Signals::new()?;
-    let mut process = process_environment();
-    // Other runs of the ledger are taken up, and may have webhooks to send.
-    let path = Some(place.path.as_path());
-    let _receiver = receiver(environment.as_ref(), &mut process, path).await?;
-    let engine = open(Setup {
-        kit: load_kit(kit)?,
-        environment,
-        process,
-        ledger: LedgerPlace::File(place.path.clone()),
-        listen: any_port(),
-        clock: None,
-        agents: Agents::here(),
-        own_url: None,
-        gateway: None,
-        takes_up: true,
-    })
-    .await?;
-    let peer = Peer::Local(engine.router.clone());
     let verdict = tokio::select! {
-        verdict = whole(&peer, stream.name(), &arguments) => Some(verdict),
+        verdict = whole(&owner.peer, stream.name(), &arguments) => Some(verdict),
         () = signals.next() => None,
     };
-    let closed = signals.unless_again(engine.close()).await;
+    let flag = owner.place.flag.clone();
+    let closed = signals.unless_again(owner.close()).await;
     let Some(verdict) = verdict else {
         note("interrupted: the recompute is recorded and goes on at the next start");
         return Ok(ExitCode::from(EXIT_COULD_NOT_RUN));
     };
     let verdict = verdict?;
-    closed.map_err(Failure::could_not_run)?;
-    show(common, &arguments, &verdict, &place.flag)
+    closed?;
+    show(common, &arguments, &verdict, &flag)
 }
 
-async fn remote(
+/// Asks an engine that stays.
+async fn elsewhere(
     common: &Common,
     arguments: &Arguments,
     run: &str,
-    url: &str,
+    peer: &Peer,
 ) -> Result<ExitCode, Failure> {
-    let token = std::env::var("KTSU_TOKEN").ok();
-    let peer = Peer::remote(url.trim_end_matches('/'), token);
     if arguments.wait {
         let mut signals = Signals::new()?;
         let verdict = tokio::select! {
-            verdict = whole(&peer, run, arguments) => verdict?,
+            verdict = whole(peer, run, arguments) => verdict?,
             () = signals.next() => {
-                note(&format!("not waiting any longer: the recompute goes on at {url}"));
+                note("not waiting any longer: the recompute goes on");
                 return Ok(ExitCode::from(EXIT_COULD_NOT_RUN));
             }
         };
         return show(common, arguments, &verdict, "");
     }
-    let id = begin(&peer, run, arguments).await?;
+    let id = begin(peer, run, arguments).await?;
     line(&match common.json {
         true => json!({"recompute_id": id, "status": "accepted"}).to_string(),
         false => format!("recompute_id: {id}"),

@@ -236,10 +236,7 @@ impl Queries<'_> {
         // Neighbours are mostly of one stream.
         let mut last: (Option<i64>, Option<String>) = (None, None);
         while let Some(row) = rows.next().map_err(failed)? {
-            let id = match row.get_ref(1).map_err(failed)? {
-                ValueRef::Integer(id) => Some(id),
-                ValueRef::Null | ValueRef::Real(_) | ValueRef::Text(_) | ValueRef::Blob(_) => None,
-            };
+            let id = row.get_ref(1).map_err(failed)?.as_i64().ok();
             if id.is_none() || last.0 != id {
                 last = (id, id.map_or(Ok(None), |id| self.name_of(id))?);
             }
