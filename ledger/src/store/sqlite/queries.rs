@@ -238,7 +238,7 @@ impl Queries<'_> {
         while let Some(row) = rows.next().map_err(failed)? {
             let id = match row.get_ref(1).map_err(failed)? {
                 ValueRef::Integer(id) => Some(id),
-                _ => None,
+                ValueRef::Null | ValueRef::Real(_) | ValueRef::Text(_) | ValueRef::Blob(_) => None,
             };
             if id.is_none() || last.0 != id {
                 last = (id, id.map_or(Ok(None), |id| self.name_of(id))?);
