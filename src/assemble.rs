@@ -210,7 +210,7 @@ pub async fn open(setup: Setup) -> Result<Engine, NotOpened> {
         pid: std::process::id(),
     });
     note(&facts, opened).await?;
-    let notary = notarised.start(&readers, &facts, &egress)?;
+    let mut notary = notarised.start(&readers, &facts, &egress)?;
     let stop = watch::Sender::new(false);
     let way_back = Arc::new(OnceLock::new());
     let agents = agents(&setup.agents, &gateway, &way_back);
@@ -256,6 +256,7 @@ pub async fn open(setup: Setup) -> Result<Engine, NotOpened> {
         let stopped = stopped(&stop);
         serving.push(tokio::spawn(async move { runtime.beat(stopped).await }));
     }
+    notary.begin();
     Ok(Engine {
         orchestrator,
         router,

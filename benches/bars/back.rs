@@ -227,7 +227,7 @@ fn store_one(folder: &Path, definition: &Definition) -> StreamId {
 
 /// `trace --of`: the field that came the longest way.
 pub(crate) fn of(effort: Effort, table: &mut Table) {
-    let steps = effort.of(LONG, 20_000) / 2;
+    let steps = effort.of(LONG, 10_000) / 2;
     let recorded = plans::record(&plans::chain(steps, None), usize::MAX);
     let frames: Vec<_> = recorded
         .sealed

@@ -120,16 +120,20 @@ pub struct Notary {
     sender: mpsc::Sender<Message>,
     thread: JoinHandle<()>,
     shown: Shown,
+    /// Dropped when it may begin.
+    hold: Option<mpsc::Sender<()>>,
 }
 
 impl Notary {
-    /// Starts one over a ledger that had `size` frames when its appender started.
+    /// Starts one over a ledger that had `size` frames when its appender started. It waits for
+    /// [`Notary::begin`].
     ///
     /// # Errors
     /// What the system says.
     pub fn start(feed: Feed, parts: Parts, size: u64) -> std::io::Result<Self> {
         let shown = Shown::default();
         let sender = feed.sender.clone();
+        let (hold, held) = mpsc::channel();
         let work = Work {
             appended: size,
             tree: Frontier::default(),
@@ -148,12 +152,23 @@ impl Notary {
         };
         work.show(|status, parts| status.has_witness = parts.witness.is_some());
         let thread = std::thread::Builder::new().name("notary".to_owned());
-        let thread = thread.spawn(move || work.run())?;
+        let thread = thread.spawn(move || {
+            // Nothing is ever sent: this ends when the other end is dropped.
+            let _ = held.recv();
+            work.run();
+        })?;
         Ok(Self {
             sender,
             thread,
             shown,
+            hold: Some(hold),
         })
+    }
+
+    /// Lets it go to work. What it has to catch up on may be the whole ledger, and a start that
+    /// takes up unfinished runs needs the processors more.
+    pub fn begin(&mut self) {
+        self.hold = None;
     }
 
     /// How it is.
@@ -162,7 +177,8 @@ impl Notary {
     }
 
     /// Signs what is not signed yet, and ends. Blocks.
-    pub fn finish(self) {
+    pub fn finish(mut self) {
+        self.begin();
         let _ = self.sender.send(Message::Finish);
         let _ = self.thread.join();
     }

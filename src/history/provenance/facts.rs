@@ -1,6 +1,6 @@
 //! The frames about each step and item that a value can stand in.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use ktsu_ledger::event::{
     AgentEvent, BranchCreated, ItemEvent, OverlaySet, PersonEvent, RunEvent, StepEvent,
@@ -33,7 +33,8 @@ pub(super) struct Facts {
 /// Everything that is known of a run, by step and item.
 #[derive(Debug, Default)]
 pub(super) struct AllFacts {
-    about: HashMap<Key, Facts>,
+    /// In order, so that the items of a step, and what lies in a scope, stand together.
+    about: BTreeMap<Key, Facts>,
     /// The end of each scope.
     pub(super) scopes: HashMap<String, u64>,
     /// What people said about outputs, by scope and step.
@@ -62,21 +63,31 @@ impl AllFacts {
 
     /// The models' answers within a scope and the scopes inside it, of one step or of all.
     pub(super) fn replies(&self, scope: &str, step: Option<&str>) -> Vec<u64> {
-        let child = |step: &str| match scope {
-            "" => step.to_owned(),
-            scope => format!("{scope}/{step}"),
-        };
-        let counts = |key: &Key| match step {
-            None => crate::history::shown::is_within(&key.0, scope),
+        let mut replies: Vec<u64> = match step {
+            None if scope.is_empty() => spoken(&self.about),
+            None => self.within(scope),
             Some(step) => {
-                (key.0 == scope && key.1 == step)
-                    || crate::history::shown::is_within(&key.0, &child(step))
+                let from = (scope.to_owned(), step.to_owned(), None);
+                let own = self.about.range(from..);
+                let own = own.take_while(|(key, _)| key.0 == scope && key.1 == step);
+                let mut replies = spoken(own);
+                replies.extend(self.within(&super::story::join(scope, step)));
+                replies
             }
         };
-        let found = self.about.iter().filter(|(key, _)| counts(key));
-        let mut replies: Vec<u64> = found.flat_map(|(_, facts)| facts.replies.clone()).collect();
         replies.sort_unstable();
         replies
+    }
+
+    /// The answers in an inline child and in those inside it.
+    fn within(&self, scope: &str) -> Vec<u64> {
+        let from = |scope: &str| (scope.to_owned(), String::new(), None);
+        let own = self.about.range(from(scope)..);
+        let own = own.take_while(|(key, _)| key.0 == scope);
+        let inner = format!("{scope}/");
+        let inside = self.about.range(from(&inner)..);
+        let inside = inside.take_while(|(key, _)| key.0.starts_with(&inner));
+        spoken(own.chain(inside))
     }
 
     fn about(&mut self, frame: &Frame, step: &str, item: Option<u32>) -> &mut Facts {
@@ -175,4 +186,9 @@ impl AllFacts {
         facts.first.get_or_insert(frame.seq);
         facts.ended = Some(frame.seq);
     }
+}
+
+fn spoken<'a>(facts: impl IntoIterator<Item = (&'a Key, &'a Facts)>) -> Vec<u64> {
+    let replies = facts.into_iter().flat_map(|(_, facts)| &facts.replies);
+    replies.copied().collect()
 }

@@ -229,7 +229,7 @@ fn the_page_is_whole_runs_nothing_loads_nothing_and_shows_data_as_text() {
     desk.ktsu(&["trace", &run, "--html", "page.html"])
         .is(0)
         .says("wrote page.html");
-    let page = std::fs::read_to_string(desk.path().join("page.html")).unwrap();
+    let page = std::fs::read_to_string(desk.path().join(&file)).unwrap();
     let tags = tags(&page);
     let policy = "http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'";
     assert!(
@@ -271,8 +271,12 @@ fn the_page_of_every_golden_run_is_whole() {
     let desk = golden_desk();
     for (name, golden) in crate::golden::goldens() {
         let run = golden.stream.name();
-        desk.ktsu(&["trace", run, "--html", "page.html"]).is(0);
-        let page = std::fs::read_to_string(desk.path().join("page.html")).unwrap();
+        let file = format!("{run}.html");
+        desk.ktsu(&["trace", run, "--html", &file]).is(0);
+        desk.ktsu(&["trace", run, "--html", &file])
+            .is(2)
+            .warns("does not exist yet");
+        let page = std::fs::read_to_string(desk.path().join(&file)).unwrap();
         assert!(tags(&page).len() > 30, "{name}");
     }
 }
