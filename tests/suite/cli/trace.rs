@@ -229,7 +229,7 @@ fn the_page_is_whole_runs_nothing_loads_nothing_and_shows_data_as_text() {
     desk.ktsu(&["trace", &run, "--html", "page.html"])
         .is(0)
         .says("wrote page.html");
-    let page = std::fs::read_to_string(desk.path().join(&file)).unwrap();
+    let page = std::fs::read_to_string(desk.path().join("page.html")).unwrap();
     let tags = tags(&page);
     let policy = "http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'";
     assert!(
