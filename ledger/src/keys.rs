@@ -7,6 +7,7 @@
 
 use crate::event::{CheckpointSigned, KeyAdded, KeyRevoked, StoreEvent};
 use crate::hash::Hash;
+use crate::merkle::Frontier;
 use crate::note::{self, Checkpoint, Note, PublicKey};
 
 /// The stable name of a ledger, made from the hash of its first frame.
@@ -119,6 +120,10 @@ impl Keys {
         }
         if (root, size) != (signed.root, signed.size) {
             return Err("the signed note says something else than its frame".to_owned());
+        }
+        let frontier = Frontier::resume(size, signed.frontier.clone());
+        if frontier.is_none_or(|frontier| frontier.root() != root) {
+            return Err("the frontier of the checkpoint is not that of its root".to_owned());
         }
         let Some(known) = self.in_force() else {
             return Err("no key was in force for the checkpoint".to_owned());

@@ -61,9 +61,11 @@ pub fn revoke(
         let ours = signing_key::of(Some(ledger), process).map_err(|error| error.to_string())?;
         in_force(keys, &ours)?;
         let found = keys.all().iter().find(|known| known.key.id_text() == id);
-        let public = &found
-            .ok_or(format!("there is no key {id}: see ktsu evidence key show"))?
-            .key;
+        let found = found.ok_or(format!("there is no key {id}: see ktsu evidence key show"))?;
+        if found.revoked.is_some() {
+            return Err(format!("{id} is revoked already, and nothing was written"));
+        }
+        let public = &found.key;
         if Some(public) == keys.in_force().map(|known| &known.key) {
             return Err(format!("{id} is in force: ktsu evidence key rotate first"));
         }

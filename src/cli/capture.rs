@@ -31,6 +31,9 @@ pub(super) struct Arguments {
     /// Something to write beside it
     #[arg(long = "meta", value_name = "KEY=VALUE", value_parser = pair)]
     meta: Vec<(String, String)>,
+    /// Puts new baselines in the place of those that are there
+    #[arg(long, requires = "output")]
+    force: bool,
     /// Keeps the hashes of outputs instead of the outputs
     #[arg(long)]
     hash_only: bool,
@@ -85,6 +88,15 @@ pub(super) fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Fai
             .map(|baseline| output.join(baseline.file_name()));
         names.collect()
     };
+    if !arguments.force
+        && let Some(there) = files.iter().find(|file| file.symlink_metadata().is_ok())
+    {
+        let words = format!(
+            "{} exists already, and nothing was written",
+            there.display()
+        );
+        return Err(Failure::could_not_run(words).hint("--force captures it anew"));
+    }
     for (file, text) in files.iter().zip(&texts) {
         put(file, text)?;
     }

@@ -1,5 +1,7 @@
 //! `ktsu evidence`: archives for auditors, their verification, and the key they rest on.
 
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -166,20 +168,25 @@ fn export(common: &Common, arguments: &Export) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes a file that does not exist; whole, or not at all.
+/// Writes a file that does not exist, for its owner alone; whole, or not at all.
 pub(super) fn write_new(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let failed = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => exists(path),
         _ => Failure::could_not_run(format!("cannot write {}: {error}", path.display())),
     };
-    let part = path.with_extension("part");
-    let write = || {
-        std::fs::write(&part, bytes)?;
-        // Never over a file that came meanwhile.
-        std::fs::hard_link(&part, path)
-    };
-    let written = write();
-    let _ = std::fs::remove_file(&part);
+    let mut chance = [0; 8];
+    getrandom::fill(&mut chance).map_err(|error| Failure::could_not_run(error.to_string()))?;
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{:016x}.tmp", u64::from_le_bytes(chance)));
+    let beside = path.with_file_name(name);
+    // Nobody can have made that name before: no file, no link.
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    let mut file = options.open(&beside).map_err(failed)?;
+    let write = file.write_all(bytes).and_then(|()| file.sync_all());
+    // Never over a file that came meanwhile.
+    let written = write.and_then(|()| std::fs::hard_link(&beside, path));
+    let _ = std::fs::remove_file(&beside);
     written.map_err(failed)
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ktsu_ledger::branch;
-use ktsu_ledger::event::{CheckpointSigned, RunHead, StoreEvent};
+use ktsu_ledger::event::{CheckpointSigned, OPEN, RunHead, StoreEvent};
 use ktsu_ledger::keys::{Keys, origin_of};
 use ktsu_ledger::store::{MAX_PAGE, Reader, StoreError};
 use ktsu_ledger::{Event, Hash, StreamId};
@@ -17,6 +17,17 @@ pub struct Facts {
     pub last: Option<(u64, CheckpointSigned)>,
     /// The heads after it, and how many frames each stream had.
     pub heads: BTreeMap<StreamId, u64>,
+    /// The streams whose last head says that they ended, and how.
+    pub closed: BTreeMap<StreamId, String>,
+}
+
+impl Facts {
+    fn take_head(&mut self, head: &RunHead) {
+        match head.status.as_str() {
+            OPEN => self.closed.remove(&head.stream),
+            _ => self.closed.insert(head.stream.clone(), head.status.clone()),
+        };
+    }
 }
 
 /// The name of a ledger; none while it has no frames.
@@ -41,6 +52,7 @@ pub fn read(reader: &dyn Reader) -> Result<Facts, StoreError> {
         keys: Keys::new(&origin),
         last: None,
         heads: BTreeMap::new(),
+        closed: BTreeMap::new(),
     };
     each(reader, &mut |seq, event| {
         // What is wrong with one of them is for `ktsu verify` to say.
@@ -50,8 +62,9 @@ pub fn read(reader: &dyn Reader) -> Result<Facts, StoreError> {
                 facts.last = Some((seq, signed.clone()));
                 facts.heads.clear();
             }
-            StoreEvent::RunHead(RunHead { frames, stream, .. }) => {
-                facts.heads.insert(stream.clone(), *frames);
+            StoreEvent::RunHead(head) => {
+                facts.heads.insert(head.stream.clone(), head.frames);
+                facts.take_head(head);
             }
             _ => {}
         }

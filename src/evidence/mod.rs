@@ -20,21 +20,25 @@ pub mod witness;
 
 use ktsu_ledger::note::{Checkpoint, NotANote, Note};
 
-/// The checkpoints of a text that holds signed notes one after another, each with an empty line
-/// behind it. Their signatures are not checked: whoever kept them knows where they are from.
+/// The checkpoints of a text that holds signed notes one after another, empty lines between them or
+/// not. Their signatures are not checked: whoever kept them knows where they are from.
 ///
 /// # Errors
-/// [`NotANote`].
+/// [`NotANote`]; also where there is none.
 pub fn notes(text: &str) -> Result<Vec<Checkpoint>, NotANote> {
-    let mut parts = text
-        .split("\n\n")
-        .map(str::trim_start)
-        .filter(|part| !part.is_empty());
     let mut found = Vec::new();
-    while let Some(head) = parts.next() {
-        let below = parts.next().unwrap_or_default();
-        let note: Note = format!("{head}\n\n{below}").parse()?;
+    let mut rest = text.trim_start_matches('\n');
+    loop {
+        let (head, below) = rest.split_once("\n\n").unwrap_or((rest, ""));
+        let signatures = below
+            .split_inclusive('\n')
+            .take_while(|line| line.starts_with('\u{2014}'));
+        let (signatures, behind) = below.split_at(signatures.map(str::len).sum());
+        let note: Note = format!("{head}\n\n{signatures}").parse()?;
         found.push(note.text.parse()?);
+        rest = behind.trim_start_matches('\n');
+        if rest.is_empty() {
+            return Ok(found);
+        }
     }
-    Ok(found)
 }

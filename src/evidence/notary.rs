@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ktsu_ledger::appender::OnCommit;
-use ktsu_ledger::event::{CheckpointSigned, KeyAdded, RunHead, StoreEvent};
+use ktsu_ledger::event::{CheckpointSigned, KeyAdded, OPEN, RunHead, StoreEvent};
 use ktsu_ledger::keys::origin_of;
 use ktsu_ledger::merkle::{Frontier, Node};
 use ktsu_ledger::note::{self, Checkpoint, SigningKey};
@@ -139,6 +139,7 @@ impl Notary {
             tree: Frontier::default(),
             origin: String::new(),
             ended: BTreeMap::new(),
+            closed: BTreeMap::new(),
             uncovered: false,
             due: false,
             finish: false,
@@ -192,8 +193,11 @@ struct Work {
     appended: u64,
     tree: Frontier,
     origin: String,
-    /// Runs that ended since the last heads: where they end, and how.
+    /// Runs that ended since the last heads, or go on behind one: where they end, and how.
     ended: BTreeMap<StreamId, (Tail, String)>,
+    /// The runs whose last head says that they ended, and how: frames behind it need another, or
+    /// they could be cut off again without a trace.
+    closed: BTreeMap<StreamId, String>,
     /// Whether there are frames that no checkpoint covers, beside the last checkpoint's own.
     uncovered: bool,
     due: bool,
@@ -247,6 +251,7 @@ impl Work {
             self.own = Some(seq);
         }
         let heads = facts.heads;
+        self.closed = facts.closed;
         self.catch_up(self.appended)?;
         self.ended
             .retain(|stream, (tail, _)| heads.get(stream) != Some(&(tail.seq + 1)));
@@ -365,15 +370,12 @@ impl Work {
         }
         self.uncovered = true;
         self.due |= before / EVERY < self.tree.size() / EVERY;
-        if let Some(row) = entry.index() {
-            let _ = match row.open {
-                true => self.ended.remove(&row.stream),
-                false => {
-                    self.due = true;
-                    self.ended
-                        .insert(row.stream.clone(), (tail, row.status.clone()))
-                }
-            };
+        let row = entry.index().map(|row| (row.open, row.status.as_str()));
+        self.due |= row.is_some_and(|(open, _)| !open);
+        let waiting = self.ended.get(entry.stream()).map(|(_, status)| status);
+        match head_of(self.closed.get(entry.stream()), waiting, row) {
+            Some(status) => drop(self.ended.insert(entry.stream().clone(), (tail, status))),
+            None => drop(self.ended.remove(entry.stream())),
         }
     }
 
@@ -381,7 +383,7 @@ impl Work {
     fn catch_up(&mut self, to: u64) -> Result<(), String> {
         let from = self.tree.size();
         let (tree, seen) = (&mut self.tree, &mut BTreeMap::new());
-        let (heads_seq, own) = (&mut self.heads_seq, self.own);
+        let (heads_seq, own, closed) = (&mut self.heads_seq, self.own, &self.closed);
         let mut uncovered = false;
         let read = self.parts.readers.with_blocking(|reader| {
             while tree.size() < to {
@@ -410,9 +412,13 @@ impl Work {
                 let Ok(stream) = name.parse::<StreamId>() else {
                     continue;
                 };
-                let row = reader.row(&stream)?.filter(|row| !row.open);
-                if let (Some(row), Some(tail)) = (row, reader.tail(&stream)?) {
-                    ended.push((stream, (tail, row.status)));
+                let status = match reader.row(&stream)? {
+                    Some(row) if !row.open => row.status,
+                    Some(_) if closed.contains_key(&stream) => OPEN.to_owned(),
+                    Some(_) | None => continue,
+                };
+                if let Some(tail) = reader.tail(&stream)? {
+                    ended.push((stream, (tail, status)));
                 }
             }
             Ok::<_, ktsu_ledger::StoreError>(ended)
@@ -435,6 +441,10 @@ impl Work {
                 && let Some((stream, (tail, status))) = self.ended.pop_first()
             {
                 let cause = Cause::There(stream.clone(), tail.seq);
+                match status.as_str() {
+                    OPEN => self.closed.remove(&stream),
+                    _ => self.closed.insert(stream.clone(), status.clone()),
+                };
                 let head = RunHead {
                     frames: tail.seq + 1,
                     hash: tail.hash,
@@ -503,5 +513,46 @@ impl Work {
     fn show(&self, change: impl FnOnce(&mut Status, &Parts)) {
         let mut status = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut status, &self.parts);
+    }
+}
+
+/// What the next head of a stream is to say, if there is to be one: after the end that was headed
+/// last, the one that waits for its head, and the row (open, status), which is there where it has
+/// changed.
+fn head_of(
+    closed: Option<&String>,
+    waiting: Option<&String>,
+    row: Option<(bool, &str)>,
+) -> Option<String> {
+    match row {
+        Some((false, status)) => Some(status.to_owned()),
+        Some((true, _)) => closed.map(|_| OPEN.to_owned()),
+        None => waiting.or(closed).cloned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_behind_a_head_get_another_head_and_frames_of_a_first_attempt_get_none() {
+        let (failed, open) = ("failed".to_owned(), OPEN.to_owned());
+        let (row, going) = (Some((false, "complete")), Some((true, "running")));
+        for (closed, waiting, row, expected) in [
+            (None, None, going, None),
+            (None, None, None, None),
+            (None, None, row, Some("complete")),
+            // It ended and went on before a head was written.
+            (None, Some(&failed), going, None),
+            (Some(&failed), None, going, Some(OPEN)),
+            (Some(&failed), Some(&open), None, Some(OPEN)),
+            (Some(&failed), Some(&open), row, Some("complete")),
+            // Something was said after its end.
+            (Some(&failed), None, None, Some("failed")),
+        ] {
+            let found = head_of(closed, waiting, row);
+            assert_eq!(found.as_deref(), expected, "{closed:?} {waiting:?} {row:?}");
+        }
     }
 }

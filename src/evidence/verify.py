@@ -7,8 +7,9 @@ Needs Python 3.8 and its standard library; without the package `blake3` the clai
 BLAKE3 are not covered. Every claim is proven, not covered, or failed. Exit code: 0 if no claim
 failed, 1 if one did, 2 if an archive cannot be read.
 """
-import argparse, base64, hashlib, json, re, sys
+import argparse, base64, datetime, hashlib, json, re, sys
 from bisect import bisect_left
+from functools import reduce
 try: from blake3 import blake3 as _blake3
 except ImportError: _blake3 = None
 FORMAT = 1
@@ -20,11 +21,12 @@ NUMBER = re.compile(r"(0|[1-9][0-9]{0,15})\Z")
 HASH = re.compile(r"[0-9a-f]{64}\Z")
 PART = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*\Z")
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+ACTOR = re.compile(r"(orchestrator|runtime|gateway|cli|(responder|principal):" + NAME + r")\Z")
+TIME = re.compile(r"([0-9]{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)\.([0-9]{6})Z\Z", re.ASCII)
 STREAM = re.compile(r"(store|(run|branch|eval|recompute|kv):" + NAME + r")\Z")
 MEMBERS = ["v", "stream", "seq", "type", "scope", "actor", "cause", "at", "data", "ext", "prev"]
 class Unreadable(Exception): """There is nothing to judge."""
 class Wrong(Exception):
-    """A claim does not hold."""
     def __init__(self, reason, frame=None):
         super().__init__(reason)
         self.reason, self.frame = reason, frame
@@ -35,7 +37,6 @@ def unreadable_if(condition, reason):
 def check(condition):
     if not condition: raise ValueError("it is malformed")
 def blake3(data):
-    """The digest, or nothing where the package is missing: what rests on it is not covered then."""
     return _blake3(data).hexdigest() if _blake3 else None
 
 # ---- Ed25519 (RFC 8032), verification only ------------------------------------------------------
@@ -71,16 +72,14 @@ def signed_by(key, text, signature):
     h = int.from_bytes(hashlib.sha512(signature[:32] + key + text).digest(), "little") % L
     negative = (P - a[0], a[1], 1, P - a[3])
     x, y, z, _ = add(times(s, BASE), times(h, negative))
-    inverse = pow(z, P - 2, P)
-    x, y = x * inverse % P, y * inverse % P
+    x, y = (one * pow(z, P - 2, P) % P for one in (x, y))
     return (y | (x & 1) << 255).to_bytes(32, "little") == signature[:32]
 
 # ---- Archives ---------------------------------------------------------------------------------
 def header(name, size):
     block = bytearray(512)
-    for at, data in ((0, name), (100, b"0000644\0"), (108, b"0000000\0"), (116, b"0000000\0"),
-                     (124, b"%011o\0" % size), (136, b"00000000000\0"), (148, b" " * 8),
-                     (156, b"0"), (257, b"ustar\x0000")):
+    for at, data in ((0, name), (100, b"0000644\0"), (108, b"0000000\0"), (116, b"0000000\0"), (124, b"%011o\0" % size),
+                     (136, b"00000000000\0"), (148, b" " * 8), (156, b"0"), (257, b"ustar\x0000")):
         block[at:at + len(data)] = data
     block[148:156] = b"%06o\0 " % sum(block)
     return bytes(block)
@@ -103,17 +102,34 @@ def read_tar(data):
         unreadable_if(after > len(data) or any(data[end:after]), "a file is not as long as it says, at byte %d" % at)
         files[name.decode("ascii")] = data[at + 512:end]
         last, at = name, after
-def no_twins(pairs):
-    made = dict(pairs)
-    if len(made) != len(pairs): raise ValueError("a key twice")
+def in_order(pairs):
+    names = [name for name, _ in pairs]
+    if names != MEMBERS and any(a >= b for a, b in zip(names, names[1:])): raise ValueError("a key twice or out of order")
+    return dict(pairs)
+def whole(text):
+    check(-1 << 63 <= int(text) < 1 << 64)
+    return int(text)
+def fraction(text):
+    check(abs(float(text)) < float("inf"))
+    return float(text)
+def load(text):
+    made = json.loads(text, object_pairs_hook=in_order, parse_int=whole, parse_float=fraction, parse_constant=lambda _: check(False))
+    json.dumps(made, ensure_ascii=False).encode("utf-8")  # Half a surrogate is no text.
     return made
-
-def load(text): return json.loads(text, object_pairs_hook=no_twins, parse_constant=lambda _: check(False))
 def document(files, name):
     try: return load(files[name].decode("utf-8"))
     except (KeyError, ValueError, RecursionError) as error: raise Unreadable("%s: %r" % (name, error))
 def number(text): return int(text) if NUMBER.match(text) and int(text) < 1 << 53 else None
-def is_number(value): return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+def is_number(value): return type(value) is int and value >= 0
+def is_cause(value):
+    stream, _, seq = value.rpartition("#") if isinstance(value, str) else ("", "", "")
+    return is_number(value) or bool(STREAM.match(stream) and number(seq) is not None)
+def is_time(text):
+    found = TIME.match(text)
+    return bool(found) and datetime.datetime(*map(int, found.groups())).year >= 1970
+def has(value, optional=None, **kinds):
+    """Whether these are its members, each of its kind."""
+    return set(value) - {optional} == set(kinds) and all(type(value[name]) is kind for name, kind in kinds.items())
 
 class Frame:
     def __init__(self, position, stream, seq, digest, body):
@@ -125,11 +141,11 @@ class Frame:
         wrong_if(blake3(self.body) not in (None, self.hash), "its hash is not that of its bytes", self.id)
         try:
             body = load(self.body.decode("utf-8"))
-            check(list(body) == MEMBERS and body["v"] == 1 and isinstance(body["data"], dict))
-            check(isinstance(body["cause"], list) and isinstance(body["ext"], list))
-            check(all(set(e) == {"bytes", "hash", "path"} and HASH.match(e["hash"]) for e in body["ext"]))
+            check(list(body) == MEMBERS and body["v"] == 1 and has(body, v=int, stream=str, seq=int, type=str, scope=str, actor=str, cause=list, at=str, data=dict, ext=list, prev=str))
+            check(ACTOR.match(body["actor"]) and is_time(body["at"]) and HASH.match(body["prev"]) and all(map(is_cause, body["cause"])))
+            check(all(has(e, bytes=int, hash=str, path=str) and e["bytes"] >= 0 and HASH.match(e["hash"]) for e in body["ext"]))
         except (ValueError, TypeError, RecursionError) as error: raise Wrong("it is not a frame: %s" % error, self.id)
-        wrong_if((body["stream"], body["seq"]) != (self.stream, self.seq) or isinstance(body["seq"], bool), "its bytes say another stream or number", self.id)
+        wrong_if((body["stream"], body["seq"]) != (self.stream, self.seq), "its bytes say another stream or number", self.id)
         self.type, self.data, self.cause, self.ext, self.prev = map(body.get, KEPT)
 
 class Evidence:
@@ -138,14 +154,13 @@ class Evidence:
         self.manifest = document(self.files, "manifest.json")
         self.tree = document(self.files, "proofs/tree.json")
         try:
-            check(self.manifest["format"] == FORMAT and self.tree["format"] == FORMAT)
-            check(isinstance(self.manifest["all"], bool) and is_number(self.tree["size"]))
-            check(all(isinstance(run, str) for run in self.manifest["runs"]) and self.manifest["files"].items())
-            check(all(HASH.match(node) for node in self.tree["hashes"]))
-            check(all(is_number(it["first"]) for it in self.manifest["streams"].values()))
-            self.origin = self.manifest["origin"] + ""
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise Unreadable("manifest or proof: %r" % error)
+            check(has(self.manifest, all=bool, engine=str, files=dict, format=int, origin=str, runs=list, streams=dict))
+            check(has(self.tree, format=int, hashes=list, size=int) and self.manifest["format"] == self.tree["format"] == FORMAT and self.tree["size"] >= 0)
+            check(all(isinstance(run, str) for run in self.manifest["runs"]) and all(HASH.match(node) for node in self.tree["hashes"]))
+            check(all(has(it, "derived", blake3=str, bytes=int, sha256=str) and it["bytes"] >= 0 and type(it.get("derived", True)) is bool for it in self.manifest["files"].values()))
+            check(all(has(it, first=int, frames=int, head=str) and min(it["first"], it["frames"]) >= 0 and HASH.match(it["head"]) for it in self.manifest["streams"].values()))
+            self.origin = self.manifest["origin"]
+        except (ValueError, KeyError, TypeError, AttributeError) as error: raise Unreadable("manifest or proof: %r" % error)
         self.streams = self.manifest["streams"]
         self.chain_wrong, self.frames, self.places = None, [], {}
         for frame in self.rows(): self.take(frame)
@@ -195,8 +210,7 @@ class Evidence:
             else: seq, prev = seen["first"] + seen["frames"], seen["head"]
             wrong_if(frame.seq != seq, "its number is not %d, which comes next" % seq, frame.id)
             wrong_if(frame.prev != prev, "it does not follow from the frame before it", frame.id)
-            seen["frames"] += 1
-            seen["head"] = frame.hash
+            seen["frames"], seen["head"] = seen["frames"] + 1, frame.hash
         wrong_if(ranges != self.streams, "the manifest tells of other streams, or of more of them")
     def beginning(self, frame):
         if frame.type != "branch.created": return 0, ZERO
@@ -223,16 +237,12 @@ class Evidence:
         for frame in self.frames:
             for cause in frame.cause:
                 wrong = Wrong("it names the cause %s, which is not an earlier frame" % cause, frame.id)
-                if is_number(cause):
-                    if cause >= frame.seq: raise wrong
-                    continue
-                stream, _, seq = cause.rpartition("#") if isinstance(cause, str) else ("", "", "")
-                if not STREAM.match(stream) or number(seq) is None: raise wrong
-                if stream not in self.streams:
-                    outside += frame.stream != "store"
-                    continue
+                wrong_if(is_number(cause) and cause >= frame.seq, wrong.reason, frame.id)
+                if is_number(cause): continue
+                stream, _, seq = cause.rpartition("#")
                 found = self.places.get((stream, int(seq)))
-                if found is None or found.position >= frame.position: raise wrong
+                if stream not in self.streams: outside += frame.stream != "store"
+                elif found is None or found.position >= frame.position: raise wrong
         return (None, "%d causes stand in other streams" % outside) if outside else "every cause is earlier"
     def claim_blobs(self):
         named = set()
@@ -240,9 +250,8 @@ class Evidence:
             for external in frame.ext:
                 name = "blobs/%s.json" % external["hash"]
                 data = self.files.get(name)
-                if data is None or len(data) != external["bytes"] or \
-                        (name not in named and blake3(data) not in (None, external["hash"])):
-                    raise Wrong("the blob %s is missing or another" % external["hash"], frame.id)
+                right = data is not None and len(data) == external["bytes"] and (name in named or blake3(data) in (None, external["hash"]))
+                wrong_if(not right, "the blob %s is missing or another" % external["hash"], frame.id)
                 named.add(name)
         for name in self.files: wrong_if(name.startswith("blobs/") and name not in named, "no frame names " + name)
         return "%d blobs" % len(named) if _blake3 else NO_BLAKE3
@@ -256,32 +265,28 @@ class Evidence:
                 continue
             last = self.shared(stream, count - 1) if is_number(count) else None
             wrong_if(last is None or last.hash != frame.data.get("hash"), "%s does not have the %s frames it ended with" % (stream, count), frame.id)
-            headed[stream] = count
+            # What is not signed shows nothing, and a run that was taken up again has no end.
+            headed[stream] = count if frame.position <= self.tree["size"] and frame.data.get("status") != "open" else None
         for run in self.manifest["runs"]: wrong_if(run not in self.streams, run + " was asked for and is not here")
         ends = {frame.stream: frame.seq + 1 for frame in self.frames}
-        runs = {stream: end for stream, end in ends.items() if stream.split(":")[0] in ("run", "branch")}
-        open_ = [stream for stream in sorted(runs) if headed.get(stream) != runs[stream]]
-        if open_:
-            return None, ("%d runs have no head behind their last frame, such as %s: frames that came "
-                          "later could be left out" % (len(open_), open_[0]))
-        return "%d runs end as their heads say" % len(headed)
+        open_ = [stream for stream in sorted(ends) if stream.split(":")[0] in ("run", "branch") and headed.get(stream) != ends[stream]]
+        if open_: return None, "%d runs have no head behind their last frame, such as %s: frames that came later could be left out" % (len(open_), open_[0])
+        told = "%d runs end as their heads say" % len(headed)
+        left_out = self.tree["size"] - sum(frame.position <= self.tree["size"] for frame in self.frames)
+        return (None, "%s; %d frames of the ledger are not here, and later frames, branches or recomputes of these runs may be among them" % (told, left_out)) if left_out > 0 else told
     def claim_extracts(self):
         expected = {}
         for frame in self.frames:
             data = frame.data
-            if frame.type == "checkpoint.signed":
-                expected["checkpoints/%012d.note" % data["size"]] = data["note"].encode()
+            if frame.type == "checkpoint.signed": expected["checkpoints/%012d.note" % data["size"]] = data["note"].encode()
             elif frame.type == "signing_key.added":
                 key = decode(data["public_key"])
                 ident = key_id(self.origin, key).hex()
-                line = "%s+%s+%s\n" % (self.origin, ident, base64.b64encode(b"\1" + key).decode())
-                expected["keys/%08d-%s.pub" % (frame.seq, ident)] = line.encode()
-            elif frame.type == "signing_key.revoked":
-                expected["keys/%08d-revoked.note" % frame.seq] = data["note"].encode()
+                expected["keys/%08d-%s.pub" % (frame.seq, ident)] = b"%s+%s+%s\n" % (self.origin.encode(), ident.encode(), base64.b64encode(b"\1" + key))
+            elif frame.type == "signing_key.revoked": expected["keys/%08d-revoked.note" % frame.seq] = data["note"].encode()
             for external in frame.ext:
                 blob = self.files.get("blobs/%s.json" % external["hash"])
-                if external["path"] == "/definition" and blob is not None:
-                    expected["config/%s.json" % external["hash"]] = blob
+                if external["path"] == "/definition" and blob is not None: expected["config/%s.json" % external["hash"]] = blob
         found = {name for name in self.files if name.split("/")[0] in ("checkpoints", "keys", "config")}
         for name in sorted(found | set(expected)):
             wrong_if(self.files.get(name) != expected.get(name), name + " is not what the frames say")
@@ -307,8 +312,7 @@ def tree_roots(size, leaves, sizes, hashes):
         at = bisect_left(numbers, low)
         return at < len(numbers) and numbers[at] < high
     def part(low, high):
-        if not between(shown, low, high) and not (high - low > 1 and between(ends, low + 1, high)):
-            node = next(hashes, None)
+        if not between(shown, low, high) and not (high - low > 1 and between(ends, low + 1, high)): node = next(hashes, None)
         elif high - low == 1: node = leaves.get(low)
         else:
             middle = low + split(high - low)
@@ -321,10 +325,9 @@ def tree_roots(size, leaves, sizes, hashes):
         wrong_if(high - low < 2, "the proof is too short")
         middle = low + split(high - low)
         return above(again(low, middle), again(middle, high))
-    roots = {size: part(0, size)}
+    part(0, size)
     wrong_if(next(hashes, None) is not None, "the proof is too long")
-    roots.update((one, again(0, one)) for one in sizes)
-    return roots
+    return {one: again(0, one) for one in {size, *sizes}}
 
 def decode(text): return base64.b64decode(text, validate=True)
 def key_id(name, key): return hashlib.sha256(name.encode() + b"\n\1" + key).digest()[:4]
@@ -352,14 +355,13 @@ def read_checkpoint(text):
 class Signed:
     def __init__(self, evidence):
         self.evidence, self.origin = evidence, evidence.origin
-        self.keys, self.signer, self.count = [], None, 0  # keys: [bytes, vouched, revoked]
+        self.keys, self.signer, self.last, self.count = [], None, 0, 0  # keys: [bytes, vouched, revoked]
         self.wrong = self.key_wrong = self.tree_wrong = None
         self.roots = {}
         try: self.roots = self.find_roots()
         except Wrong as wrong: self.tree_wrong = wrong
         for frame in evidence.frames:
-            taken = {"signing_key.added": self.add, "signing_key.revoked": self.revoke,
-                     "checkpoint.signed": self.check}.get(frame.type)
+            taken = {"signing_key.added": self.add, "signing_key.revoked": self.revoke, "checkpoint.signed": self.check}.get(frame.type)
             if taken is None or frame.stream != "store": continue
             try: taken(frame, frame.data)
             except (Wrong, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -379,8 +381,7 @@ class Signed:
     def add(self, _, data):
         key, by = decode(data["public_key"]), decode(data["signed_by"])
         wrong_if(len(key) != 32 or key_id(self.origin, key).hex() != data["id"], "the id of the key is not made from the key")
-        text = "%s\nsigning key added\n%s\n" % (self.origin, data["public_key"])
-        wrong_if(note_signed(data["note"], self.origin, by, text) is None, "the note that vouches for the key is not signed for it")
+        wrong_if(note_signed(data["note"], self.origin, by, "%s\nsigning key added\n%s\n" % (self.origin, data["public_key"])) is None, "the note that vouches for the key is not signed for it")
         wrong_if(by not in (key, self.in_force()), "a key that was not in force vouches for the key")
         self.keys.append([key, not self.keys or by != key, False])
     def revoke(self, _, data):
@@ -395,7 +396,9 @@ class Signed:
         wrong_if(text is None, "the signature of the checkpoint is not that of its key")
         origin, size, root = read_checkpoint(text)
         wrong_if((origin, size, root.hex()) != (data["origin"], data["size"], data["root"]) or origin != self.origin, "the signed note says something else than its frame")
-        self.count, self.signer = self.count + 1, key
+        peaks = [bytes.fromhex(peak) for peak in data["frontier"]]
+        wrong_if(len(peaks) != bin(size).count("1") or any(len(peak) != 32 for peak in peaks) or reduce(lambda right, left: above(left, right), peaks[::-1] or [hashlib.sha256().digest()]) != root, "the frontier of the checkpoint is not that of its root")
+        self.count, self.signer, self.last = self.count + 1, len(self.keys) - 1, frame.position
         wrong_if(size in self.roots and self.roots[size] != root, "the first %d frames are not those that were signed" % size)
         wrong_if(size >= frame.position, "the checkpoint does not stand behind its frames")
     def claim_inclusion(self):
@@ -403,9 +406,8 @@ class Signed:
         size = self.evidence.tree["size"]
         if size == 0: return None, "the ledger has no signed checkpoint"
         for frame in self.evidence.frames:
-            if frame.position > size and frame.stream != "store":
-                return None, frame.id + " came after the last checkpoint"
-        return "in the tree of %d frames" % size
+            if frame.position > size and frame.position != self.last: return None, frame.id + " came after the last checkpoint"
+        return "in the tree of %d frames; nothing shows when the last checkpoint was written down" % size
     def claim_signatures(self):
         if self.wrong: raise self.wrong
         return "%d checkpoints" % self.count if self.count else (None, "the ledger has no signed checkpoint")
@@ -417,11 +419,14 @@ class Signed:
     def claim_key(self, wanted):
         if wanted is None: return None, "operator-asserted only: no key was given with --key"
         name, key = wanted
-        known = [one[0] for one in self.keys]
-        wrong_if(self.signer is None or name != self.origin or key not in known, "the ledger does not know the key that was given, or nothing is signed")
-        places = [len(known) - 1 - known[::-1].index(one) for one in (key, self.signer)]
-        wrong_if(not all(one[1] for one in self.keys[min(places) + 1:max(places) + 1]), "the key that was given does not vouch for the one that signed")
-        return "the key that was given, or one it is in line with"
+        wrong_if(self.signer is None, "nothing is signed")
+        known = self.keys[:self.signer + 1]
+        places = [place for place, one in enumerate(known) if (self.origin, one[0]) == (name, key)]
+        wrong_if(not places, "no key up to the one that signed last is the one that was given")
+        line = known[places[-1]:]
+        for one in line: wrong_if(one[2], "the key %s is revoked: it vouches for nothing" % key_id(name, one[0]).hex())
+        wrong_if(not all(one[1] for one in line[1:]), "the key that was given does not vouch for the one that signed")
+        return "the key that was given, or one it vouches for, signed"
     def claim_held(self, held):
         if not held: return None, "no checkpoint kept elsewhere was given with --checkpoint"
         for origin, size, root in held:
@@ -433,31 +438,31 @@ def judge(claim, question, *arguments):
     made = {"claim": claim, "verdict": "failed"}
     try: answer = question(*arguments)
     except Wrong as wrong: return dict(made, reason=wrong.reason, **({"frame": wrong.frame} if wrong.frame else {}))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        return dict(made, reason="it cannot be read: %r" % error)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error: return dict(made, reason="it cannot be read: %r" % error)
     if isinstance(answer, tuple): return dict(made, verdict="not_covered", reason=answer[1])
     return dict(made, verdict="proven", reason=answer)
 def verify(data, held=(), key=None):
     """The claims about an archive."""
     evidence = Evidence(data)
     signed = Signed(evidence)
-    asked = [(evidence, "manifest"), (evidence, "chain"), (evidence, "causes"), (evidence, "blobs"),
-             (evidence, "completeness"), (signed, "inclusion"), (signed, "signatures"),
-             (signed, "rotation"), (signed, "key", key), (signed, "held", held),
-             (evidence, "extracts"), (evidence, "definitions")]
+    asked = [(evidence, name) for name in ("manifest", "chain", "causes", "blobs", "completeness")] + [
+        (signed, "inclusion"), (signed, "signatures"), (signed, "rotation"), (signed, "key", key), (signed, "held", held),
+        (evidence, "extracts"), (evidence, "definitions")]
     claims = [judge(name, getattr(of, "claim_" + name), *more) for of, name, *more in asked]
-    for name, why in (("replay", "only ktsu itself decides again"),
-                      ("approvals", "approvals are not built"), ("tools", "tools are not built"),
-                      ("lockfile", "the lockfile is not built")):
-        claims.append({"claim": name, "verdict": "not_covered", "reason": why})
-    return claims
+    return claims + [{"claim": name, "verdict": "not_covered", "reason": why} for name, why in (
+        ("replay", "only ktsu itself decides again"), ("approvals", "approvals are not built"),
+        ("tools", "tools are not built"), ("lockfile", "the lockfile is not built"))]
 def read_held(text):
-    parts = [part.lstrip("\n") for part in text.split("\n\n") if part.strip("\n")]
-    return [read_checkpoint(read_note(head + "\n\n" + below)[0])
-            for head, below in zip(parts[::2], parts[1::2])]
+    """The checkpoints of signed notes one after another, empty lines between them or not."""
+    found, rest = [], text.lstrip("\n")
+    while rest or not found:
+        head, _, below = rest.partition("\n\n")
+        signatures = re.match("(\u2014[^\n]*\n?)*", below).group()
+        found.append(read_checkpoint(read_note(head + "\n\n" + signatures)[0]))
+        rest = below[len(signatures):].lstrip("\n")
+    return found
 def read_key(given):
-    if given.count("+") < 2:
-        with open(given, encoding="utf-8") as file: given = file.read().split()[0]
+    if given.count("+") < 2: given = open(given, encoding="utf-8").read().split()[0]
     name, ident, key = given.split("+", 2)
     key = decode(key)
     wrong_if(key[:1] != b"\1" or len(key) != 33 or key_id(name, key[1:]).hex() != ident, "not a public key")
@@ -471,8 +476,7 @@ def main():
     arguments = parser.parse_args()
     held, key, as_json = [], None, arguments.json
     try:
-        if arguments.checkpoint:
-            with open(arguments.checkpoint, encoding="utf-8") as file: held = read_held(file.read())
+        if arguments.checkpoint: held = read_held(open(arguments.checkpoint, encoding="utf-8", newline="").read())
         if arguments.key: key = read_key(arguments.key)
     except (OSError, Wrong, ValueError) as error:
         print("error: %r" % error, file=sys.stderr)
@@ -482,19 +486,15 @@ def main():
         try:
             with open(archive, "rb") as file: claims = verify(file.read(), held, key)
         except (OSError, Unreadable) as error:
-            print(json.dumps({"file": archive, "error": str(error)}) if as_json
-                  else "%s: cannot be read: %s" % (archive, ascii(str(error))))
+            print(json.dumps({"file": archive, "error": str(error)}) if as_json else "%s: cannot be read: %s" % (archive, ascii(str(error))))
             code = 2
             continue
         sound = all(claim["verdict"] != "failed" for claim in claims)
         code = code or (0 if sound else 1)
-        if as_json:
-            print(json.dumps({"file": archive, "sound": sound, "claims": claims}))
-            continue
-        print("%s: %s" % (archive, "nothing failed" if sound else "IT IS NOT WHAT WAS RECORDED"))
-        for claim in claims:
+        print(json.dumps({"file": archive, "sound": sound, "claims": claims}) if as_json
+              else "%s: %s" % (archive, "nothing failed" if sound else "IT IS NOT WHAT WAS RECORDED"))
+        for claim in () if as_json else claims:
             place = claim["frame"] + ": " if "frame" in claim else ""
-            print("  %-11s %-13s %s" % (claim["verdict"].replace("_", " "), claim["claim"],
-                                        ascii(place + str(claim["reason"]))[1:-1]))
+            print("  %-11s %-13s %s" % (claim["verdict"].replace("_", " "), claim["claim"], ascii(place + str(claim["reason"]))[1:-1]))
     return code
 if __name__ == "__main__": sys.exit(main())

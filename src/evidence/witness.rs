@@ -152,7 +152,7 @@ fn start(command: &str, note: &str) -> Result<(), String> {
         .map_err(failed)?;
     if let Some(mut input) = child.stdin.take() {
         // A note fits into a pipe; whoever does not read it says so with its status.
-        let _ = input.write_all(note.as_bytes());
+        let _ = input.write_all(format!("{note}\n").as_bytes());
     }
     let started = Instant::now();
     loop {

@@ -36,7 +36,7 @@ pub use step::{
     StepFailed, StepReset, StepSkipped, StepStarted, Verdict, Violation,
 };
 pub use store::{
-    CheckpointSigned, KeyAdded, KeyRevoked, RunHead, StoreEvent, StoreOpened, StoreRecovered,
+    CheckpointSigned, KeyAdded, KeyRevoked, OPEN, RunHead, StoreEvent, StoreOpened, StoreRecovered,
 };
 pub use webhook::{WebhookAnswer, WebhookDead, WebhookEvent, WebhookSent};
 pub use worker::{LostReason, WorkerDispatched, WorkerEvent, WorkerLost};

@@ -43,6 +43,9 @@ pub struct StoreRecovered {
     pub unfinished: u64,
 }
 
+/// The status of a head of a run that ended before and was taken up again.
+pub const OPEN: &str = "open";
+
 /// `run.head`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunHead {
@@ -50,7 +53,7 @@ pub struct RunHead {
     pub frames: u64,
     /// The hash of the last one.
     pub hash: Hash,
-    /// How it ended.
+    /// How it ended; [`OPEN`] where a run that has a head goes on.
     pub status: String,
     /// The run, or the branch.
     pub stream: StreamId,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ktsu_ledger::event::{AgentEvent, RunEvent, StoreEvent, WebhookEvent};
+use ktsu_ledger::event::{AgentEvent, OPEN, RunEvent, StoreEvent, WebhookEvent};
 use ktsu_ledger::frame::MAX_BODY;
 use ktsu_ledger::{Cause, Event, Frame, Hash, Record, strict};
 
@@ -166,11 +166,11 @@ impl Evidence {
         }
     }
 
-    /// Whether anything is missing: every run that ended ends as its head says, and what was begun
-    /// has an answer or is in doubt.
+    /// Whether anything is missing: every run that ended ends as its head says, and no frame of the
+    /// signed tree is left out.
     pub(super) fn completeness(&self) -> Claim {
         let mut headed = BTreeMap::new();
-        for Placed { frame, .. } in &self.frames {
+        for Placed { position, frame } in &self.frames {
             let Event::Store(StoreEvent::RunHead(head)) = &frame.event else {
                 continue;
             };
@@ -191,7 +191,11 @@ impl Evidence {
                 );
                 return Claim::failed("completeness", Wrong::at(frame.id(), words));
             }
-            headed.insert(stream.to_owned(), head.frames);
+            // What is not signed shows nothing, and a run that was taken up again has no end.
+            match *position <= self.tree.size && head.status != OPEN {
+                true => headed.insert(stream.to_owned(), head.frames),
+                false => headed.remove(stream),
+            };
         }
         let asked = self.manifest.runs.iter();
         if let Some(missing) = asked
@@ -211,8 +215,10 @@ impl Evidence {
             }
         }
         let doubt = self.in_doubt();
-        match open.first() {
-            Some(first) => {
+        let signed = |placed: &&Placed| placed.position <= self.tree.size;
+        let here = self.frames.iter().filter(signed).count() as u64;
+        match (open.first(), self.tree.size.saturating_sub(here)) {
+            (Some(first), _) => {
                 let words = format!(
                     "{} runs have no head behind their last frame, such as {first}: frames that \
                      came later could be left out",
@@ -220,7 +226,16 @@ impl Evidence {
                 );
                 Claim::not_covered("completeness", words)
             }
-            None => {
+            (None, left_out @ 1..) => {
+                let words = format!(
+                    "{} runs end as their heads say; {left_out} frames of the ledger are not \
+                     here, and later frames, branches or recomputes of these runs may be among \
+                     them",
+                    headed.len()
+                );
+                Claim::not_covered("completeness", words)
+            }
+            (None, 0) => {
                 let words = format!(
                     "{} runs end as their heads say; {doubt} calls are in doubt",
                     headed.len()

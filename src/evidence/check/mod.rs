@@ -15,7 +15,7 @@ mod tree;
 use std::collections::{BTreeMap, HashMap};
 
 use ktsu_ledger::note::{Checkpoint, PublicKey};
-use ktsu_ledger::{Hash, Record};
+use ktsu_ledger::{Hash, Record, strict};
 use serde::Serialize;
 
 use super::archive::{FRAMES, MANIFEST, MAX_JSON, Manifest, PLACES, Placed, TREE, Tree};
@@ -263,7 +263,11 @@ fn file<'a>(files: &'a Files, name: &str) -> Result<&'a [u8], String> {
 }
 
 fn json<T: serde::de::DeserializeOwned>(files: &Files, name: &str) -> Result<T, String> {
-    serde_json::from_slice(file(files, name)?).map_err(|error| format!("{name}: {error}"))
+    let text = std::str::from_utf8(file(files, name)?);
+    let text = text.map_err(|error| format!("{name}: {error}"))?;
+    // No key twice: two readers could read two things.
+    strict::check_value(text).map_err(|error| format!("{name}: {error}"))?;
+    serde_json::from_str(text).map_err(|error| format!("{name}: {error}"))
 }
 
 type Rows = (Vec<Record>, Vec<u64>, Vec<String>);

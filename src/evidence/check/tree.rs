@@ -6,7 +6,6 @@ use ktsu_ledger::Event;
 use ktsu_ledger::event::StoreEvent;
 use ktsu_ledger::keys::{Keys, origin_of};
 use ktsu_ledger::merkle::{Node, cover};
-use ktsu_ledger::note::PublicKey;
 
 use super::super::archive::Placed;
 use super::{Against, Claim, Evidence, Wrong};
@@ -20,8 +19,10 @@ pub(super) struct Signed {
     key_wrong: Option<Wrong>,
     /// What is wrong with a checkpoint.
     wrong: Option<Wrong>,
-    /// The key that signed the last checkpoint.
-    signer: Option<PublicKey>,
+    /// Which of the keys signed the last checkpoint.
+    signer: Option<usize>,
+    /// Where the last checkpoint stands: it alone may stand behind the tree.
+    last: u64,
     checkpoints: u64,
 }
 
@@ -33,6 +34,7 @@ impl Signed {
             key_wrong: None,
             wrong: None,
             signer: None,
+            last: 0,
             checkpoints: 0,
         };
         for placed in &evidence.frames {
@@ -52,7 +54,9 @@ impl Signed {
             (_, Ok(None)) => {}
             (_, Ok(Some(checkpoint))) => {
                 self.checkpoints += 1;
-                self.signer = self.keys.in_force().map(|known| known.key.clone());
+                // A checkpoint is of the key in force, which is the one that was added last.
+                self.signer = self.keys.all().len().checked_sub(1);
+                self.last = placed.position;
                 let size = checkpoint.size;
                 let root = self.roots.as_ref().ok().and_then(|roots| roots.get(&size));
                 if root.is_some_and(|root| *root != checkpoint.root) {
@@ -89,13 +93,19 @@ impl Signed {
                 let outside = evidence
                     .frames
                     .iter()
-                    .find(|placed| placed.position > size && placed.frame.stream.kind() != "store");
+                    .find(|placed| placed.position > size && placed.position != self.last);
                 match outside {
                     Some(placed) => Claim {
                         frame: Some(placed.frame.id()),
                         ..Claim::not_covered("inclusion", "it came after the last checkpoint")
                     },
-                    None => Claim::proven("inclusion", format!("in the tree of {size} frames")),
+                    None => Claim::proven(
+                        "inclusion",
+                        format!(
+                            "in the tree of {size} frames; nothing shows when the last checkpoint \
+                             was written down"
+                        ),
+                    ),
                 }
             }
         }
@@ -126,25 +136,31 @@ impl Signed {
         }
     }
 
-    /// Whether the auditor's key vouches for the one that signed last, or the other way round.
+    /// Whether the auditor's key signed last, or vouches for the one that did. A key that others
+    /// vouch for shows nothing: anybody can vouch for a key that everybody knows.
     fn key(&self, against: &Against) -> Claim {
         let Some(wanted) = &against.key else {
             let words = "operator-asserted only: no key was given with --key";
             return Claim::not_covered("key", words);
         };
-        let known = self.keys.all();
-        let at = |key: &PublicKey| known.iter().rposition(|known| known.key == *key);
         let wrong = |words: &str| Claim::failed("key", Wrong::new(words));
-        let Some(signer) = &self.signer else {
+        let Some(signer) = self.signer else {
             return wrong("nothing is signed");
         };
-        let (Some(wanted), Some(signer)) = (at(wanted), at(signer)) else {
-            return wrong("the ledger does not know the key that was given");
+        let known = self.keys.all().get(..=signer).unwrap_or_default();
+        let Some(first) = known.iter().rposition(|known| known.key == *wanted) else {
+            return wrong("no key up to the one that signed last is the one that was given");
         };
-        let (first, last) = (wanted.min(signer), wanted.max(signer));
-        let between = known.get(first + 1..=last).unwrap_or_default();
-        match between.iter().all(|known| known.vouched) {
-            true => Claim::proven("key", "the key that was given, or one it is in line with"),
+        let line = known.get(first..).unwrap_or_default();
+        if let Some(revoked) = line.iter().find(|known| known.revoked.is_some()) {
+            let id = revoked.key.id_text();
+            return wrong(&format!("the key {id} is revoked: it vouches for nothing"));
+        }
+        match line.iter().skip(1).all(|known| known.vouched) {
+            true => Claim::proven(
+                "key",
+                "the key that was given, or one it vouches for, signed",
+            ),
             false => wrong("the key that was given does not vouch for the one that signed"),
         }
     }

@@ -5,8 +5,8 @@ use ktsu::evidence::archive::{MANIFEST, Manifest, describe};
 use ktsu::evidence::export::{Wanted, export};
 use ktsu::evidence::tar::{self, Files};
 use ktsu_ledger::event::{
-    BranchCreated, CheckpointSigned, Effects, KeyAdded, Principal, RunEvent, RunHead, StoreEvent,
-    StoreOpened,
+    BranchCreated, CheckpointSigned, Effects, KeyAdded, KeyRevoked, Principal, RunEvent, RunHead,
+    StoreEvent, StoreOpened,
 };
 use ktsu_ledger::keys::origin_of;
 use ktsu_ledger::merkle::{Frontier, Node};
@@ -23,6 +23,8 @@ use crate::support::ledgers::Recorded;
 pub(crate) enum Act {
     /// A run, and its head.
     Run(Recorded),
+    /// Some records of a run, and a head with this status, if one is to be.
+    Part(Recorded, std::ops::Range<usize>, Option<&'static str>),
     /// A branch of a run that was written before, and its head.
     Branch(Recorded, u64),
     /// A checkpoint by the key in force.
@@ -33,6 +35,8 @@ pub(crate) enum Act {
     OldKey,
     /// A new key, which the one before vouches for.
     Rotate,
+    /// A key counts for nothing any more.
+    Revoke(u8),
 }
 
 /// A ledger, and the notes that were signed over it.
@@ -68,12 +72,14 @@ impl Book {
         book.rotate();
         for act in acts {
             match act {
-                Act::Run(run) => book.run(run),
+                Act::Run(run) => book.part(run, 0..run.records.len(), Some("complete")),
+                Act::Part(run, range, status) => book.part(run, range.clone(), *status),
                 Act::Branch(parent, position) => book.branch(parent, *position),
                 Act::Checkpoint => book.checkpoint(book.keys, book.keys),
                 Act::Forged => book.checkpoint(book.keys, 99),
                 Act::OldKey => book.checkpoint(book.keys - 1, book.keys - 1),
                 Act::Rotate => book.rotate(),
+                Act::Revoke(number) => book.revoke(*number),
             }
         }
         book
@@ -81,7 +87,12 @@ impl Book {
 
     /// The public key the ledger began with.
     pub(crate) fn first_key(&self) -> note::PublicKey {
-        key(1).public(&self.origin)
+        self.key(1)
+    }
+
+    /// A public key by its number.
+    pub(crate) fn key(&self, number: u8) -> note::PublicKey {
+        key(number).public(&self.origin)
     }
 
     pub(crate) fn export(&self, wanted: &Wanted) -> Vec<u8> {
@@ -127,10 +138,20 @@ impl Book {
         self.seal(StreamId::store(), link, cause, Event::Store(event), at);
     }
 
-    fn run(&mut self, run: &Recorded) {
-        let entry = Entry::from_records(&run.stream, run.records.clone(), run.blobs.clone());
-        self.append(entry.unwrap());
-        self.head(&run.stream);
+    fn part(
+        &mut self,
+        run: &Recorded,
+        range: std::ops::Range<usize>,
+        status: Option<&'static str>,
+    ) {
+        let records = run.records[range].to_vec();
+        if !records.is_empty() {
+            let entry = Entry::from_records(&run.stream, records, run.blobs.clone());
+            self.append(entry.unwrap());
+        }
+        if let Some(status) = status {
+            self.head(&run.stream, status);
+        }
     }
 
     fn branch(&mut self, parent: &Recorded, position: u64) {
@@ -162,15 +183,15 @@ impl Book {
         let event = Event::Run(RunEvent::Branched(Box::new(created)));
         let at = last.decode_bare().unwrap().at;
         self.seal(stream.clone(), (position, last.hash), Vec::new(), event, at);
-        self.head(&stream);
+        self.head(&stream, "complete");
     }
 
-    fn head(&mut self, stream: &StreamId) {
+    fn head(&mut self, stream: &StreamId, status: &str) {
         let tail = self.store.tail(stream).unwrap().unwrap();
         let head = RunHead {
             frames: tail.seq + 1,
             hash: tail.hash,
-            status: "complete".to_owned(),
+            status: status.to_owned(),
             stream: stream.clone(),
         };
         let cause = Cause::There(stream.clone(), tail.seq);
@@ -190,6 +211,19 @@ impl Book {
                 signed_by: by.public(&self.origin).to_base64(),
             }),
         );
+    }
+
+    fn revoke(&mut self, number: u8) {
+        let (public, by) = (self.key(number), key(self.keys));
+        let text = note::key_revoked(&self.origin, &public);
+        let revoked = KeyRevoked {
+            id: public.id_text(),
+            note: by.sign(&self.origin, &text),
+            public_key: public.to_base64(),
+            reason: "lost".to_owned(),
+            signed_by: by.public(&self.origin).to_base64(),
+        };
+        self.fact(Vec::new(), StoreEvent::KeyRevoked(revoked));
     }
 
     /// A checkpoint that names one key and bears the signature of perhaps another.
