@@ -208,7 +208,10 @@ fn fourteen_classes_of_tampering_are_rejected_by_both_verifiers_given_one_held_c
         let said = python.verify(&archives, &[("--checkpoint", &held), ("--key", &key)]);
         for ((archive, said), outcome) in archives.iter().zip(&said).zip(&outcomes) {
             let name = archive.file_stem().unwrap().to_string_lossy();
-            if let Ok(outcome) = outcome {
+            // Where it cannot check the chain, what rests on a broken one may look otherwise to it.
+            if let Ok(outcome) = outcome
+                && (python.has_blake3 || name == "good")
+            {
                 python.agrees(&outcome.claims, said, &format!("{name} {number}"));
             }
             let covered = python.has_blake3 || name != "blob-swap";
