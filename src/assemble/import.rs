@@ -2,11 +2,16 @@
 
 use std::path::Path;
 
+use ktsu_ledger::Actor;
 use ktsu_ledger::appender::{Appender, Options};
+use ktsu_ledger::event::{StoreEvent, StoreOpened};
 use ktsu_ledger::store::Reader;
 
 use super::{LedgerPlace, NotOpened, open_store, readers};
+use crate::evidence::store_stream::StoreStream;
 use crate::evidence::transfer::{self, Checked};
+use crate::orchestrator::clock;
+use crate::workflow::admit::ENGINE;
 
 /// How much was taken in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +22,19 @@ pub struct Imported {
     pub streams: u64,
     /// Streams that were here already.
     pub known: u64,
+}
+
+/// The first frame of a ledger names it: that of an imported run would name every ledger that took
+/// it in first.
+fn open(appender: &Appender) -> Result<(), String> {
+    let stream = StoreStream::new(appender.clone(), clock::system(), Actor::Cli, None);
+    let opened = StoreOpened {
+        engine: ENGINE.to_owned(),
+        epoch: appender.epoch().0,
+        pid: std::process::id(),
+    };
+    let fact = (Vec::new(), StoreEvent::Opened(opened));
+    stream.append(vec![fact]).map(|_| ())
 }
 
 /// Appends what an export holds to a ledger, which is made if there is none.
@@ -44,8 +62,12 @@ pub fn import(ledger: &Path, text: &str) -> Result<Imported, String> {
         NotOpened::Owned(_) => "an engine owns the ledger: stop it first".to_owned(),
         other => other.to_string(),
     })?;
+    let first = store.scan_frames(1, 1).map_err(|error| error.to_string())?;
     let started = Appender::start(store, Options::default());
     let (appender, thread) = started.map_err(|error| error.to_string())?;
+    if first.is_empty() {
+        open(&appender)?;
+    }
     for entry in entries {
         appender.append(entry).map_err(|error| error.to_string())?;
     }

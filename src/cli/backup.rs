@@ -9,7 +9,7 @@ use ktsu_ledger::verify::Report;
 use serde_json::json;
 
 use super::engine::{place_nearby, quoted};
-use super::output::{GOOD, line, painted};
+use super::output::{GOOD, line, note, painted};
 use super::{Common, Failure, json as shape, text};
 
 /// What `backup` takes.
@@ -54,6 +54,13 @@ pub(super) fn restore(common: &Common, arguments: &Restore) -> Result<ExitCode, 
     }
     let report = backup::restore(&arguments.file, &to).map_err(explain)?;
     tell(common, &report, &to.display().to_string(), "is restored:");
+    let beside = crate::evidence::signing_key::path(&to);
+    if report.checkpoints > 0 && !beside.exists() {
+        note(&format!(
+            "the signing key is no part of a copy: put it at {}, or a new key nobody vouches for signs",
+            text::line(&beside.display().to_string())
+        ));
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -5,6 +5,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use ktsu_ledger::Timestamp;
 use ktsu_ledger::note::PublicKey;
 use serde_json::json;
 
@@ -119,6 +120,9 @@ impl From<NotExported> for Failure {
 
 fn export(common: &Common, arguments: &Export) -> Result<ExitCode, Failure> {
     let (reader, _) = open(common)?;
+    for time in arguments.from.iter().chain(&arguments.to) {
+        is_time(time)?;
+    }
     let mut wanted = Wanted {
         all: arguments.all,
         from: arguments.from.clone(),
@@ -138,6 +142,12 @@ fn export(common: &Common, arguments: &Export) -> Result<ExitCode, Failure> {
         return Err(exists(&path));
     }
     let exported = export::export(&reader, &wanted)?;
+    if exported.streams == 0 {
+        return Err(
+            Failure::could_not_run("no run is meant, and nothing was written")
+                .hint("ktsu runs shows the runs and when they began"),
+        );
+    }
     write_new(&path, &exported.bytes)?;
     let file = path.display().to_string();
     if common.json {
@@ -166,6 +176,19 @@ fn export(common: &Common, arguments: &Export) -> Result<ExitCode, Failure> {
         quoted(&path)
     ));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether it is the beginning of a time as frames write them, down to whole fields.
+fn is_time(given: &str) -> Result<(), Failure> {
+    const FIRST: &str = "1970-01-01T00:00:00.000000Z";
+    let whole = [4, 7, 10, 13, 16, 19, 27].contains(&given.len());
+    let rest = FIRST.get(given.len()..).filter(|_| whole);
+    let time = rest.map(|rest| format!("{given}{rest}").parse::<Timestamp>());
+    match time {
+        Some(Ok(_)) => Ok(()),
+        Some(Err(_)) | None => Err(Failure::could_not_run(format!("{given} is not a time"))
+            .hint("a year, or more of 2026-11-20T10:00:00.000000Z")),
+    }
 }
 
 /// Writes a file that does not exist, for its owner alone; whole, or not at all.

@@ -231,7 +231,7 @@ impl Work {
             }
         }
         if let Some(witness) = &mut self.parts.witness {
-            let outcome = witness.flush();
+            let outcome = witness.finish();
             self.witnessed(outcome);
         }
     }

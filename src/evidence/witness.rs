@@ -4,10 +4,13 @@
 //! not answer. It runs on the notary's thread, after the checkpoint is durable.
 
 use std::fmt;
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
 
 /// How long after a failure the witness is asked again.
 const AGAIN: Duration = Duration::from_secs(30);
@@ -64,6 +67,8 @@ pub struct Witness {
     post: Post,
     waiting: Option<String>,
     failed: Option<Instant>,
+    /// Whether the last one to fail took all the time there is.
+    hung: bool,
 }
 
 impl Witness {
@@ -74,6 +79,7 @@ impl Witness {
             post,
             waiting: None,
             failed: None,
+            hung: false,
         }
     }
 
@@ -111,12 +117,28 @@ impl Witness {
         let Some(note) = &self.waiting else {
             return Ok(());
         };
+        let started = Instant::now();
         let outcome = self.give(note);
+        self.hung = started.elapsed() >= PATIENCE;
         self.failed = outcome.is_err().then(Instant::now);
         if outcome.is_ok() {
             self.waiting = None;
         }
         outcome.map_err(|why| format!("{}: {why}", self.place))
+    }
+
+    /// Hands over what waits before the engine ends, unless that has just taken all the time there
+    /// is: the next start offers the newest checkpoint again.
+    ///
+    /// # Errors
+    /// Why it was not taken.
+    pub fn finish(&mut self) -> Result<(), String> {
+        match self.failed {
+            Some(failed) if self.hung && failed.elapsed() < AGAIN => {
+                Err(format!("{} does not answer", self.place))
+            }
+            _ => self.flush(),
+        }
     }
 
     fn give(&self, note: &str) -> Result<(), String> {
@@ -148,6 +170,8 @@ fn start(command: &str, note: &str) -> Result<(), String> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .env_remove(super::signing_key::VARIABLE)
+        // A group of its own: what it starts ends with it.
+        .process_group(0)
         .spawn()
         .map_err(failed)?;
     if let Some(mut input) = child.stdin.take() {
@@ -160,11 +184,48 @@ fn start(command: &str, note: &str) -> Result<(), String> {
             Some(status) if status.success() => return Ok(()),
             Some(status) => return Err(format!("it ended with {status}")),
             None if started.elapsed() > PATIENCE => {
+                let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+                let _ = group.map(|group| kill_process_group(group, Signal::KILL));
                 let _ = child.kill();
                 let _ = child.wait();
                 return Err("it took more than ten seconds".to_owned());
             }
             None => std::thread::sleep(Duration::from_millis(10)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn witness(place: &str) -> Witness {
+        Witness::new(place.parse().unwrap(), Box::new(|_, _| Ok(())))
+    }
+
+    #[test]
+    fn what_hangs_is_not_asked_again_when_the_engine_ends_and_what_failed_is() {
+        let mut witness = witness("command:false");
+        assert!(witness.hand_over("note".to_owned()).is_err());
+        witness.place = Place::Command("true".to_owned());
+        witness.hung = true;
+        assert!(witness.finish().unwrap_err().contains("does not answer"));
+        witness.hung = false;
+        assert_eq!(witness.finish(), Ok(()));
+        assert!(witness.waiting.is_none());
+    }
+
+    #[test]
+    fn notes_that_a_command_appends_to_a_file_are_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("notes");
+        let mut witness = witness(&format!("command:cat >> '{}'", file.display()));
+        let root = "A".repeat(43) + "=";
+        for size in 1..3 {
+            let note = format!("ktsu/ledger/x\n{size}\n{root}\n\n\u{2014} x AAAA\n");
+            assert_eq!(witness.hand_over(note), Ok(()));
+        }
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert_eq!(crate::evidence::notes(&text).unwrap().len(), 2);
     }
 }

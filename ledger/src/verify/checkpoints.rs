@@ -22,6 +22,8 @@ pub(super) struct Checkpoints {
     /// What came since.
     leaves: Vec<Node>,
     keys: Option<Keys>,
+    /// The keys nobody vouches for, and the positions they are in force from.
+    pub(super) strangers: Vec<(String, u64)>,
     /// How many were found good.
     pub(super) signed: u64,
     /// How many frames the last good one is over.
@@ -59,7 +61,14 @@ impl Checkpoints {
         let Some(keys) = &mut self.keys else {
             return Ok(());
         };
-        let Some(checkpoint) = keys.take(event).map_err(wrong)? else {
+        let taken = keys.take(event).map_err(wrong)?;
+        if let (StoreEvent::KeyAdded(added), Some(known)) = (event, keys.all().last())
+            && !known.vouched
+        {
+            let position = self.base.size() + self.leaves.len() as u64;
+            self.strangers.push((added.id.clone(), position));
+        }
+        let Some(checkpoint) = taken else {
             return Ok(());
         };
         let size = checkpoint.size;

@@ -247,6 +247,12 @@ impl Frames {
         report.streams = self.streams.len() as u64;
         report.checkpoints = self.tree.signed;
         report.signed_frames = self.tree.covered;
+        for (id, position) in &self.tree.strangers {
+            report.not_covered.push(format!(
+                "the key {id} signs from frame {position} of the ledger on, and no earlier key \
+                 vouches for it"
+            ));
+        }
         for (held, _) in self.held.iter().filter(|(_, found)| !found) {
             let message = format!(
                 "the ledger does not go on from the checkpoint over {} frames of {} that was kept \

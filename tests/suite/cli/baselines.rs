@@ -105,7 +105,7 @@ fn baselines_are_held_against_a_kit_and_told_apart_by_exit_codes() {
     let input = json!({"msg": "all of [\"red\",\"green\"]", "at": {"deep": "green"}});
     assert_eq!(sort["snapshot"]["input"], input);
     // The same run, the same bytes.
-    capture(&["--label", "first", "--meta", "team=desk"]).is(0);
+    capture(&["--force", "--label", "first", "--meta", "team=desk"]).is(0);
     assert_eq!(read("base/each.1.baseline.json"), text);
     let test = |more: &[&str]| desk.ktsu(&[&["test", "base", "--kit", "kit"], more].concat());
     test(&[]).is(0).says("pass  3 of 3 clean");
@@ -143,7 +143,7 @@ fn baselines_are_held_against_a_kit_and_told_apart_by_exit_codes() {
         .says("each.1.baseline.json  schema_violation");
     // Hashes alone: the same is the same, anything else cannot be told.
     kit(&desk, "{kind: cold}");
-    capture(&["--hash-only"]).is(0);
+    capture(&["--force", "--hash-only"]).is(0);
     assert!(!read("base/each.1.baseline.json").contains("cold"));
     test(&[]).is(0);
     kit(&desk, "{kind: cool}");
@@ -169,6 +169,10 @@ fn a_broken_baseline_is_told_in_one_line_before_any_model_is_asked() {
     desk.ktsu(&["capture", &run, "--step", "sort", "-o", "one.json"])
         .is(0);
     let text = std::fs::read_to_string(desk.path().join("one.json")).unwrap();
+    // What was captured is what counts, until somebody says otherwise.
+    let again = ["capture", &run, "--step", "sort", "-o", "one.json"];
+    desk.ktsu(&again).is(2).warns("exists already");
+    desk.ktsu(&[&again[..], &["--force"]].concat()).is(0);
     for (broken, words) in [
         (text.replace("all of", "some of"), "input_hash_mismatch"),
         (text.replace("warm", "cold"), "output_corrupted"),

@@ -98,6 +98,18 @@ fn a_key_is_rotated_and_revoked_and_the_ledger_stays_in_one_hand() {
     desk.ktsu(&["evidence", "verify", "b.tar"])
         .is(0)
         .says("nobody vouches for the key");
+    desk.ktsu(&["verify"])
+        .is(0)
+        .says("no earlier key vouches for it");
+    for times in [
+        ["--from", "garbage"],
+        ["--to", "2026-1"],
+        ["--from", "9998"],
+    ] {
+        let told = [&["evidence", "export", "--all", "-o", "t.tar"][..], &times].concat();
+        desk.ktsu(&told).is(2);
+        assert!(!desk.path().join("t.tar").exists());
+    }
     let strict = ["evidence", "verify", "b.tar", "--key", &second];
     desk.ktsu(&strict)
         .is(1)

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use ktsu::assemble::import::import;
 use ktsu::evidence::export::Wanted;
-use ktsu::evidence::transfer;
+use ktsu::evidence::{facts, transfer};
 use ktsu_ledger::store::{Reader, SqliteReader};
 use serde_json::Value;
 
@@ -41,6 +41,10 @@ fn what_is_exported_comes_in_byte_for_byte_with_children_branches_and_parents() 
     let some = transfer::export(&book.store, &some).unwrap();
     assert_eq!(import(&second, &some).unwrap().streams, 2);
     assert_eq!(import(&second, &lines).unwrap().known, 2);
+    let origin = |path: &Path| facts::origin(&SqliteReader::open(path).unwrap()).unwrap();
+    let third = folder.path().join("c.db");
+    import(&third, &lines).unwrap();
+    assert_ne!(origin(&first), origin(&third), "two ledgers, two names");
     assert_eq!(exported(&second), lines);
     let report = ktsu_ledger::verify::verify_file(&second, &Default::default(), &mut |_| {});
     assert_eq!(report.unwrap().problems, []);
