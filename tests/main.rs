@@ -4,6 +4,8 @@
 
 mod support;
 
+#[path = "suite/again.rs"]
+mod again;
 #[path = "suite/agents/mod.rs"]
 mod agents;
 #[path = "suite/api/mod.rs"]

@@ -71,7 +71,7 @@ impl Path {
         self.parts.get(at.checked_sub(1)?).map(|(_, stream)| stream)
     }
 
-    /// The fork it begins with, if it is a branch: the parent's name and the position.
+    /// The fork position, if it is a branch.
     pub fn forked(&self) -> Option<u64> {
         let (from, stream) = self.parts.last()?;
         (stream.kind() == "branch").then_some(*from)

@@ -37,12 +37,15 @@ impl StreamId {
         Self(Arc::from("store"))
     }
 
-    /// The stream of a run, of a branch or of a recompute, which its id tells; refused if `run` is not a name.
+    /// The stream of a run, of a branch or of a recompute, which its id tells; refused if `run` is
+    /// not a name.
     pub fn run(run: &str) -> Result<Self, NotAStream> {
-        let kind = match () {
-            () if run.starts_with(RECOMPUTE) => "recompute",
-            () if run.starts_with(BRANCH) => "branch",
-            () => "run",
+        let kind = if run.starts_with(RECOMPUTE) {
+            "recompute"
+        } else if run.starts_with(BRANCH) {
+            "branch"
+        } else {
+            "run"
         };
         format!("{kind}:{run}").parse()
     }

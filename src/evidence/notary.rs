@@ -10,7 +10,7 @@
 //! from the last checkpoint in the same way. Where signing fails runs go on, and what is not
 //! signed is not covered.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
@@ -382,7 +382,7 @@ impl Work {
     /// Reads from the ledger what was not handed over.
     fn catch_up(&mut self, to: u64) -> Result<(), String> {
         let from = self.tree.size();
-        let (tree, seen) = (&mut self.tree, &mut BTreeMap::new());
+        let (tree, seen) = (&mut self.tree, &mut BTreeSet::<String>::new());
         let (heads_seq, own, closed) = (&mut self.heads_seq, self.own, &self.closed);
         let mut uncovered = false;
         let read = self.parts.readers.with_blocking(|reader| {
@@ -402,13 +402,13 @@ impl Work {
                             *heads_seq = Some(seq);
                             uncovered |= own != Some(seq);
                         }
-                        Some(name) => drop(seen.insert(name.to_owned(), ())),
+                        Some(name) => drop(seen.insert(name.to_owned())),
                         None => {}
                     }
                 }
             }
             let mut ended = Vec::new();
-            for name in seen.keys() {
+            for name in seen.iter() {
                 let Ok(stream) = name.parse::<StreamId>() else {
                     continue;
                 };

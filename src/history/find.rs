@@ -1,7 +1,7 @@
 //! Finding a run by what a person types: a whole id, or any prefix or suffix only one run has.
 
 use ktsu_ledger::StreamId;
-use ktsu_ledger::id::RECOMPUTE;
+use ktsu_ledger::id::{BRANCH, RECOMPUTE};
 use ktsu_ledger::store::{Cursor, Filter, Reader, StoreError};
 
 use super::shown;
@@ -61,7 +61,7 @@ fn root(reader: &dyn Reader, id: &str) -> Result<Found, StoreError> {
         let page = reader.list(&Filter::default(), cursor.as_ref(), 1000)?;
         for row in &page.rows {
             let name = row.stream.name();
-            let kinds = ["run_", "branch_", RECOMPUTE];
+            let kinds = ["run_", BRANCH, RECOMPUTE];
             let bare = kinds.iter().find_map(|kind| name.strip_prefix(kind));
             let bare = bare.unwrap_or(name);
             if name.starts_with(id) || bare.starts_with(id) || name.ends_with(id) {

@@ -23,6 +23,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router};
 use ktsu_ledger::StreamId;
+use ktsu_ledger::event::{self, Principal};
 use ktsu_ledger::store::StoreError;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -30,7 +31,7 @@ use utoipa_axum::routes;
 
 use self::query::{Nothing, Query};
 use super::ids::RunPath;
-use crate::error::{ErrorCode, Problem};
+use crate::error::{ErrorCode, Problem, Violation};
 use crate::history::Unreadable;
 use crate::history::find::{self, Found};
 use crate::orchestrator::Orchestrator;
@@ -123,6 +124,24 @@ async fn found(orchestrator: &Orchestrator, asked: &RunPath) -> Result<Run, Prob
 
 fn no_such_run() -> Problem {
     ErrorCode::RunNotFound.into()
+}
+
+/// Whoever asks, where no principals are configured (decision H5).
+fn local() -> Principal {
+    Principal {
+        auth: "none".to_owned(),
+        id: "local".to_owned(),
+    }
+}
+
+/// Findings as they stand in an answer.
+fn violations(found: Vec<event::Violation>) -> Vec<Violation> {
+    let shown = |one: event::Violation| Violation {
+        path: one.path,
+        message: one.message,
+        rule: one.rule,
+    };
+    found.into_iter().map(shown).collect()
 }
 
 /// The store failed while reading.

@@ -9,7 +9,6 @@
 //! ```
 
 pub mod admit;
-pub mod again;
 pub mod airlock;
 pub mod definition;
 pub mod expression;

@@ -192,13 +192,14 @@ struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    /// Gives whatever fits, in recorded order, until nothing fits any more.
+    /// Gives whatever fits, in recorded order, until nothing fits any more. Only the last one has
+    /// not been tried: the others did not fit, and nothing was decided since.
     fn feed(
         &mut self,
         waiting: &mut Vec<&[Frame]>,
         left: &mut Vec<Frame>,
     ) -> Result<(), NotRehearsed> {
-        let mut at = 0;
+        let mut at = waiting.len().saturating_sub(1);
         while let Some(input) = waiting.get(at).copied() {
             if self.never(input) {
                 left.extend(waiting.remove(at).iter().cloned());

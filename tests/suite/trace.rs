@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::again::again;
 use ktsu::history::provenance::{Asked, Story};
-use ktsu::workflow::again::again;
 use ktsu::workflow::definition::Definition;
 use ktsu::workflow::expression::marks::{Marks, Place};
 use ktsu_ledger::event::{

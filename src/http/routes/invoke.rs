@@ -7,42 +7,20 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use ktsu_ledger::StreamId;
-use ktsu_ledger::event::Principal;
 use ktsu_ledger::event::plan::{AuthScheme, InvokeAuth, Visibility};
 use serde_json::Value;
 use subtle::ConstantTimeEq as _;
-use utoipa::IntoParams;
 
-use super::query::{Asked, Given, Query, invalid};
-use super::{json, wire};
-use crate::error::{ErrorCode, Problem, Violation};
+use super::query::{Query, Wait, invalid};
+use super::{json, local, violations, wire};
+use crate::error::{ErrorCode, Problem};
 use crate::history;
 use crate::http::body::JsonObject;
 use crate::http::ids;
 use crate::orchestrator::{Accepted, NotStarted, Orchestrator, Request};
 
-/// The longest a request may wait for its run, in seconds.
-const MAX_WAIT: u64 = 3600;
 /// The most characters of an idempotency key.
 const MAX_KEY: usize = 255;
-
-/// How to answer.
-#[derive(Debug, IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(super) struct Wait {
-    /// Seconds to wait for the end of the run, at most 3600: 200 with the envelope if it comes,
-    /// else 202.
-    wait: Option<u64>,
-}
-
-impl Asked for Wait {
-    const NAMES: &'static [&'static str] = &["wait"];
-
-    fn read(given: &Given) -> Result<Self, Problem> {
-        let wait = given.number("wait", 0, MAX_WAIT)?;
-        Ok(Self { wait })
-    }
-}
 
 /// Starts a run.
 #[utoipa::path(post, path = "/invoke/{workflow}",
@@ -96,10 +74,7 @@ pub(super) async fn invoke(
             workflow,
             body: Value::Object(body.0),
             idempotency_key: idempotency_key(&headers)?,
-            principal: Principal {
-                auth: "none".to_owned(),
-                id: "local".to_owned(),
-            },
+            principal: local(),
         })
         .await?;
     match wait.wait {
@@ -180,17 +155,9 @@ impl From<NotStarted> for Problem {
         let words = refused.to_string();
         match refused {
             NotStarted::UnknownWorkflow => ErrorCode::WorkflowNotFound.into(),
-            NotStarted::Params(found) => Self::new(ErrorCode::InvalidParams, named(&found))
-                .with_errors(
-                    found
-                        .into_iter()
-                        .map(|one| Violation {
-                            path: one.path,
-                            message: one.message,
-                            rule: one.rule,
-                        })
-                        .collect(),
-                ),
+            NotStarted::Params(found) => {
+                Self::new(ErrorCode::InvalidParams, named(&found)).with_errors(violations(found))
+            }
             NotStarted::NoRuntime(_) => Self::new(ErrorCode::RuntimeUnconfigured, words)
                 .with_hint("start the orchestrator with --runtime-url"),
             NotStarted::NeedsTools(_) => Self::new(ErrorCode::ToolsNotSupported, words)

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use ktsu_ledger::event::{Effects, Principal};
+use ktsu_ledger::event::Effects;
 use serde_json::{Map, Value};
 
 use super::query::{Nothing, Query};
-use super::{Run, wire};
-use crate::error::{ErrorCode, Problem, Violation};
+use super::{Run, local, wire};
+use crate::error::{ErrorCode, Problem};
 use crate::http::body::JsonObject;
 use crate::orchestrator::{ForkAsked, NotDone, Orchestrator, Said, Word};
 use crate::workflow::admit::person::{NotSaid, Overlay, Point};
@@ -141,14 +141,6 @@ fn answer(status: StatusCode, run: &Run, said: Said) -> Response {
         status: said.status.as_str().to_owned(),
     };
     (status, axum::Json(body)).into_response()
-}
-
-/// Whoever asks, where no principals are configured (decision H5).
-pub(super) fn local() -> Principal {
-    Principal {
-        auth: "none".to_owned(),
-        id: "local".to_owned(),
-    }
 }
 
 /// `If-Match: SEQ`, quoted or not.
@@ -334,12 +326,10 @@ impl From<NotSaid> for Problem {
             NotSaid::NotAnObject(_) | NotSaid::Reserved(_) | NotSaid::TooDeep => {
                 Self::new(ErrorCode::OverlayRefused, words)
             }
-            NotSaid::Refused { violations, .. } => {
-                Self::new(ErrorCode::OverlayRefused, words).with_errors(shown(violations))
-            }
-            NotSaid::Params(violations) => {
-                Self::new(ErrorCode::InvalidParams, words).with_errors(shown(violations))
-            }
+            NotSaid::Refused { violations, .. } => Self::new(ErrorCode::OverlayRefused, words)
+                .with_errors(super::violations(violations)),
+            NotSaid::Params(violations) => Self::new(ErrorCode::InvalidParams, words)
+                .with_errors(super::violations(violations)),
             NotSaid::Rules { .. } => Self::new(ErrorCode::NotResumable, words)
                 .with_hint("use the version of ktsu that recorded it"),
             NotSaid::NotResumable(_)
@@ -355,13 +345,4 @@ impl From<NotSaid> for Problem {
             NotSaid::Broken(_) => Self::new(ErrorCode::Internal, words),
         }
     }
-}
-
-fn shown(violations: Vec<ktsu_ledger::event::Violation>) -> Vec<Violation> {
-    let shown = |one: ktsu_ledger::event::Violation| Violation {
-        path: one.path,
-        message: one.message,
-        rule: one.rule,
-    };
-    violations.into_iter().map(shown).collect()
 }

@@ -2,6 +2,7 @@
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use utoipa::IntoParams;
 
 use crate::error::{ErrorCode, Problem};
 
@@ -28,6 +29,26 @@ impl Asked for Nothing {
 
     fn read(_: &Given) -> Result<Self, Problem> {
         Ok(Self)
+    }
+}
+
+/// The longest a request may wait, in seconds.
+const MAX_WAIT: u64 = 3600;
+
+/// How to answer.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Wait {
+    /// Seconds to wait for the end, at most 3600: 200 with what it came to if it comes, else 202.
+    pub(super) wait: Option<u64>,
+}
+
+impl Asked for Wait {
+    const NAMES: &'static [&'static str] = &["wait"];
+
+    fn read(given: &Given) -> Result<Self, Problem> {
+        let wait = given.number("wait", 0, MAX_WAIT)?;
+        Ok(Self { wait })
     }
 }
 

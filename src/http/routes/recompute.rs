@@ -6,38 +6,16 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use ktsu_ledger::StreamId;
-use ktsu_ledger::event::Principal;
 use serde_json::Value;
-use utoipa::IntoParams;
 
-use super::query::{Asked, Given, Nothing, Query};
-use super::{Run, json, unreadable, wire};
+use super::query::{Nothing, Query, Wait};
+use super::{Run, json, local, unreadable, wire};
 use crate::error::{ErrorCode, Problem};
 use crate::history::recompute::recomputed;
 use crate::http::body::JsonObject;
 use crate::orchestrator::Orchestrator;
 use crate::orchestrator::recompute::NotBegun;
 use crate::workflow::recompute::NotRecomputed;
-
-/// The longest a request may wait, in seconds.
-const MAX_WAIT: u64 = 3600;
-
-/// How to answer.
-#[derive(Debug, IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(super) struct Wait {
-    /// Seconds to wait for the verdict, at most 3600: 200 with it if it comes, else 202.
-    wait: Option<u64>,
-}
-
-impl Asked for Wait {
-    const NAMES: &'static [&'static str] = &["wait"];
-
-    fn read(given: &Given) -> Result<Self, Problem> {
-        let wait = given.number("wait", 0, MAX_WAIT)?;
-        Ok(Self { wait })
-    }
-}
 
 /// Asks the models of a run once more, on the inputs it recorded, in a stream apart.
 #[utoipa::path(post, path = "/runs/{id}/recompute",
@@ -67,12 +45,8 @@ pub(super) async fn start(
         return Err(Problem::new(ErrorCode::NotRecomputable, words)
             .with_hint(format!(r#"{{"step": "{}/STEP"}}"#, run.scope)));
     }
-    let principal = Principal {
-        auth: "none".to_owned(),
-        id: "local".to_owned(),
-    };
     let run_id = run.stream.name().to_owned();
-    let accepted = orchestrator.recompute(run.stream, step, principal).await?;
+    let accepted = orchestrator.recompute(run.stream, step, local()).await?;
     let id = accepted.run_id;
     if let Some(seconds) = wait.wait {
         let ended = orchestrator.wait_until_ended(&id);

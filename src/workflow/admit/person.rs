@@ -1,6 +1,5 @@
 //! What people say about recorded runs, judged: overlays, resumptions, forks (decisions F1, F2).
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ktsu_ledger::event::plan::Work;
@@ -496,13 +495,4 @@ pub fn position(recorded: &[Frame], point: &Point) -> Result<u64, NotSaid> {
         true => Ok(position),
         false => Err(NotSaid::Position { position, frames }),
     }
-}
-
-/// The ids of the steps of a run, for suggestions.
-pub fn step_ids(state: &RunState) -> BTreeSet<String> {
-    let steps = |scope: &ktsu_projections::run::Scope| {
-        let count = u32::try_from(scope.steps.len()).unwrap_or(u32::MAX);
-        (0..count).map(|at| scope.path_of(at)).collect::<Vec<_>>()
-    };
-    state.scopes().iter().flat_map(steps).collect()
 }

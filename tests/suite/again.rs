@@ -12,13 +12,13 @@ use ktsu_ledger::{Cause, Draft, Event, Frame};
 use ktsu_projections::Lineage;
 use ktsu_projections::run::RunState;
 
-use super::definition::Definition;
-use super::next::Memo;
-use super::turn::{self, Broken, Turn};
+use ktsu::workflow::definition::Definition;
+use ktsu::workflow::next::Memo;
+use ktsu::workflow::turn::{self, Broken, Turn};
 
 /// A run as it would have gone.
 #[derive(Debug)]
-pub struct Again {
+pub(crate) struct Again {
     /// Its frames.
     pub frames: Vec<Frame>,
     /// Where it stands.
@@ -33,7 +33,7 @@ pub struct Again {
 /// # Errors
 /// [`Broken`], where a changed input does not make a run, or a decision that follows does not fit
 /// into a frame.
-pub fn again(
+pub(crate) fn again(
     definition: &Definition,
     recorded: &[Frame],
     change: &dyn Fn(&Frame) -> Option<Event>,
