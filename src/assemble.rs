@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 
 use crate::egress::{self, Policy};
 use crate::environment::{self, Environment, ResolveError, Resolved};
-use crate::evidence::notary::Notary;
+use crate::evidence::notary::{Feed, Notary, Parts as Notarial};
 use crate::evidence::store_stream::StoreStream;
 use crate::gateway::{self, Gateway};
 use crate::http::routes;
@@ -196,21 +196,31 @@ pub async fn open(setup: Setup) -> Result<Engine, NotOpened> {
             .map_err(|error| NotOpened::Other(error.to_string()))?;
     }
     let clock = setup.clock.clone().unwrap_or_else(clock::system);
-    let mut notarised = notary::prepare(&setup, store.as_ref())?;
+    let place = notary::place(&setup)?;
+    let feed = Feed::default();
     let options = Options {
         room,
-        on_commit: Some(notarised.feed.on_commit()),
+        on_commit: Some(feed.on_commit()),
         ..Options::default()
     };
     let (appender, thread) = Appender::start(store, options)?;
-    let facts = notarised.stream(&appender, &clock);
+    // From here on nobody else writes, not even an owner whose lock was taken from it.
+    let found = readers.with_blocking(|reader| notary::look(&setup, reader))?;
+    let facts = found.stream(&appender, &clock);
     let opened = StoreEvent::Opened(StoreOpened {
         engine: ENGINE.to_owned(),
         epoch: appender.epoch().0,
         pid: std::process::id(),
     });
     note(&facts, opened).await?;
-    let mut notary = notarised.start(&readers, &facts, &egress)?;
+    let parts = Notarial {
+        readers: readers.clone(),
+        store: Arc::clone(&facts),
+        key: found.key,
+        witness: place.map(|place| notary::witness(place, &egress)),
+    };
+    let mut notary = Notary::start(feed, parts, found.size)
+        .map_err(|error| NotOpened::Other(error.to_string()))?;
     let stop = watch::Sender::new(false);
     let way_back = Arc::new(OnceLock::new());
     let agents = agents(&setup.agents, &gateway, &way_back);

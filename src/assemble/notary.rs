@@ -7,69 +7,61 @@ use axum::body::Bytes;
 use axum::http::{HeaderMap, Method};
 use ktsu_ledger::appender::Appender;
 use ktsu_ledger::note::SigningKey;
-use ktsu_ledger::store::{Store, Tail};
+use ktsu_ledger::store::{Reader, Tail};
 use ktsu_ledger::{Actor, StreamId};
 
 use super::{LedgerPlace, NotOpened, Setup};
 use crate::egress;
-use crate::evidence::notary::{Feed, Notary, Parts};
 use crate::evidence::store_stream::StoreStream;
 use crate::evidence::witness::{Place, Post, Witness};
 use crate::evidence::{facts, signing_key};
 use crate::orchestrator::Clock;
-use crate::readers::Readers;
 
 /// The variable that names a witness; it goes before the environment file.
 pub(super) const WITNESS: &str = "KTSU_WITNESS";
 
-/// What the notary needs before the appender takes the store.
-pub(super) struct Prepared {
-    pub(super) feed: Feed,
-    key: Option<Result<SigningKey, String>>,
-    place: Option<Place>,
-    size: u64,
+/// What a new owner finds.
+pub(super) struct Found {
+    pub(super) key: Result<SigningKey, String>,
+    /// How many frames the ledger holds.
+    pub(super) size: u64,
     tail: Option<Tail>,
 }
 
-/// Looks at the ledger while nobody writes to it.
-pub(super) fn prepare(setup: &Setup, store: &dyn Store) -> Result<Prepared, NotOpened> {
+/// Where checkpoints go beside the ledger.
+pub(super) fn place(setup: &Setup) -> Result<Option<Place>, NotOpened> {
+    let file = setup.environment.as_ref();
+    let file = file.and_then(|file| file.witness.as_ref());
+    let witness = setup.process.get(WITNESS).or(file);
+    let place = witness.filter(|place| !place.is_empty());
+    let place = place.map(|place| place.parse::<Place>()).transpose();
+    place.map_err(|error| NotOpened::Other(error.to_string()))
+}
+
+/// Looks at a ledger that nobody but its new owner writes to, and nothing of that yet.
+pub(super) fn look(setup: &Setup, reader: &dyn Reader) -> Result<Found, NotOpened> {
     let path = match &setup.ledger {
         LedgerPlace::File(path) => Some(path.as_path()),
         LedgerPlace::Memory => None,
     };
-    let file = setup
-        .environment
-        .as_ref()
-        .and_then(|file| file.witness.as_ref());
-    let witness = setup
-        .process
-        .get(WITNESS)
-        .or(file)
-        .filter(|place| !place.is_empty());
-    let place = witness.map(|place| place.parse::<Place>());
-    let place = place
-        .transpose()
-        .map_err(|error| NotOpened::Other(error.to_string()))?;
     if let Some(path) = path {
-        finish_rotation(path, store)?;
+        finish_rotation(path, reader)?;
     }
     let key = signing_key::of(path, &setup.process);
-    Ok(Prepared {
-        feed: Feed::default(),
-        key: Some(key.map_err(|error| error.to_string())),
-        place,
-        size: facts::size(store)?,
-        tail: store.tail(&StreamId::store())?,
+    Ok(Found {
+        key: key.map_err(|error| error.to_string()),
+        size: facts::size(reader)?,
+        tail: reader.tail(&StreamId::store())?,
     })
 }
 
 /// Puts a key in its place that the ledger knows already, if something stopped in between.
-fn finish_rotation(path: &std::path::Path, store: &dyn Store) -> Result<(), NotOpened> {
+fn finish_rotation(path: &std::path::Path, reader: &dyn Reader) -> Result<(), NotOpened> {
     let failed = |error: signing_key::NoKey| NotOpened::Other(error.to_string());
     let Some(next) = signing_key::waiting(path).map_err(failed)? else {
         return Ok(());
     };
-    let keys = facts::read(store)?.keys;
+    let keys = facts::read(reader)?.keys;
     let public = next.public(keys.origin());
     match keys.in_force().is_some_and(|known| known.key == public) {
         true => signing_key::promote(path).map_err(failed),
@@ -77,38 +69,18 @@ fn finish_rotation(path: &std::path::Path, store: &dyn Store) -> Result<(), NotO
     }
 }
 
-impl Prepared {
+impl Found {
     /// The one place that appends to the stream `store`.
     pub(super) fn stream(&self, appender: &Appender, clock: &Clock) -> Arc<StoreStream> {
         let (appender, clock) = (appender.clone(), Arc::clone(clock));
-        Arc::new(StoreStream::new(
-            appender,
-            clock,
-            Actor::Orchestrator,
-            self.tail,
-        ))
+        let actor = Actor::Orchestrator;
+        Arc::new(StoreStream::new(appender, clock, actor, self.tail))
     }
+}
 
-    /// Starts it.
-    pub(super) fn start(
-        &mut self,
-        readers: &Readers,
-        store: &Arc<StoreStream>,
-        egress: &egress::Client,
-    ) -> Result<Notary, NotOpened> {
-        let none = || Err("there is no key".to_owned());
-        let parts = Parts {
-            readers: readers.clone(),
-            store: Arc::clone(store),
-            key: self.key.take().unwrap_or_else(none),
-            witness: self
-                .place
-                .take()
-                .map(|place| Witness::new(place, post(egress))),
-        };
-        let feed = std::mem::take(&mut self.feed);
-        Notary::start(feed, parts, self.size).map_err(|error| NotOpened::Other(error.to_string()))
-    }
+/// A witness at a place, reached by the one way out.
+pub(super) fn witness(place: Place, egress: &egress::Client) -> Witness {
+    Witness::new(place, post(egress))
 }
 
 /// How long a witness may take to answer.
