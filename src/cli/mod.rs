@@ -31,6 +31,7 @@ mod recompute;
 mod replay;
 mod run;
 mod runs;
+mod schema;
 mod signals;
 mod start;
 mod steps;
@@ -100,6 +101,8 @@ enum Command {
     Invoke(invoke::Arguments),
     /// Judges a kit: everything that is wrong with it, at its place
     Validate(validate::Arguments),
+    /// The JSON Schema of a kind of file, for editors
+    Schema(schema::Arguments),
     /// What a workflow is made of
     #[command(subcommand)]
     Workflow(tree::Arguments),
@@ -183,6 +186,7 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Start(arguments) => start::run(&common, arguments).await,
         Command::Invoke(arguments) => invoke::run(&common, arguments).await,
         Command::Validate(arguments) => validate::run(&common, &arguments),
+        Command::Schema(arguments) => schema::run(&common, &arguments),
         Command::Workflow(arguments) => tree::run(&common, &arguments),
         Command::Runs(arguments) => runs::run(&common, arguments),
         Command::Trace(arguments) => trace::run(&common, &arguments),

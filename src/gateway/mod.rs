@@ -31,10 +31,12 @@ use crate::kit::fault::{Fault, FaultCode, Faults};
 use crate::secret::{MIN_LENGTH, Redactor, Secret};
 
 pub use config::Config;
+pub(crate) use config::shape::GATEWAY;
 use config::{Kind, Plan};
 use error::{Code, Failure};
 pub use http::{MAX_BODY, openapi, router};
 use provider::openai::OpenAi;
+pub(crate) use provider::scripted::shape::RULES;
 use provider::{Answer, Call, Provider};
 use replay::{Name, Replies};
 use route::Route;

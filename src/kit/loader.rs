@@ -9,6 +9,7 @@ use ktsu_ledger::event::plan::{FORMAT, Plan, Visibility};
 use super::agent::{self, AgentDraft};
 use super::fault::{Fault, FaultCode, Faults};
 use super::read::Reader;
+use super::shape::kit::KIT as KIT_SHAPE;
 use super::workflow::{self, Draft, SUFFIX};
 use super::yaml::{self, Place};
 use super::{Kit, KitWorkflow, calls, links};
@@ -303,11 +304,7 @@ fn invoke_name(path: &str) -> &str {
 }
 
 fn read_settings(reader: &mut Reader<'_>, node: &yaml::Node) -> Option<Settings> {
-    let fields = reader.map(
-        node,
-        "kit.yaml",
-        &["default", "description", "name", "version"],
-    )?;
+    let fields = reader.shaped(node, &KIT_SHAPE)?;
     let name = fields.get("name").and_then(|node| {
         let name = reader.string(node, "name")?;
         if !workflow::is_name(name) {

@@ -17,6 +17,7 @@ mod loader;
 mod prompt;
 pub(crate) mod read;
 pub mod render;
+pub(crate) mod shape;
 mod step;
 mod text;
 mod tools;

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::fault::{Fault, FaultCode, Faults};
+use super::shape::{Of, Shape};
 use super::yaml::{self, Data, Key, Node, Place};
 use crate::workflow::expression::Root;
 pub(crate) use crate::workflow::nearest;
@@ -142,6 +143,20 @@ impl<'a> Reader<'a> {
         for (key, _) in &fields.members {
             if !known.contains(&key.text.as_str()) {
                 self.unknown_key(key, what, known);
+            }
+        }
+        Some(fields)
+    }
+
+    /// A map of a shape: no other keys, none of them twice, and those that must be there.
+    pub(crate) fn shaped<'n>(&mut self, node: &'n Node, shape: &Shape) -> Option<Fields<'n>> {
+        let fields = self.map(node, shape.what, &shape.names())?;
+        for key in shape.keys {
+            if key.required {
+                self.required(&fields, key.name, shape.what);
+            }
+            if let (Of::Note, Some(node)) = (&key.of, fields.get(key.name)) {
+                self.string(node, key.name);
             }
         }
         Some(fields)

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::fault::{Fault, FaultCode};
 use super::read::{Fields, Mention, Reader, Usage, rounded};
+use super::shape::workflow::{self as shape, PRIMITIVES};
 use super::yaml::{Data, Node, Place};
 use super::{agent, transform, webhook};
 use crate::workflow::expression::Root;
@@ -56,28 +57,6 @@ pub(super) struct ChildDraft {
     pub(super) webhooks: Place,
 }
 
-const PRIMITIVES: [&str; 4] = ["agent", "transform", "webhook", "workflow"];
-
-/// Every key of a step, with the primitives it goes with (none: all).
-const KEYS: [(&str, &[&str]); 16] = [
-    ("agent", &[]),
-    ("condition", &[]),
-    ("confidence_threshold", &["agent"]),
-    ("depends_on", &[]),
-    ("description", &[]),
-    ("for_each", &["agent"]),
-    ("id", &[]),
-    ("input", &["workflow"]),
-    ("model", &["agent"]),
-    ("on", &["webhook"]),
-    ("output", &[]),
-    ("params", &["agent", "workflow"]),
-    ("retry", &["webhook"]),
-    ("transform", &[]),
-    ("webhook", &[]),
-    ("workflow", &[]),
-];
-
 /// Ids that mean something else in expressions or in paths of the HTTP interface (decision S1).
 pub(super) const RESERVED: [&str; 21] = [
     "approval",
@@ -105,10 +84,8 @@ pub(super) const RESERVED: [&str; 21] = [
 
 /// Reads a step; nothing if it is too broken to go on with.
 pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<StepDraft> {
-    let mut known: Vec<&str> = KEYS.iter().map(|(key, _)| *key).collect();
-    known.push("webhooks");
-    let fields = reader.map(node, "the step", &known)?;
-    let id_node = reader.required(&fields, "id", "a step");
+    let fields = reader.shaped(node, &shape::STEP)?;
+    let id_node = fields.get("id");
     let id = id_node.and_then(|node| id(reader, node));
     let name = id.clone().unwrap_or_else(|| "(no id)".to_owned());
     let place = id_node.map_or(fields.place, |node| node.place);
@@ -117,8 +94,8 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<StepDraft> {
         .get("condition")
         .and_then(|node| reader.expression(node, "condition", Usage::Condition));
     let schema = fields.get("output").and_then(|node| {
-        let output = reader.map(node, "the step's output", &["schema"])?;
-        let schema = reader.required(&output, "schema", "the step's output")?;
+        let output = reader.shaped(node, &shape::STEP_OUTPUT)?;
+        let schema = output.get("schema")?;
         if fields.key("agent").is_some() {
             agent::reserved_fields(reader, schema);
         }
@@ -221,14 +198,13 @@ fn primitive(
 }
 
 fn misplaced(reader: &mut Reader<'_>, fields: &Fields<'_>, primitive: &str) {
-    let owned = KEYS.iter().chain(&[("webhooks", &["workflow"] as &[&str])]);
-    for (key, owners) in owned {
-        if let Some(place) = fields.key(key)
-            && !owners.is_empty()
-            && !owners.contains(&primitive)
+    for key in shape::STEP.keys {
+        if let Some(place) = fields.key(key.name)
+            && !key.with.is_empty()
+            && !key.with.contains(&primitive)
         {
-            let words = format!("{key} does not go with {primitive}");
-            let hint = format!("it belongs to {} steps", owners.join(" and "));
+            let words = format!("{} does not go with {primitive}", key.name);
+            let hint = format!("it belongs to {} steps", key.with.join(" and "));
             reader.fault(Fault::new(FaultCode::MisplacedKey, place, words).hint(hint));
         }
     }
@@ -243,7 +219,7 @@ fn read_agent(
     let name = reader.string(body, "agent")?;
     let model = fields
         .get("model")
-        .and_then(|node| reader.map(node, "model", &["group", "max_tokens"]));
+        .and_then(|node| reader.shaped(node, &shape::MODEL));
     let (mut group, mut max_tokens) = (None, 1024);
     let mut group_place = body.place;
     if let Some(model) = model {
@@ -313,10 +289,10 @@ fn given_params(node: &Node) -> Vec<GivenParam> {
 }
 
 fn read_fan_out(reader: &mut Reader<'_>, node: &Node) -> Option<FanOut> {
-    let keys = ["from", "concurrency", "max_items", "max_failures"];
-    let fields = reader.map(node, "for_each", &keys)?;
-    let from = reader.required(&fields, "from", "for_each");
-    let from = from.and_then(|node| reader.expression(node, "for_each.from", Usage::ForEach));
+    let fields = reader.shaped(node, &shape::FOR_EACH)?;
+    let from = fields
+        .get("from")
+        .and_then(|node| reader.expression(node, "for_each.from", Usage::ForEach));
     let mut whole = |key: &str, least: i64| {
         let node = fields.get(key)?;
         reader.whole(node, &format!("for_each.{key}"), least, 1_000_000)

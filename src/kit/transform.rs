@@ -4,13 +4,14 @@ use ktsu_ledger::event::plan::{Op, TransformPlan};
 
 use super::fault::{Fault, FaultCode};
 use super::read::{Reader, Usage};
+use super::shape::{Shape, workflow as shape};
 use super::step::RESERVED;
 use super::yaml::{Data, Node};
 use crate::workflow::nearest;
 use crate::workflow::transform::OPS;
 
 pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<TransformPlan> {
-    let fields = reader.map(node, "the transform", &["inputs", "ops"])?;
+    let fields = reader.shaped(node, &shape::TRANSFORM)?;
     let mut inputs = Vec::new();
     let mut ops = Vec::new();
     if let Some(list) = fields
@@ -34,8 +35,8 @@ fn input(reader: &mut Reader<'_>, node: &Node) -> Option<String> {
     match &node.data {
         Data::Text(_) => source(reader, node, "an input"),
         Data::Null | Data::Bool(_) | Data::Number(_) | Data::List(_) | Data::Map(_) => {
-            let fields = reader.map(node, "the input", &["from"])?;
-            let from = reader.required(&fields, "from", "an input")?;
+            let fields = reader.shaped(node, &shape::INPUT)?;
+            let from = fields.get("from")?;
             source(reader, from, "from")
         }
     }
@@ -70,19 +71,19 @@ fn op(reader: &mut Reader<'_>, node: &Node) -> Option<Op> {
     };
     match key.text.as_str() {
         "deduplicate" => {
-            let fields = reader.map(body, "deduplicate", &["field"])?;
-            let field = reader.required(&fields, "field", "deduplicate")?;
+            let fields = reader.shaped(body, &shape::DEDUPLICATE)?;
+            let field = fields.get("field")?;
             let field = reader.element(field, "deduplicate.field")?;
             Some(Op::Deduplicate { field })
         }
-        "filter" => expr(reader, body, "filter").map(|expr| Op::Filter { expr }),
+        "filter" => expr(reader, body, &shape::FILTER).map(|expr| Op::Filter { expr }),
         "flatten" => {
             if !matches!(body.data, Data::Null) {
-                reader.map(body, "flatten", &[])?;
+                reader.shaped(body, &shape::FLATTEN)?;
             }
             Some(Op::Flatten)
         }
-        "map" => expr(reader, body, "map").map(|expr| Op::Map { expr }),
+        "map" => expr(reader, body, &shape::MAP).map(|expr| Op::Map { expr }),
         "merge" => {
             let list = reader.list(body, "merge")?;
             let from = list
@@ -107,18 +108,18 @@ fn op(reader: &mut Reader<'_>, node: &Node) -> Option<Op> {
     }
 }
 
-fn expr(reader: &mut Reader<'_>, body: &Node, name: &str) -> Option<String> {
-    let fields = reader.map(body, name, &["expr"])?;
-    let expr = reader.required(&fields, "expr", name)?;
-    reader.element(expr, &format!("{name}.expr"))
+fn expr(reader: &mut Reader<'_>, body: &Node, of: &Shape) -> Option<String> {
+    let fields = reader.shaped(body, of)?;
+    let expr = fields.get("expr")?;
+    reader.element(expr, &format!("{}.expr", of.what))
 }
 
 fn sort(reader: &mut Reader<'_>, body: &Node) -> Option<Op> {
-    let fields = reader.map(body, "sort", &["field", "order"])?;
+    let fields = reader.shaped(body, &shape::SORT)?;
     let order = fields.get("order");
     let orders = [("asc", false), ("desc", true)];
     let descending = order.and_then(|node| reader.word(node, "sort.order", &orders));
-    let field = reader.required(&fields, "field", "sort")?;
+    let field = fields.get("field")?;
     let field = reader.element(field, "sort.field")?;
     Some(Op::Sort {
         descending: descending.unwrap_or(false),

@@ -4,13 +4,14 @@ use ktsu_ledger::event::plan::{RetryOn, RetryPlan, WebhookPlan};
 
 use super::fault::{Fault, FaultCode};
 use super::read::{Fields, Reader, Usage};
+use super::shape::workflow as shape;
 use super::yaml::Node;
 
 pub(super) fn read(reader: &mut Reader<'_>, step: &Fields<'_>, body: &Node) -> Option<WebhookPlan> {
-    let keys = ["body", "method", "retry", "timeout_s", "url"];
-    let fields = reader.map(body, "the webhook", &keys)?;
-    let url = reader.required(&fields, "url", "the webhook");
-    let url = url.and_then(|node| url_template(reader, node));
+    let fields = reader.shaped(body, &shape::WEBHOOK)?;
+    let url = fields
+        .get("url")
+        .and_then(|node| url_template(reader, node));
     let method = fields.get("method").and_then(|node| {
         let methods = ["GET", "POST", "PUT", "PATCH", "DELETE"].map(|word| (word, word));
         let lower = ["get", "post", "put", "patch", "delete"];
@@ -66,9 +67,10 @@ fn url_template(reader: &mut Reader<'_>, node: &Node) -> Option<String> {
 }
 
 fn retry_plan(reader: &mut Reader<'_>, node: &Node) -> Option<RetryPlan> {
-    let fields = reader.map(node, "retry", &["attempts", "backoff", "on"])?;
-    let attempts = reader.required(&fields, "attempts", "retry");
-    let attempts = attempts.and_then(|node| reader.whole(node, "retry.attempts", 2, 10));
+    let fields = reader.shaped(node, &shape::RETRY)?;
+    let attempts = fields
+        .get("attempts")
+        .and_then(|node| reader.whole(node, "retry.attempts", 2, 10));
     let backoff = fields
         .get("backoff")
         .and_then(|node| reader.duration(node, "retry.backoff"));

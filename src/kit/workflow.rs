@@ -9,6 +9,7 @@ use ktsu_ledger::event::plan::{
 use super::edges;
 use super::fault::{Fault, FaultCode};
 use super::read::{Fields, Reader, Usage, rounded};
+use super::shape::{DECLARED, PARAMS, workflow as shape};
 use super::step::{self, StepDraft};
 use super::yaml::{Data, Node, Place};
 use crate::workflow::expression::Root;
@@ -21,24 +22,9 @@ pub(super) struct Draft {
     pub(super) groups: Vec<(String, Place)>,
 }
 
-const KEYS: [&str; 12] = [
-    "description",
-    "env",
-    "invoke",
-    "kind",
-    "model_policy",
-    "name",
-    "output",
-    "params",
-    "pipeline",
-    "version",
-    "visibility",
-    "webhooks",
-];
-
 /// Reads a file; nothing when it is too broken to be used by others.
 pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<Draft> {
-    let fields = reader.map(root, "the workflow", &KEYS)?;
+    let fields = reader.shaped(root, &shape::WORKFLOW)?;
     kind(reader, &fields);
     let name = name(reader, &fields);
     let version = version(reader, &fields);
@@ -60,8 +46,8 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<Draft> {
     let invoke = fields.get("invoke").and_then(|node| invoke(reader, node));
     let mut mentions = std::mem::take(&mut reader.mentions);
     let params = fields.get("params").and_then(|node| {
-        let params = reader.map(node, "params", &["schema"])?;
-        let schema = reader.required(&params, "schema", "params")?;
+        let params = reader.shaped(node, &PARAMS)?;
+        let schema = params.get("schema")?;
         optional_params(reader, schema);
         reader.params_schema(schema)
     });
@@ -101,7 +87,7 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<Draft> {
 }
 
 fn kind(reader: &mut Reader<'_>, fields: &Fields<'_>) {
-    let Some(node) = reader.required(fields, "kind", "a workflow") else {
+    let Some(node) = fields.get("kind") else {
         return;
     };
     if !matches!(&node.data, Data::Text(kind) if kind == "workflow") {
@@ -111,7 +97,7 @@ fn kind(reader: &mut Reader<'_>, fields: &Fields<'_>) {
 }
 
 fn name(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<String> {
-    let node = reader.required(fields, "name", "a workflow")?;
+    let node = fields.get("name")?;
     let name = reader.string(node, "name")?;
     if !is_name(name) {
         return reader.bad_value(
@@ -146,7 +132,7 @@ pub(crate) fn is_name(name: &str) -> bool {
 }
 
 fn version(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<String> {
-    let node = reader.required(fields, "version", "a workflow")?;
+    let node = fields.get("version")?;
     let version = reader.string(node, "version")?;
     if semver::Version::parse(version).is_err() {
         let words = format!("{version:?} is not a semantic version");
@@ -198,18 +184,14 @@ pub(crate) fn declared(reader: &mut Reader<'_>, node: &Node) -> Vec<(Variable, P
 }
 
 fn variable(reader: &mut Reader<'_>, node: &Node) -> Option<Variable> {
-    let fields = reader.map(
-        node,
-        "the variable",
-        &["default", "description", "name", "secret"],
-    )?;
+    let fields = reader.shaped(node, &DECLARED)?;
     let secret = fields
         .get("secret")
         .and_then(|node| reader.flag(node, "secret"));
     let default = fields
         .get("default")
         .and_then(|node| reader.string(node, "default"));
-    let node = reader.required(&fields, "name", "a variable")?;
+    let node = fields.get("name")?;
     let name = reader.string(node, "name")?;
     let first = name.chars().next();
     let fits = first.is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
@@ -229,9 +211,9 @@ fn variable(reader: &mut Reader<'_>, node: &Node) -> Option<Variable> {
 }
 
 fn invoke(reader: &mut Reader<'_>, node: &Node) -> Option<InvokeAuth> {
-    let fields = reader.map(node, "invoke", &["auth"])?;
-    let auth = reader.required(&fields, "auth", "invoke")?;
-    let fields = reader.map(auth, "invoke.auth", &["header", "scheme", "secret"])?;
+    let fields = reader.shaped(node, &shape::INVOKE)?;
+    let auth = fields.get("auth")?;
+    let fields = reader.shaped(auth, &shape::AUTH)?;
     let header = fields.get("header").and_then(|node| {
         let header = reader.string(node, "header")?;
         let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
@@ -244,7 +226,7 @@ fn invoke(reader: &mut Reader<'_>, node: &Node) -> Option<InvokeAuth> {
     let scheme = fields
         .get("scheme")
         .and_then(|node| reader.word(node, "scheme", &schemes));
-    let node = reader.required(&fields, "secret", "invoke.auth")?;
+    let node = fields.get("secret")?;
     let secret = reader.string(node, "secret")?;
     reader.template(node, Usage::Secret)?;
     let through_env = reader
@@ -293,8 +275,7 @@ fn policy(
     node: &Node,
     groups: &mut Vec<(String, Place)>,
 ) -> Option<Policy> {
-    let keys = ["cost_budget_usd", "force_group", "group_map", "timeout_s"];
-    let fields = reader.map(node, "model_policy", &keys)?;
+    let fields = reader.shaped(node, &shape::POLICY)?;
     let cost = fields
         .get("cost_budget_usd")
         .and_then(|node| reader.number(node, "cost_budget_usd", 0.0, 1_000_000.0));
@@ -326,7 +307,7 @@ fn policy(
 }
 
 fn output(reader: &mut Reader<'_>, node: &Node) -> Option<OutputPlan> {
-    let fields = reader.map(node, "output", &["from", "map", "schema"])?;
+    let fields = reader.shaped(node, &shape::OUTPUT)?;
     if let Some(place) = fields.key("from") {
         let words = match fields.key("map") {
             Some(_) => "output has both map and from",
@@ -345,7 +326,7 @@ fn output(reader: &mut Reader<'_>, node: &Node) -> Option<OutputPlan> {
 
 fn pipeline(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<StepDraft> {
     let mut steps = Vec::new();
-    let list = reader.required(fields, "pipeline", "a workflow");
+    let list = fields.get("pipeline");
     for node in list
         .and_then(|node| reader.list(node, "pipeline"))
         .unwrap_or_default()

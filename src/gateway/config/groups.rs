@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::shape::{GROUP, INPUT, OUTPUT, PRICE};
 use crate::gateway::price::{self, Price, Prices};
 use crate::kit::fault::{Fault, FaultCode};
 use crate::kit::read::{Fields, Reader, nearest};
@@ -52,17 +53,6 @@ pub(super) struct Read {
     pub(super) places: Vec<Place>,
 }
 
-const KEYS: [&str; 5] = [
-    "default_temperature",
-    "models",
-    "name",
-    "pricing",
-    "strategy",
-];
-/// Names of prices, the plain and the one with its unit.
-const INPUT: [&str; 2] = ["input_per_million_usd", "input_per_million"];
-const OUTPUT: [&str; 2] = ["output_per_million_usd", "output_per_million"];
-
 /// The groups, each name once.
 pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Vec<Read> {
     let mut groups: Vec<Read> = Vec::new();
@@ -83,7 +73,7 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Vec<Read> {
 }
 
 fn group(reader: &mut Reader<'_>, node: &Node) -> Option<Read> {
-    let fields = reader.map(node, "the model group", &KEYS)?;
+    let fields = reader.shaped(node, &GROUP)?;
     if let Some(node) = fields.get("strategy") {
         strategy(reader, node);
     }
@@ -94,7 +84,7 @@ fn group(reader: &mut Reader<'_>, node: &Node) -> Option<Read> {
     let prices = fields
         .get("pricing")
         .map(|node| prices(reader, node, &models));
-    let node = reader.required(&fields, "name", "a model group")?;
+    let node = fields.get("name")?;
     let name = reader.string(node, "name")?;
     if name.is_empty() {
         return reader.bad_value(node, "the name of a model group is empty");
@@ -123,7 +113,7 @@ fn strategy(reader: &mut Reader<'_>, node: &Node) -> Option<()> {
 
 fn models(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<(Model, Place)> {
     let mut models = Vec::new();
-    let Some(node) = reader.required(fields, "models", "a model group") else {
+    let Some(node) = fields.get("models") else {
         return models;
     };
     let list = reader.list(node, "models");
@@ -156,11 +146,10 @@ fn prices(reader: &mut Reader<'_>, node: &Node, models: &[Model]) -> Prices {
 }
 
 fn priced(reader: &mut Reader<'_>, node: &Node, models: &[Model]) -> Option<(String, Price)> {
-    let known = ["model", INPUT[0], INPUT[1], OUTPUT[0], OUTPUT[1]];
-    let fields = reader.map(node, "the price", &known)?;
+    let fields = reader.shaped(node, &PRICE)?;
     let input = amount(reader, &fields, INPUT);
     let output = amount(reader, &fields, OUTPUT);
-    let node = reader.required(&fields, "model", "a price")?;
+    let node = fields.get("model")?;
     let name = reader.string(node, "model")?;
     if !models.iter().any(|model| model.id == name) {
         let words = format!("no model of the group has the id {name:?}");
@@ -176,8 +165,13 @@ fn priced(reader: &mut Reader<'_>, node: &Node, models: &[Model]) -> Option<(Str
 }
 
 fn amount(reader: &mut Reader<'_>, fields: &Fields<'_>, names: [&str; 2]) -> Option<u64> {
-    let given = names.iter().find(|name| fields.key(name).is_some());
-    let name = given.copied().unwrap_or(names[0]);
+    let given = names.iter().filter(|name| fields.key(name).is_some());
+    let given: Vec<&str> = given.copied().collect();
+    if let ([one, _], Some(place)) = (given.as_slice(), fields.key(names[1])) {
+        let words = format!("{} is another name of {one}: keep one", names[1]);
+        reader.fault(Fault::new(FaultCode::DuplicateKey, place, words));
+    }
+    let name = given.first().copied().unwrap_or(names[0]);
     let node = reader.required(fields, name, "a price")?;
     let amount = match &node.data {
         Data::Number(number) => price::parse(&number.to_string()),

@@ -12,6 +12,7 @@
 
 mod groups;
 mod providers;
+pub(crate) mod shape;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -147,8 +148,7 @@ impl Draft {
         let node = read::tree(&text, origin.shown, faults)?;
         let mut reader = Reader::new(origin.shown, &text);
         let mut draft = Self::default();
-        let known = ["env", "model_groups", "providers"];
-        if let Some(fields) = reader.map(&node, "gateway.yaml", &known) {
+        if let Some(fields) = reader.shaped(&node, &shape::GATEWAY) {
             if let Some(node) = fields.get("env") {
                 draft.variables = declared(&mut reader, node);
             }

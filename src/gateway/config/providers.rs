@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::shape;
 use super::text::Text;
 use crate::gateway::provider::scripted::Scripted;
 use crate::kit::fault::{Fault, FaultCode, Faults};
@@ -81,9 +82,9 @@ pub(super) fn read(
     origin: &Origin<'_>,
     faults: &mut Faults,
 ) -> Option<Plan> {
-    let fields = reader.map(node, "the provider", &["config", "name", "type"])?;
-    let kind = reader.required(&fields, "type", "a provider")?;
-    let config = reader.required(&fields, "config", "a provider");
+    let fields = reader.shaped(node, &shape::PROVIDER)?;
+    let kind = fields.get("type")?;
+    let config = fields.get("config");
     let kind = match reader.string(kind, "the type of a provider")? {
         "openai" => openai(reader, config?)?,
         "scripted" => Kind::Scripted(scripted(reader, config?, origin, faults)?),
@@ -108,8 +109,7 @@ pub(super) fn read(
 }
 
 fn openai(reader: &mut Reader<'_>, node: &Node) -> Option<Kind> {
-    let what = "the config of an openai provider";
-    let fields = reader.map(node, what, &["api_key", "base_url", "timeout_s"])?;
+    let fields = reader.shaped(node, &shape::OPENAI)?;
     let timeout = fields
         .get("timeout_s")
         .and_then(|node| reader.seconds(node, "timeout_s"));
@@ -123,8 +123,7 @@ fn openai(reader: &mut Reader<'_>, node: &Node) -> Option<Kind> {
 }
 
 fn text(reader: &mut Reader<'_>, fields: &Fields<'_>, key: &str) -> Option<Text> {
-    let node = reader.required(fields, key, "an openai provider")?;
-    Text::read(reader, node, key)
+    Text::read(reader, fields.get(key)?, key)
 }
 
 fn scripted(
@@ -133,8 +132,7 @@ fn scripted(
     origin: &Origin<'_>,
     faults: &mut Faults,
 ) -> Option<Arc<Scripted>> {
-    let what = "the config of a scripted provider";
-    let fields = reader.map(node, what, &["replies_from", "rules"])?;
+    let fields = reader.shaped(node, &shape::SCRIPTED)?;
     let mut file = |key: &str| {
         let node = fields.get(key)?;
         let name = reader.string(node, key)?;

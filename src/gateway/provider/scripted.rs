@@ -9,6 +9,7 @@
 mod read;
 mod recorded;
 mod rules;
+pub(in crate::gateway) mod shape;
 mod template;
 
 use std::path::PathBuf;

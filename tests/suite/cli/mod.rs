@@ -14,6 +14,7 @@ mod owning;
 mod reading;
 mod replay;
 mod running;
+mod schemas;
 mod story;
 mod trace;
 mod triage;

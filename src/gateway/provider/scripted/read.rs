@@ -7,30 +7,18 @@ use regex::{Regex, RegexBuilder};
 use serde_json::Value;
 
 use super::rules::{Body, COUNTS, Delay, Fails, Make, Matcher, Named, PARTS, Rule, Rules, Source};
+use super::shape;
 use super::template::{Template, Tree, is_of_a_name};
 use crate::gateway::error::{Code, Failure};
 use crate::kit::fault::{Fault, FaultCode, Faults};
 use crate::kit::read::{self, Fields, Reader, nearest};
+use crate::kit::shape::Shape;
 use crate::kit::yaml::{Data, Node};
 
 /// The longest delay, in milliseconds.
-const LONGEST_MS: f64 = 600_000.0;
+pub(super) const LONGEST_MS: f64 = 600_000.0;
 /// What a number of times or tokens may be.
-const MOST: i64 = 1_000_000_000_000;
-
-const RULE: [&str; 10] = [
-    "delay_ms",
-    "description",
-    "error",
-    "name",
-    "reply",
-    "text",
-    "times",
-    "unless",
-    "usage",
-    "when",
-];
-const DEFAULT: [&str; 5] = ["delay_ms", "error", "reply", "text", "usage"];
+pub(super) const MOST: i64 = 1_000_000_000_000;
 
 /// Reads a rules file.
 pub(super) fn load(real: &Path, shown: &Path, faults: &mut Faults) -> Option<Rules> {
@@ -44,21 +32,21 @@ pub(super) fn load(real: &Path, shown: &Path, faults: &mut Faults) -> Option<Rul
 }
 
 fn rules(reader: &mut Reader<'_>, node: &Node) -> Option<Rules> {
-    let fields = reader.map(node, "the rules file", &["default", "rules", "values"])?;
+    let fields = reader.shaped(node, &shape::RULES)?;
     let mut rules = Rules::default();
     if let Some(node) = fields.get("values") {
         values(reader, node, &mut rules.values);
     }
     let names = Names::of(&rules.values);
-    if let Some(node) = reader.required(&fields, "rules", "a rules file") {
+    if let Some(node) = fields.get("rules") {
         let list = reader.list(node, "rules").unwrap_or_default();
         let read = list
             .iter()
-            .filter_map(|node| rule(reader, node, &names, &RULE));
+            .filter_map(|node| rule(reader, node, &names, &shape::RULE));
         rules.rules = read.collect();
     }
     if let Some(node) = fields.get("default") {
-        rules.default = rule(reader, node, &names, &DEFAULT);
+        rules.default = rule(reader, node, &names, &shape::DEFAULT);
     }
     Some(rules)
 }
@@ -109,10 +97,10 @@ fn values(reader: &mut Reader<'_>, node: &Node, values: &mut Vec<Named>) {
 }
 
 fn value(reader: &mut Reader<'_>, node: &Node, names: &Names) -> Option<(Source, Make)> {
-    let known = ["cases", "from", "json", "otherwise", "pattern"];
-    let fields = reader.map(node, "the value", &known)?;
-    let from = reader.required(&fields, "from", "a value");
-    let from = from.and_then(|node| source(reader, node, names));
+    let fields = reader.shaped(node, &shape::VALUE)?;
+    let from = fields
+        .get("from")
+        .and_then(|node| source(reader, node, names));
     let make = match (fields.get("pattern"), fields.get("cases")) {
         (Some(node), None) => {
             let json = fields
@@ -157,9 +145,9 @@ fn named(text: &str) -> Source {
 }
 
 fn case(reader: &mut Reader<'_>, node: &Node) -> Option<(Regex, Value)> {
-    let fields = reader.map(node, "the case", &["match", "value"])?;
+    let fields = reader.shaped(node, &shape::CASE)?;
     let value = fields.get("value").map(Node::to_value).unwrap_or_default();
-    let node = reader.required(&fields, "match", "a case")?;
+    let node = fields.get("match")?;
     Some((pattern(reader, node, "match")?, value))
 }
 
@@ -180,11 +168,8 @@ fn compiled(reader: &mut Reader<'_>, node: &Node, text: &str) -> Option<Regex> {
     }
 }
 
-fn rule(reader: &mut Reader<'_>, node: &Node, names: &Names, known: &[&str]) -> Option<Rule> {
-    let fields = reader.map(node, "the rule", known)?;
-    for key in ["name", "description"] {
-        fields.get(key).and_then(|node| reader.string(node, key));
-    }
+fn rule(reader: &mut Reader<'_>, node: &Node, names: &Names, of: &Shape) -> Option<Rule> {
+    let fields = reader.shaped(node, of)?;
     let when = fields.get("when").map(|node| matchers(reader, node, names));
     let unless = fields
         .get("unless")
@@ -195,7 +180,7 @@ fn rule(reader: &mut Reader<'_>, node: &Node, names: &Names, known: &[&str]) -> 
         u64::try_from(whole).ok()
     };
     let usage = fields.get("usage");
-    let usage = usage.and_then(|node| reader.map(node, "usage", &["tokens_in", "tokens_out"]));
+    let usage = usage.and_then(|node| reader.shaped(node, &shape::USAGE));
     let tokens = |reader: &mut Reader<'_>, key: &str| count(reader, usage.as_ref()?, key, 0);
     let (tokens_in, tokens_out) = (tokens(reader, "tokens_in"), tokens(reader, "tokens_out"));
     let error = fields.get("error").and_then(|node| fails(reader, node));
@@ -335,7 +320,7 @@ fn delay(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Delay {
             per_character: Duration::ZERO,
         };
     }
-    let Some(fields) = reader.map(node, "delay_ms", &["fixed", "per_character"]) else {
+    let Some(fields) = reader.shaped(node, &shape::DELAY) else {
         return Delay::default();
     };
     let mut part = |key: &str, most: f64| {
@@ -349,8 +334,7 @@ fn delay(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Delay {
 }
 
 fn fails(reader: &mut Reader<'_>, node: &Node) -> Option<Fails> {
-    let known = ["code", "message", "retryable", "status", "times"];
-    let fields = reader.map(node, "the error", &known)?;
+    let fields = reader.shaped(node, &shape::FAILS)?;
     let message = fields
         .get("message")
         .and_then(|node| reader.string(node, "message"));

@@ -1,0 +1,54 @@
+//! `ktsu schema`: JSON Schemas of the files of a kit, for editors.
+
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+use serde_json::Value;
+
+use super::output::line;
+use super::{Common, Failure, json as shape};
+use crate::gateway;
+use crate::kit::shape::json::document;
+use crate::kit::shape::{Shape, kit, workflow};
+
+/// What `schema` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// Which file
+    kind: Kind,
+}
+
+/// A kind of file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// gateway.yaml
+    Gateway,
+    /// kit.yaml
+    Kit,
+    /// The rules of a scripted provider
+    Rules,
+    /// workflows/NAME.workflow.yaml
+    Workflow,
+}
+
+impl Kind {
+    fn shape(self) -> (&'static str, &'static Shape) {
+        match self {
+            Self::Gateway => ("gateway.yaml of ktsu", &gateway::GATEWAY),
+            Self::Kit => ("kit.yaml of ktsu", &kit::KIT),
+            Self::Rules => ("Rules of a scripted provider of ktsu", &gateway::RULES),
+            Self::Workflow => ("A workflow of ktsu", &workflow::WORKFLOW),
+        }
+    }
+
+    fn schema(self) -> Value {
+        let (title, shape) = self.shape();
+        document(title, shape)
+    }
+}
+
+/// Prints the schema of one kind of file.
+pub(super) fn run(_: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+    line(&shape::pretty(&arguments.kind.schema().to_string()));
+    Ok(ExitCode::SUCCESS)
+}

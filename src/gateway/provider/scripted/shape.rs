@@ -1,0 +1,126 @@
+//! The shape of a rules file.
+
+use super::read::{LONGEST_MS, MOST};
+use crate::kit::shape::{Key, Of, Shape};
+
+/// The whole file.
+pub(crate) const RULES: Shape = Shape::new(
+    "the rules file",
+    &[
+        Key::new("default", Of::Map(&DEFAULT), "Answers what no rule does"),
+        Key::new(
+            "rules",
+            Of::List(&Of::Map(&RULE)),
+            "The first that matches answers",
+        )
+        .required(),
+        Key::new(
+            "values",
+            Of::Each(&Of::Map(&VALUE)),
+            "Made of each request, in this order",
+        ),
+    ],
+);
+
+const DELAY_MS: Key = Key::new(
+    "delay_ms",
+    Of::Either(&[Of::Number(0.0, LONGEST_MS), Of::Map(&DELAY)]),
+    "Before the reply",
+);
+const ERROR: Key = Key::new("error", Of::Map(&FAILS), "Fails instead");
+const REPLY: Key = Key::new("reply", Of::Any, "Template tree, sent as JSON");
+const TEXT: Key = Key::new("text", Of::Text, "Template, sent as it is");
+const USED: Key = Key::new(
+    "usage",
+    Of::Map(&USAGE),
+    "Otherwise a token for every four characters",
+);
+
+/// A pattern, or several of which all must be found.
+const PATTERNS: Of = Of::Each(&Of::Either(&[Of::Text, Of::List(&Of::Text)]));
+
+pub(super) const RULE: Shape = Shape::new(
+    "the rule",
+    &[
+        DELAY_MS,
+        Key::new("description", Of::Note, "For readers"),
+        ERROR,
+        Key::new("name", Of::Note, "For readers"),
+        REPLY,
+        TEXT,
+        Key::new("times", Of::Whole(1, MOST), "Matches so often and no more"),
+        Key::new("unless", PATTERNS, "None of these may be found"),
+        USED,
+        Key::new("when", PATTERNS, "All of these must be found"),
+    ],
+)
+.any_of(&["error", "reply", "text"]);
+
+pub(super) const DEFAULT: Shape = Shape::new("the default", &[DELAY_MS, ERROR, REPLY, TEXT, USED])
+    .any_of(&["error", "reply", "text"]);
+
+pub(super) const VALUE: Shape = Shape::new(
+    "the value",
+    &[
+        Key::new(
+            "cases",
+            Of::List(&Of::Map(&CASE)),
+            "The value of the first that is found",
+        ),
+        Key::new(
+            "from",
+            Of::Text,
+            "A part of the request, or an earlier value",
+        )
+        .required(),
+        Key::new("json", Of::Flag, "Reads what was found as JSON"),
+        Key::new("otherwise", Of::Any, "Where no case is found"),
+        Key::new("pattern", Of::Text, "Regular expression"),
+    ],
+);
+
+pub(super) const CASE: Shape = Shape::new(
+    "the case",
+    &[
+        Key::new("match", Of::Text, "Regular expression").required(),
+        Key::new("value", Of::Any, "What it means"),
+    ],
+);
+
+const COUNT: Of = Of::Whole(0, MOST);
+
+pub(super) const USAGE: Shape = Shape::new(
+    "usage",
+    &[
+        Key::new("tokens_in", COUNT, "Of the request"),
+        Key::new("tokens_out", COUNT, "Of the reply"),
+    ],
+);
+
+pub(super) const DELAY: Shape = Shape::new(
+    "delay_ms",
+    &[
+        Key::new("fixed", Of::Number(0.0, LONGEST_MS), "Milliseconds"),
+        Key::new(
+            "per_character",
+            Of::Number(0.0, 1_000.0),
+            "Milliseconds, of the reply",
+        ),
+    ],
+);
+
+pub(super) const FAILS: Shape = Shape::new(
+    "the error",
+    &[
+        Key::new("code", Of::Text, "A code of the gateway"),
+        Key::new("message", Of::Text, "What the provider says"),
+        Key::new(
+            "retryable",
+            Of::Flag,
+            "Otherwise as the code or status means it",
+        ),
+        Key::new("status", Of::Whole(300, 599), "HTTP status of the provider"),
+        Key::new("times", Of::Whole(1, MOST), "Fails so often, then replies"),
+    ],
+)
+.one_of(&[&["code", "status"]]);

@@ -1,0 +1,88 @@
+//! JSON Schema (draft 2020-12) of a shape.
+
+use serde_json::{Map, Value, json};
+
+use super::{Key, Of, Shape};
+
+/// The schema of a whole file.
+pub(crate) fn document(title: &str, shape: &Shape) -> Value {
+    let mut schema = of_shape(shape);
+    if let Value::Object(members) = &mut schema {
+        let dialect = "https://json-schema.org/draft/2020-12/schema";
+        members.insert("$schema".to_owned(), dialect.into());
+        members.insert("title".to_owned(), title.into());
+    }
+    schema
+}
+
+fn of_shape(shape: &Shape) -> Value {
+    let properties: Map<String, Value> = shape
+        .keys
+        .iter()
+        .map(|key| (key.name.to_owned(), of_key(key)))
+        .collect();
+    let mut schema = json!({
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": false,
+    });
+    let required = shape.keys.iter().filter(|key| key.required);
+    let required: Vec<&str> = required.map(|key| key.name).collect();
+    if !required.is_empty() {
+        schema["required"] = json!(required);
+    }
+    let groups = shape.one_of.iter().map(|group| {
+        let group: Vec<Value> = group.iter().map(|key| needs(key)).collect();
+        json!({ "oneOf": group })
+    });
+    let groups: Vec<Value> = groups.collect();
+    if !groups.is_empty() {
+        schema["allOf"] = groups.into();
+    }
+    if !shape.any_of.is_empty() {
+        schema["anyOf"] = shape.any_of.iter().map(|key| needs(key)).collect();
+    }
+    let bound: Map<String, Value> = shape
+        .keys
+        .iter()
+        .filter(|key| !key.with.is_empty())
+        .map(|key| {
+            let any: Vec<Value> = key.with.iter().map(|other| needs(other)).collect();
+            (key.name.to_owned(), json!({ "anyOf": any }))
+        })
+        .collect();
+    if !bound.is_empty() {
+        schema["dependentSchemas"] = Value::Object(bound);
+    }
+    schema
+}
+
+fn needs(key: &str) -> Value {
+    json!({ "required": [key] })
+}
+
+fn of_key(key: &Key) -> Value {
+    let mut schema = of(&key.of);
+    schema["description"] = key.says.into();
+    schema
+}
+
+fn of(kind: &Of) -> Value {
+    match kind {
+        Of::Any => json!({}),
+        Of::Text | Of::Note => json!({"type": "string"}),
+        Of::Form(pattern) => json!({"type": "string", "pattern": pattern}),
+        Of::Words(words) => json!({ "enum": words }),
+        Of::Flag => json!({"type": "boolean"}),
+        Of::Number(least, most) => json!({"type": "number", "minimum": least, "maximum": most}),
+        Of::Whole(least, most) => json!({"type": "integer", "minimum": least, "maximum": most}),
+        Of::Schema => json!({"type": ["object", "boolean"]}),
+        Of::List(item) => json!({"type": "array", "items": of(item)}),
+        Of::Each(member) => json!({"type": "object", "additionalProperties": of(member)}),
+        Of::Map(shape) => of_shape(shape),
+        Of::Either(kinds) => {
+            let any: Vec<Value> = kinds.iter().map(of).collect();
+            json!({ "anyOf": any })
+        }
+    }
+}

@@ -1,0 +1,430 @@
+//! The JSON Schemas in `docs/schemas/` say of a file what its reader says.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use jsonschema::Validator;
+use ktsu::kit::fault::Severity;
+use ktsu::kit::{self, yaml};
+use serde_json::{Value, json};
+
+use super::Desk;
+
+/// A kit that uses every key there is; `{}` stands for what a later test puts there.
+const FILES: [(&str, &str, &str); 4] = [
+    (
+        "kit",
+        "kit.yaml",
+        "{default: w, description: d, name: everything, version: 1.0.0}",
+    ),
+    (
+        "workflow",
+        "workflows/w.workflow.yaml",
+        r#"
+kind: workflow
+name: w
+version: 1.0.0
+description: d
+visibility: root
+webhooks: execute
+env:
+  - {name: TOKEN, secret: true, description: d}
+  - {name: URL, default: "http://127.0.0.1:9"}
+params: {schema: {type: object, properties: {list: {type: array, default: []}}}}
+invoke: {auth: {header: X-Key, scheme: raw, secret: "{{ env.TOKEN }}"}}
+output: {map: {got: "{{ step.shape.result }}"}, schema: {type: object}}
+model_policy: {cost_budget_usd: 1.5, timeout_s: 60, force_group: fast, group_map: {slow: fast}}
+pipeline:
+  - id: ask
+    description: d
+    agent: agents/a.agent.yaml
+    condition: params.list
+    confidence_threshold: 0.5
+    depends_on: [shape]
+    for_each: {from: params.list, concurrency: 2, max_items: 5, max_failures: -1}
+    model: {group: fast, max_tokens: 100}
+    output: {schema: {type: object}}
+    params: {text: "{{ item }}"}
+  - id: shape
+    transform:
+      inputs: [{from: params.list}, params.list]
+      ops:
+        - merge: [other]
+        - filter: {expr: "@"}
+        - map: {expr: "@"}
+        - sort: {field: "@", order: desc}
+        - flatten: {}
+        - deduplicate: {field: "@"}
+  - id: other
+    transform: {}
+  - id: tell
+    on: approval
+    retry: {attempts: 3, backoff: 1s, on: [timeout]}
+    webhook: {url: "{{ env.URL }}/x", method: PUT, body: {a: [1]}, timeout_s: 5}
+  - id: again
+    webhook: {url: "https://example.com", retry: {attempts: 2, backoff: 500ms, on: [unreachable]}}
+  - {id: call, workflow: sub.workflow.yaml, params: {x: 1}, webhooks: execute}
+  - {id: more, workflow: sub.workflow.yaml, input: {x: 1}}
+"#,
+    ),
+    (
+        "gateway",
+        "gateway.yaml",
+        r#"
+env: [{name: KEY, secret: true, default: "secret key", description: d}]
+providers:
+  - name: real
+    type: openai
+    config: {base_url: "https://example.com/v1", api_key: "{{ env.KEY }}", timeout_s: 5}
+  - {name: desk, type: scripted, config: {rules: rules.yaml}}
+model_groups:
+  - name: fast
+    models: [real/m, desk/m]
+    default_temperature: 0.5
+    strategy: round_robin
+    pricing:
+      - {model: m, input_per_million_usd: 1, output_per_million_usd: 2}
+"#,
+    ),
+    (
+        "rules",
+        "rules.yaml",
+        r#"
+values:
+  word: {from: user, pattern: '\w+', json: false}
+  kind: {from: word, cases: [{match: a, value: 1}], otherwise: 2}
+rules:
+  - name: n
+    description: d
+    when: {user: [a, b]}
+    unless: {word: c}
+    times: 2
+    delay_ms: {fixed: 1, per_character: 0.5}
+    usage: {tokens_in: 1, tokens_out: 2}
+    reply: {answer: "{{ word }}"}
+  - {text: plain, delay_ms: 3}
+  - {error: {status: 503, message: m, retryable: true, times: 1}, text: then}
+  - {error: {code: provider_error}}
+default: {reply: {}, delay_ms: 0, usage: {tokens_in: 1}}
+"#,
+    ),
+];
+
+/// What the files above need beside themselves.
+const OTHERS: [(&str, &str); 2] = [
+    (
+        "workflows/sub.workflow.yaml",
+        "{kind: workflow, name: sub, version: 1.0.0, visibility: sub-workflow, webhooks: execute, \
+         pipeline: []}",
+    ),
+    (
+        "agents/a.agent.yaml",
+        "{name: a, version: 1.0.0, model: fast, prompt: {system: s}, \
+         params: {schema: {type: object, properties: {text: {default: x}}}}, \
+         output: {schema: {type: object, properties: {ktsu_confidence: {type: number}}}}}",
+    ),
+];
+
+/// Keys that the files above leave out: what is not to be used, second names, and a file too many.
+const UNUSED: [&str; 4] = [
+    "output/from",
+    "input_per_million",
+    "output_per_million",
+    "replies_from",
+];
+
+struct Book {
+    dir: tempfile::TempDir,
+}
+
+impl Book {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let book = Self { dir };
+        let files = FILES.iter().map(|(_, path, text)| (*path, *text));
+        for (path, text) in files.chain(OTHERS) {
+            book.put(path, text);
+        }
+        book
+    }
+
+    fn put(&self, path: &str, text: &str) {
+        let path = self.dir.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    /// Everything the reader of a kind of file finds.
+    fn faults(&self, kind: &str) -> Vec<(String, String)> {
+        let found = match kind {
+            "gateway" | "rules" => {
+                let path = self.dir.path().join("gateway.yaml");
+                ktsu::gateway::Config::load(&path, None).err()
+            }
+            _ => kit::load(self.dir.path()).err(),
+        };
+        let found = found.map(|faults| faults.faults).into_iter().flatten();
+        found
+            .filter(|one| one.severity == Severity::Error)
+            .map(|one| (one.code.text().to_owned(), one.message))
+            .collect()
+    }
+}
+
+fn schema(kind: &str) -> Value {
+    Desk::new().ktsu(&["schema", kind]).is(0).json()
+}
+
+fn validator(schema: &Value) -> Validator {
+    jsonschema::options().build(schema).unwrap()
+}
+
+#[track_caller]
+fn accepts(schema: &Value, value: &Value, what: &str) {
+    let validator = validator(schema);
+    let found = validator.iter_errors(value).map(|one| one.to_string());
+    assert_eq!(found.collect::<Vec<_>>(), Vec::<String>::new(), "{what}");
+}
+
+fn value(text: &str) -> Value {
+    yaml::parse(text).unwrap().to_value()
+}
+
+#[test]
+fn the_schemas_in_the_documents_are_those_of_the_program() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schemas");
+    for (kind, _, _) in FILES {
+        let path = folder.join(format!("{kind}.schema.json"));
+        let kept = std::fs::read_to_string(&path).unwrap_or_default();
+        let kept: Value = serde_json::from_str(&kept).unwrap_or_default();
+        assert!(
+            kept == schema(kind),
+            "ktsu schema {kind} > docs/schemas/{kind}.schema.json"
+        );
+    }
+}
+
+#[test]
+fn a_kit_that_uses_every_key_is_sound_to_reader_and_schema() {
+    for (kind, _, text) in FILES {
+        assert_eq!(Book::new().faults(kind), [], "{kind}");
+        let (schema, value) = (schema(kind), value(text));
+        accepts(&schema, &value, kind);
+        let (mut known, mut used) = (BTreeSet::new(), BTreeSet::new());
+        properties(&schema, "", &mut known);
+        keys(&schema, &value, "", &mut used);
+        // The default of a rules file has the keys of a rule.
+        known.retain(|path| !path.starts_with("/default/"));
+        known.retain(|path| !UNUSED.iter().any(|key| path.ends_with(&format!("/{key}"))));
+        let unused: Vec<_> = known.difference(&used).collect();
+        assert!(unused.is_empty(), "{kind}: {unused:?}");
+    }
+}
+
+/// The files that ktsu comes with.
+#[test]
+fn shipped_files_pass_their_schemas() {
+    let kits = Path::new(env!("CARGO_MANIFEST_DIR")).join("kits");
+    let mut seen = BTreeSet::new();
+    let mut folders = vec![kits];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            let kind = match name.as_str() {
+                _ if path.is_dir() => {
+                    folders.push(path);
+                    continue;
+                }
+                "kit.yaml" => "kit",
+                "gateway.yaml" => "gateway",
+                _ if name.ends_with(".workflow.yaml") => "workflow",
+                _ if path.parent().is_some_and(|dir| dir.ends_with("scripted")) => "rules",
+                _ => continue,
+            };
+            let value = value(&std::fs::read_to_string(&path).unwrap());
+            accepts(&schema(kind), &value, &path.display().to_string());
+            seen.insert(kind);
+        }
+    }
+    assert_eq!(seen.len(), 4, "{seen:?}");
+}
+
+/// Every place of every file is changed in every way that a shape can tell: what a schema refuses
+/// its reader refuses, and what a reader refuses for its shape the schema refuses.
+#[test]
+fn readers_and_schemas_refuse_the_same_shapes() {
+    const SHAPE: [&str; 6] = [
+        "misplaced-key",
+        "missing-key",
+        "no-primitive",
+        "two-primitives",
+        "unknown-key",
+        "wrong-type",
+    ];
+    /// What is more than a schema can ask: whether an error counts its times, whether a name is one
+    /// of a value further up.
+    const BEYOND: [&str; 2] = ["without \"times\"", "in the conditions"];
+    let book = Book::new();
+    let mut tried = 0;
+    for (kind, path, text) in FILES {
+        let (schema, sound) = (schema(kind), value(text));
+        let validator = validator(&schema);
+        let mut places = Vec::new();
+        pointers(&schema, &sound, String::new(), &mut places);
+        for place in places {
+            for changed in changes(&sound, &place) {
+                book.put(path, &changed.to_string());
+                let (faults, passes) = (book.faults(kind), validator.is_valid(&changed));
+                let of_shape = faults.iter().any(|(code, words)| {
+                    SHAPE.contains(&code.as_str())
+                        && !BEYOND.iter().any(|beyond| words.contains(beyond))
+                });
+                let at = changed.pointer(&place);
+                assert!(
+                    passes || !faults.is_empty(),
+                    "{kind}{place}: only the schema refuses {at:?}"
+                );
+                assert!(
+                    !passes || !of_shape,
+                    "{kind}{place}: {faults:?}, and the schema accepts {at:?}"
+                );
+                tried += 1;
+            }
+        }
+        book.put(path, text);
+    }
+    assert!(tried > 1_000, "{tried}");
+}
+
+/// A value in place of the one at a pointer; and for a map, one key more and each key less.
+fn changes(sound: &Value, place: &str) -> Vec<Value> {
+    let mut out = Vec::new();
+    let mut put = |new: Value| {
+        let mut changed = sound.clone();
+        *changed.pointer_mut(place).unwrap() = new;
+        out.push(changed);
+    };
+    for other in [
+        json!("!!"),
+        json!(""),
+        json!("a/b"),
+        json!(-7.5),
+        json!(1e18),
+        json!(true),
+    ] {
+        put(other);
+    }
+    for other in [json!(["!!"]), json!({"no_such_key": 1})] {
+        put(other);
+    }
+    if let Some(Value::Object(members)) = sound.pointer(place) {
+        let mut more = members.clone();
+        more.insert("no_such_key".to_owned(), json!(1));
+        put(Value::Object(more));
+        for key in members.keys() {
+            let mut less = members.clone();
+            less.remove(key);
+            put(Value::Object(less));
+        }
+    }
+    out
+}
+
+/// What a schema says of the values under it, alternatives included.
+fn alternatives(schema: &Value) -> Vec<&Value> {
+    match schema["anyOf"].as_array() {
+        Some(any) if schema.get("properties").is_none() => any.iter().collect(),
+        Some(_) | None => vec![schema],
+    }
+}
+
+/// The schema of a member of a value.
+fn below<'s>(schema: &'s Value, key: &str) -> Option<&'s Value> {
+    alternatives(schema).into_iter().find_map(|one| {
+        let open = Some(&one["additionalProperties"]).filter(|open| open.is_object());
+        one["properties"].get(key).or(open)
+    })
+}
+
+/// The pointers of everything in a value that its schema knows of.
+fn pointers(schema: &Value, value: &Value, at: String, out: &mut Vec<String>) {
+    let mut next = |key: String, schema: Option<&Value>, value: &Value| {
+        let schema = schema.filter(|schema| {
+            schema
+                .get("type")
+                .or(schema.get("anyOf"))
+                .or(schema.get("enum"))
+                .is_some()
+        });
+        if let Some(schema) = schema {
+            pointers(schema, value, format!("{at}/{key}"), out);
+        }
+    };
+    match value {
+        Value::Object(members) => {
+            for (key, member) in members {
+                next(key.clone(), below(schema, key), member);
+            }
+        }
+        Value::Array(items) => {
+            for (place, item) in items.iter().enumerate() {
+                next(place.to_string(), items_of(schema), item);
+            }
+        }
+        _ => {}
+    }
+    out.push(at);
+}
+
+fn items_of(schema: &Value) -> Option<&Value> {
+    let mut found = alternatives(schema).into_iter();
+    found.find_map(|one| one.get("items"))
+}
+
+/// The paths of all properties that a schema has, lists left out.
+fn properties(schema: &Value, at: &str, out: &mut BTreeSet<String>) {
+    for one in alternatives(schema) {
+        for (key, member) in one["properties"].as_object().into_iter().flatten() {
+            let path = format!("{at}/{key}");
+            properties(member, &path, out);
+            out.insert(path);
+        }
+        for inner in [one.get("items"), one.get("additionalProperties")]
+            .into_iter()
+            .flatten()
+        {
+            properties(inner, at, out);
+        }
+    }
+}
+
+/// The paths, of those, that a value has.
+fn keys(schema: &Value, value: &Value, at: &str, out: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(members) => {
+            for (key, member) in members {
+                let named = alternatives(schema)
+                    .into_iter()
+                    .any(|one| one["properties"].get(key).is_some());
+                let path = if named {
+                    format!("{at}/{key}")
+                } else {
+                    at.to_owned()
+                };
+                if let Some(schema) = below(schema, key) {
+                    keys(schema, member, &path, out);
+                }
+                out.extend(named.then_some(path));
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                if let Some(schema) = items_of(schema) {
+                    keys(schema, item, at, out);
+                }
+            }
+        }
+        _ => {}
+    }
+}
