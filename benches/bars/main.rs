@@ -17,6 +17,7 @@ mod binary;
 mod disk;
 mod engine;
 mod fold;
+mod kits;
 mod looking;
 mod plans;
 mod start;
@@ -43,8 +44,9 @@ impl Effort {
 type Part = fn(Effort, &mut Table);
 
 /// In the order they are measured: the quiet ones before those that fill the disk's queue.
-const PARTS: [(&str, Part); 17] = [
+const PARTS: [(&str, Part); 18] = [
     ("binary", binary::measure),
+    ("validate", kits::measure),
     ("fold", fold::measure),
     ("late", fold::late_steps),
     ("looking", looking::measure),
