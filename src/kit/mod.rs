@@ -1,14 +1,17 @@
-//! Kits: folders of workflow and agent files, read and judged as a whole (decisions C3, K1).
+//! Kits: folders of workflow, agent and server files, read and judged as a whole (decisions C3, K1).
 //!
 //! ```text
-//! files --yaml--> nodes with places --workflow, step, agent--> drafts --links, calls--> definitions
+//! files --yaml--> nodes with places --workflow, step, agent, server--> drafts --links, calls, servers--> definitions
 //! ```
 //!
 //! Every fault of the whole kit is gathered, not the first one; a kit that loads is sound, so that
 //! no run can meet what could have been known before.
 
 mod agent;
+pub mod allowlist;
+pub mod builtin;
 mod calls;
+mod central;
 mod edges;
 pub mod fault;
 mod groups;
@@ -16,7 +19,11 @@ mod links;
 mod loader;
 mod prompt;
 pub(crate) mod read;
+mod reference;
 pub mod render;
+mod sealed;
+pub mod server;
+pub mod servers;
 mod step;
 mod text;
 mod tools;
@@ -34,7 +41,11 @@ use ktsu_ledger::event::plan::Visibility;
 
 use crate::workflow::definition::Definition;
 use fault::{Fault, FaultCode, Faults};
+pub(crate) use loader::file_names;
+
 use loader::Loader;
+use server::KitServer;
+use servers::ServerUse;
 use yaml::Place;
 
 /// A kit that is sound.
@@ -54,6 +65,10 @@ pub struct Kit {
     pub examples: BTreeMap<String, PathBuf>,
     /// Everything with a version: what is invoked, called or used, by path.
     pub files: Vec<KitFile>,
+    /// Tool servers, by the path of their file or `servers.yaml#NAME`.
+    pub servers: BTreeMap<String, KitServer>,
+    /// The servers that agents use, by the path of the agent.
+    pub uses: BTreeMap<String, Vec<ServerUse>>,
 }
 
 /// One file of a kit that has a version (seed 000, invariant 12).
@@ -113,6 +128,8 @@ impl Kit {
             warnings: Faults::default(),
             examples: BTreeMap::new(),
             files: Vec::new(),
+            servers: BTreeMap::new(),
+            uses: BTreeMap::new(),
         }
     }
 }
@@ -175,7 +192,9 @@ pub fn load(dir: &Path) -> Result<Kit, Faults> {
     }
     loader.follow_children();
     loader.read_agents();
+    loader.read_servers();
     loader.check_default(settings.default.as_ref());
+    servers::check(&mut loader);
     links::check(&mut loader);
     groups::check(&mut loader);
     loader.finish(settings, &top)

@@ -8,8 +8,9 @@ use serde_json::Value;
 
 use super::fault::{Fault, FaultCode};
 use super::read::{Fields, Mention, Reader, Usage, rounded};
+use super::reference::Reference;
 use super::yaml::{Data, Node, Place};
-use super::{agent, transform, webhook};
+use super::{agent, calls, links, transform, webhook};
 use crate::workflow::expression::Root;
 use crate::workflow::template::Template;
 
@@ -42,6 +43,8 @@ pub(super) struct GivenParam {
     pub(super) place: Place,
     /// The environment variables its value mentions.
     pub(super) variables: BTreeSet<String>,
+    /// The one variable that its value is, if it is nothing else.
+    pub(super) alone: Option<String>,
     /// The value, if nothing in it is evaluated, and where it stands.
     pub(super) literal: Option<(Value, Place)>,
 }
@@ -54,6 +57,26 @@ pub(super) struct ChildDraft {
     pub(super) params_place: Place,
     pub(super) params: Vec<(String, Place)>,
     pub(super) webhooks: Place,
+}
+
+impl AgentCall {
+    pub(super) fn reference(&self) -> Reference<'_> {
+        Reference {
+            name: &self.name,
+            place: self.place,
+            kind: &calls::KIND,
+        }
+    }
+}
+
+impl ChildDraft {
+    pub(super) fn reference(&self) -> Reference<'_> {
+        Reference {
+            name: &self.path,
+            place: self.place,
+            kind: &links::KIND,
+        }
+    }
 }
 
 const PRIMITIVES: [&str; 4] = ["agent", "transform", "webhook", "workflow"];
@@ -303,6 +326,7 @@ fn given_params(node: &Node) -> Vec<GivenParam> {
             name: key.text.clone(),
             place: key.place,
             variables: variables.collect(),
+            alone: template.as_ref().and_then(only_variable),
             literal: template
                 .as_ref()
                 .filter(|template| template.is_literal())
@@ -310,6 +334,18 @@ fn given_params(node: &Node) -> Vec<GivenParam> {
         }
     });
     given.collect()
+}
+
+/// The variable of a template that is one and nothing else.
+fn only_variable(template: &Template) -> Option<String> {
+    let mut expressions = template.expressions();
+    let (one, None) = (expressions.next()?, expressions.next()) else {
+        return None;
+    };
+    match one.as_path()? {
+        (Root::Env(name), pointer) if pointer.is_empty() => Some(name),
+        (Root::Env(_) | Root::Params | Root::Step(_) | Root::Item | Root::ItemIndex, _) => None,
+    }
 }
 
 fn read_fan_out(reader: &mut Reader<'_>, node: &Node) -> Option<FanOut> {
