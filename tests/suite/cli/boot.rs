@@ -255,7 +255,7 @@ fn a_secret_is_marked_at_every_layer_of_its_way() {
             "10 agent",
             KEY,
             with(&plain, &server),
-            "agents/a.agent.yaml:6:50",
+            "agents/a.agent.yaml:6:49",
             &[
                 "agent param \"tok\"",
                 "server param \"api_key\"",
@@ -273,7 +273,7 @@ fn a_secret_is_marked_at_every_layer_of_its_way() {
             "10 header",
             KEY,
             with(&uses, &literal),
-            "servers/crm.server.yaml:5:50",
+            "servers/crm.server.yaml:5:48",
             &["auth.secret is written out"],
         ),
     ];
@@ -341,7 +341,7 @@ fn variables_steps_and_ops_are_what_they_say() {
             "10",
             "",
             "  - {id: a, webhook: {url: \"{{ env.UNDECLARED }}\"}}\n",
-            "w.workflow.yaml:5:30",
+            "w.workflow.yaml:5:28",
             &["undeclared-variable", "UNDECLARED"],
         ),
         one(
