@@ -183,6 +183,7 @@ fn params(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<(Params, Json)
     let fields = reader.map(node, "params", &["schema"])?;
     let node = reader.required(&fields, "schema", "params")?;
     let secrets = secrets(reader, node);
+    hidden_marks(reader, node, 0);
     optional_params(reader, node);
     let json = reader.params_schema(node)?;
     let schema = ParamsSchema::compile(&json).ok()?;
@@ -215,6 +216,39 @@ fn secrets(reader: &mut Reader<'_>, schema: &Node) -> Vec<String> {
         secrets.push(key.text.clone());
     }
     secrets
+}
+
+/// Marks that nobody reads: whoever writes one within a param believes that something is kept
+/// secret which is not. `depth` counts the schemas around this one.
+fn hidden_marks(reader: &mut Reader<'_>, schema: &Node, depth: usize) {
+    for (key, node) in members(Some(schema)) {
+        match (key.text.as_str(), &node.data) {
+            ("secret", Data::Bool(true)) if depth != 1 => {
+                let words = "secret: true counts for whole params only";
+                let fault = Fault::new(FaultCode::MisplacedKey, key.place, words);
+                reader.fault(fault.hint("make it a param of its own, or mark the whole param"));
+            }
+            // Data, whatever it looks like.
+            ("default" | "enum" | "const" | "examples", _) => {}
+            ("properties", Data::Map(properties)) if depth == 0 => {
+                let properties = properties.iter();
+                properties.for_each(|(_, property)| hidden_marks(reader, property, 1));
+            }
+            (
+                "properties" | "patternProperties" | "$defs" | "definitions" | "dependentSchemas",
+                Data::Map(schemas),
+            ) => {
+                let schemas = schemas.iter();
+                schemas.for_each(|(_, schema)| hidden_marks(reader, schema, 2));
+            }
+            (_, Data::List(schemas)) => {
+                let schemas = schemas.iter();
+                schemas.for_each(|schema| hidden_marks(reader, schema, 2));
+            }
+            (_, Data::Map(_)) => hidden_marks(reader, node, 2),
+            (_, Data::Null | Data::Bool(_) | Data::Number(_) | Data::Text(_)) => {}
+        }
+    }
 }
 
 fn output(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Json> {

@@ -20,7 +20,7 @@ fn broken_kits_are_told_where_they_are_broken() {
     let cases = file_names(&folder);
     assert!(cases.len() >= 130, "{}", cases.len());
     let mut wrong = Vec::new();
-    let (mut markers, mut columns) = (0, 0);
+    let (mut markers, mut columns, mut refused) = (0, 0, 0);
     for case in &cases {
         let text = fs::read_to_string(folder.join(case)).unwrap();
         let (files, expected) = fixture(&text);
@@ -32,13 +32,16 @@ fn broken_kits_are_told_where_they_are_broken() {
             .collect();
         let dir = kit(&borrowed);
         let judged = crate::project::judge(dir.path(), None, &BTreeMap::new());
+        refused += usize::from(!judged.is_sound());
         let faults = judged.faults;
+        assert!(!faults.faults.is_empty(), "{case} passes");
         if let Some(words) = mismatch(expected, &faults) {
             wrong.push(format!("{case}: {words}\n{faults}"));
         }
         wrong.extend(unrendered(&faults).map(|words| format!("{case}: {words}")));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(refused >= 120, "{refused}");
     assert!(markers > 250 && columns > 80, "{markers} {columns}");
 }
 
