@@ -1,4 +1,5 @@
 mod broken;
+mod servers;
 
 use std::fs;
 
@@ -444,7 +445,7 @@ fn the_kits_of_this_repository_are_sound_and_nothing_is_to_be_warned_of() {
         assert!(kit.default_root().is_some() && kit.examples.contains_key("default"));
         names.insert(kit.name);
     }
-    for name in ["hello", "intake", "triage"] {
+    for name in ["hello", "inbox", "intake", "triage"] {
         assert!(names.contains(name), "{name}");
     }
 }
