@@ -14,6 +14,7 @@ pub mod http;
 pub mod kit;
 pub mod orchestrator;
 pub mod peer;
+pub mod project;
 pub mod readers;
 pub mod receiver;
 pub mod rows;

@@ -111,10 +111,8 @@ pub(crate) fn kit(definitions: &[(&str, &Arc<Definition>)]) -> Arc<Kit> {
     Arc::new(Kit {
         root: PathBuf::from("."),
         name: NAME.to_owned(),
-        default_workflow: None,
         workflows: definitions.iter().map(workflow).collect(),
-        warnings: ktsu::kit::fault::Faults::default(),
-        examples: BTreeMap::new(),
+        ..Kit::empty()
     })
 }
 

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::engine::load_kit;
 use super::output::line;
 use super::{Common, Failure, json as shape, text};
+use crate::kit::builtin;
 use crate::kit::tree::{Branch, branch};
 
 /// What `workflow` takes.
@@ -41,7 +42,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
         .workflows
         .values()
         .find(|one| kit.root.join(&one.path) == full);
-    let tree = branch(&found.ok_or_else(outside)?.definition.plan);
+    let tree = branch(&kit, &found.ok_or_else(outside)?.definition.plan);
     if common.json {
         line(&shape::pretty(&whole(&kit.root, &tree).to_string()));
     } else {
@@ -52,10 +53,18 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
 
 /// With whole paths, for programs that are somewhere else.
 fn whole(root: &Path, branch: &Branch) -> Value {
-    let mut value = json!({
-        "kind": branch.kind,
-        "path": root.join(&branch.path).display().to_string(),
-    });
+    // An agent of this program is no file.
+    let path = match builtin::text(&branch.path) {
+        Some(_) => branch.path.clone(),
+        None => root.join(&branch.path).display().to_string(),
+    };
+    let mut value = json!({"kind": branch.kind, "path": path});
+    if let Some(tools) = &branch.tools {
+        value["name"] = json!(tools.name);
+        value["version"] = json!(tools.version);
+        value["stateful"] = json!(tools.stateful);
+        value["allowlist"] = json!(tools.allowlist);
+    }
     if !branch.children.is_empty() {
         let children = branch.children.iter().map(|child| whole(root, child));
         value["children"] = children.collect();

@@ -5,17 +5,15 @@ use std::process::ExitCode;
 
 use ktsu_ledger::event::plan::{Plan, Visibility, WorkflowPlan};
 use ktsu_projections::envelope::kind_of;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::engine::{must_be_file, no_kit, process_environment};
 use super::output::{BAD, GOOD, is_coloured, line, painted};
 use super::{Common, Failure, json as shape, text};
-use crate::egress;
-use crate::environment::{self, Environment};
 use crate::error::EXIT_VERDICT;
-use crate::gateway::{self, Gateway};
-use crate::kit::fault::{Faults, Severity};
-use crate::kit::{self, Kit, render};
+use crate::kit::fault::Severity;
+use crate::kit::{Kit, render};
+use crate::project::{self, Judged};
 
 /// What `validate` takes.
 #[derive(Debug, clap::Args)]
@@ -39,32 +37,18 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     if let Some(path) = &arguments.env {
         must_be_file(path)?;
     }
-    let (kit, kit_faults) = match kit::load(&arguments.dir) {
-        Ok(kit) => {
-            let warnings = kit.warnings.clone();
-            (Some(kit), warnings)
-        }
-        Err(faults) => (None, faults),
-    };
-    let environment = arguments
-        .env
-        .as_deref()
-        .map(|path| judge(path, kit.as_ref()));
-    let (environment_faults, unset) = environment.unwrap_or_default();
-    let errors = |faults: &Faults| {
-        let errors = faults.faults.iter();
-        errors
-            .filter(|fault| fault.severity == Severity::Error)
-            .count()
-    };
-    let gateway_faults = judge_gateway(&arguments.dir, arguments.env.as_deref());
-    let groups = [&kit_faults, &gateway_faults, &environment_faults];
-    let error_count = groups.map(errors).iter().sum::<usize>() + unset.len();
-    let all = groups.map(|one| one.faults.len()).iter().sum::<usize>() + unset.len();
-    let sound = error_count == 0 && kit.is_some();
+    let judged = project::judge(
+        &arguments.dir,
+        arguments.env.as_deref(),
+        &process_environment(),
+    );
+    let sound = judged.is_sound();
+    let Judged { kit, faults, unset } = judged;
+    let errors = faults.faults.iter();
+    let errors = errors.filter(|fault| fault.severity == Severity::Error);
+    let error_count = errors.count() + unset.len();
+    let all = faults.faults.len() + unset.len();
     if common.json {
-        let faults = groups.map(render::json);
-        let faults: Vec<Value> = faults.into_iter().flat_map(members).collect();
         let workflows = kit.iter().flat_map(|kit| &kit.workflows);
         let body = json!({
             "valid": sound,
@@ -75,18 +59,16 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
                 "sub_workflow": one.visibility == Visibility::SubWorkflow,
                 "graph": arguments.graph.then(|| mermaid(&one.definition.plan)),
             })).collect::<Vec<_>>(),
-            "faults": faults,
+            "faults": render::json(&faults),
             "environment": unset,
         });
         line(&shape::pretty(&body.to_string()));
     } else if arguments.graph && sound {
         graphs(kit.as_ref());
     } else {
-        for faults in groups {
-            let shown = render::text(faults, is_coloured());
-            for one in text::clean_coloured(&shown).lines() {
-                line(one);
-            }
+        let shown = render::by_file(&faults, is_coloured());
+        for one in text::clean_coloured(&shown).lines() {
+            line(one);
         }
         for words in &unset {
             line(&format!(
@@ -107,65 +89,6 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     } else {
         ExitCode::from(EXIT_VERDICT)
     })
-}
-
-/// What is wrong with an environment file, and which variables of the kit have no value in it.
-fn judge(path: &Path, kit: Option<&Kit>) -> (Faults, Vec<String>) {
-    let environment = match Environment::load(path) {
-        Ok(environment) => environment,
-        Err(faults) => return (faults, Vec::new()),
-    };
-    let mut process = process_environment();
-    // `run` and `start` give this one a value themselves.
-    if let Some(variable) = &environment.receiver {
-        process
-            .entry(variable.clone())
-            .or_insert_with(|| "http://127.0.0.1:9".to_owned());
-    }
-    let mut unset = Vec::new();
-    for (name, workflow) in kit.iter().flat_map(|kit| &kit.workflows) {
-        let declared = workflow
-            .definition
-            .root()
-            .map(|root| root.plan.env.as_slice());
-        let resolved =
-            environment::resolve(Some(&environment), declared.unwrap_or_default(), &process);
-        if let Err(error) = resolved {
-            unset.push(format!("workflow {name}: {error}"));
-        }
-    }
-    (Faults::default(), unset)
-}
-
-/// What is wrong with the kit's `gateway.yaml`, as this environment would use it.
-fn judge_gateway(dir: &Path, environment: Option<&Path>) -> Faults {
-    let file = Path::new("gateway.yaml");
-    if !dir.join(file).is_file() {
-        return Faults::default();
-    }
-    // An environment that cannot be read is told apart.
-    let environment = environment.and_then(|path| Environment::load(path).ok());
-    let config = match gateway::Config::load_in(dir, file, environment.as_ref()) {
-        Ok(config) => config,
-        Err(faults) => return faults,
-    };
-    // Keys and addresses have values only where they are used.
-    let client = egress::Client::new(&egress::Policy::default());
-    match (&environment, client) {
-        (Some(_), Ok(client)) => {
-            let process = process_environment();
-            let built = Gateway::new(&config, environment.as_ref(), &process, &client);
-            built.err().unwrap_or_default()
-        }
-        _ => Faults::default(),
-    }
-}
-
-fn members(value: Value) -> Vec<Value> {
-    match value {
-        Value::Array(members) => members,
-        other => vec![other],
-    }
 }
 
 fn summary(dir: &Path, kit: Option<&Kit>, errors: usize, warnings: usize) -> String {
@@ -213,16 +136,78 @@ fn mermaid(plan: &Plan) -> String {
     let mut out = "graph TD\n".to_owned();
     let root: Option<&WorkflowPlan> = plan.workflows.get(&plan.root);
     let steps = root.map(|root| root.steps.as_slice()).unwrap_or_default();
-    for step in steps {
+    let ids: Vec<&str> = steps.iter().map(|step| step.id.as_str()).collect();
+    let nodes: Vec<String> = (0..ids.len()).map(|place| node(&ids, place)).collect();
+    for (step, node) in steps.iter().zip(&nodes) {
         let kind = kind_of(&step.work);
-        out.push_str(&format!("    {0}[\"{0} [{kind}]\"]\n", step.id));
+        out.push_str(&format!("    {node}[\"{} [{kind}]\"]\n", step.id));
     }
-    for step in steps {
+    for (step, node) in steps.iter().zip(&nodes) {
         let needed = step.needs.iter();
-        let needed = needed.filter_map(|place| steps.get(usize::try_from(*place).ok()?));
+        let needed = needed.filter_map(|place| nodes.get(usize::try_from(*place).ok()?));
         for before in needed {
-            out.push_str(&format!("    {} --> {}\n", before.id, step.id));
+            out.push_str(&format!("    {before} --> {node}\n"));
         }
     }
     out
+}
+
+/// Words that Mermaid reads as its own where a node's name is expected.
+const WORDS: [&str; 18] = [
+    "_blank",
+    "_parent",
+    "_self",
+    "_top",
+    "call",
+    "class",
+    "classdef",
+    "click",
+    "default",
+    "direction",
+    "end",
+    "flowchart",
+    "graph",
+    "href",
+    "interpolate",
+    "linkstyle",
+    "style",
+    "subgraph",
+];
+
+/// The name of a step's node: its id, unless Mermaid reads that as something else. Words end for it
+/// at a hyphen, and two hyphens are an edge.
+fn node(ids: &[&str], place: usize) -> String {
+    let id = ids.get(place).copied().unwrap_or_default();
+    let is_word = id.split('-').any(|part| {
+        let part = part.to_ascii_lowercase();
+        part.is_empty() || WORDS.contains(&part.as_str())
+    });
+    if !is_word {
+        return id.to_owned();
+    }
+    let mut name = format!("n{place}");
+    while ids.contains(&name.as_str()) {
+        name.push('_');
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::node;
+
+    #[test]
+    fn no_id_is_read_by_mermaid_as_something_else() {
+        let ids = [
+            "fetch-news",
+            "end",
+            "a--b",
+            "x-",
+            "end-of-day",
+            "n1",
+            "Graph",
+        ];
+        let names: Vec<String> = (0..ids.len()).map(|place| node(&ids, place)).collect();
+        assert_eq!(names, ["fetch-news", "n1_", "n2", "n3", "n4", "n1", "n6"]);
+    }
 }

@@ -77,6 +77,9 @@ impl fmt::Display for ResolveError {
 
 impl std::error::Error for ResolveError {}
 
+/// How the names of environment files end.
+pub const SUFFIX: &str = ".env.yaml";
+
 const KEYS: [&str; 8] = [
     "egress",
     "evidence",
@@ -91,8 +94,13 @@ const KEYS: [&str; 8] = [
 impl Environment {
     /// Reads a file, or says everything that is wrong with it.
     pub fn load(path: &Path) -> Result<Self, Faults> {
+        Self::load_in(Path::new(""), path)
+    }
+
+    /// As [`Environment::load`], for a file below `root`; faults show paths relative to it.
+    pub fn load_in(root: &Path, file: &Path) -> Result<Self, Faults> {
         let mut faults = Faults::default();
-        match Self::read(path, &mut faults) {
+        match Self::read(root, file, &mut faults) {
             Some(environment) if !faults.has_errors() => Ok(environment),
             Some(_) | None => {
                 faults.sort();
@@ -110,11 +118,12 @@ impl Environment {
         candidates.find(|path| path.is_file())
     }
 
-    fn read(path: &Path, faults: &mut Faults) -> Option<Self> {
-        let text = read::source(path, path, faults)?;
-        let node = read::tree(&text, path, faults)?;
-        let mut reader = Reader::new(path, &text);
-        let environment = from_node(&mut reader, path, &node);
+    fn read(root: &Path, file: &Path, faults: &mut Faults) -> Option<Self> {
+        let path = root.join(file);
+        let text = read::source(&path, file, faults)?;
+        let node = read::tree(&text, file, faults)?;
+        let mut reader = Reader::new(file, &text);
+        let environment = from_node(&mut reader, &path, &node);
         faults.faults.append(&mut reader.faults);
         environment
     }
@@ -125,7 +134,7 @@ fn from_node(reader: &mut Reader<'_>, path: &Path, node: &yaml::Node) -> Option<
         .file_name()
         .map(|name| name.to_string_lossy().into_owned());
     let file = file.unwrap_or_default();
-    let stem = file.strip_suffix(".env.yaml").unwrap_or(&file);
+    let stem = file.strip_suffix(SUFFIX).unwrap_or(&file);
     let mut environment = Environment {
         path: path.to_owned(),
         name: stem.to_owned(),

@@ -1,13 +1,16 @@
 //! One agent file, read and judged by itself.
 
+use std::collections::BTreeMap;
+
 use ktsu_ledger::Json;
 use ktsu_ledger::event::plan::{AgentFile, Prompt};
 
 use super::fault::{Fault, FaultCode};
 use super::read::{Fields, Reader};
+use super::tools::ServerCall;
 use super::workflow::{is_name, optional_params};
 use super::yaml::{Data, Node, Place};
-use super::{prompt, tools};
+use super::{prompt, sealed, tools};
 use crate::workflow::params::ParamsSchema;
 
 /// An agent file as read.
@@ -21,6 +24,8 @@ pub(super) struct AgentDraft {
     pub(super) has_version: bool,
     /// Whether it names tool servers.
     pub(super) needs_tools: bool,
+    /// The tool servers it names.
+    pub(super) servers: Vec<ServerCall>,
 }
 
 /// What an agent says about its params.
@@ -28,6 +33,8 @@ pub(super) struct Params {
     pub(super) schema: ParamsSchema,
     /// Marked `secret: true`.
     pub(super) secrets: Vec<String>,
+    /// Where each property is declared.
+    pub(super) places: BTreeMap<String, Place>,
 }
 
 impl AgentDraft {
@@ -72,13 +79,10 @@ const DEFAULT_TURNS: u32 = 10;
 
 /// Reads a file; nothing when it is too broken to be used by a step.
 pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<AgentDraft> {
-    no_environment(reader, root);
+    sealed::check(reader, root, sealed::AGENT);
     let fields = reader.map(root, "the agent", &KEYS)?;
     let name = name(reader, &fields);
     let version = version(reader, &fields);
-    if let Some(node) = fields.get("description") {
-        reader.string(node, "description");
-    }
     let group = group(reader, &fields);
     let max_turns = max_turns(reader, &fields);
     let (params, schema) = match params(reader, &fields) {
@@ -119,7 +123,10 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<AgentDraft> {
         params,
         group: group_place,
         has_version,
-        needs_tools: servers.is_some_and(|count| count > 0),
+        needs_tools: fields
+            .get("servers")
+            .is_some_and(|node| matches!(&node.data, Data::List(list) if !list.is_empty())),
+        servers: servers.unwrap_or_default(),
     })
 }
 
@@ -176,10 +183,19 @@ fn params(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<(Params, Json)
     let fields = reader.map(node, "params", &["schema"])?;
     let node = reader.required(&fields, "schema", "params")?;
     let secrets = secrets(reader, node);
+    hidden_marks(reader, node, 0);
     optional_params(reader, node);
     let json = reader.params_schema(node)?;
     let schema = ParamsSchema::compile(&json).ok()?;
-    Some((Params { schema, secrets }, json))
+    let places = members(member(Some(node), "properties")).iter();
+    let params = Params {
+        schema,
+        secrets,
+        places: places
+            .map(|(key, _)| (key.text.clone(), key.place))
+            .collect(),
+    };
+    Some((params, json))
 }
 
 /// The params marked as secrets. Their values come from variables alone, so none has a default.
@@ -200,6 +216,39 @@ fn secrets(reader: &mut Reader<'_>, schema: &Node) -> Vec<String> {
         secrets.push(key.text.clone());
     }
     secrets
+}
+
+/// Marks that nobody reads: whoever writes one within a param believes that something is kept
+/// secret which is not. `depth` counts the schemas around this one.
+fn hidden_marks(reader: &mut Reader<'_>, schema: &Node, depth: usize) {
+    for (key, node) in members(Some(schema)) {
+        match (key.text.as_str(), &node.data) {
+            ("secret", Data::Bool(true)) if depth != 1 => {
+                let words = "secret: true counts for whole params only";
+                let fault = Fault::new(FaultCode::MisplacedKey, key.place, words);
+                reader.fault(fault.hint("make it a param of its own, or mark the whole param"));
+            }
+            // Data, whatever it looks like.
+            ("default" | "enum" | "const" | "examples", _) => {}
+            ("properties", Data::Map(properties)) if depth == 0 => {
+                let properties = properties.iter();
+                properties.for_each(|(_, property)| hidden_marks(reader, property, 1));
+            }
+            (
+                "properties" | "patternProperties" | "$defs" | "definitions" | "dependentSchemas",
+                Data::Map(schemas),
+            ) => {
+                let schemas = schemas.iter();
+                schemas.for_each(|(_, schema)| hidden_marks(reader, schema, 2));
+            }
+            (_, Data::List(schemas)) => {
+                let schemas = schemas.iter();
+                schemas.for_each(|schema| hidden_marks(reader, schema, 2));
+            }
+            (_, Data::Map(_)) => hidden_marks(reader, node, 2),
+            (_, Data::Null | Data::Bool(_) | Data::Number(_) | Data::Text(_)) => {}
+        }
+    }
 }
 
 fn output(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Json> {
@@ -251,55 +300,6 @@ pub(super) fn reserved_fields(reader: &mut Reader<'_>, schema: &Node) {
     }
 }
 
-/// Agents see params alone: `env:NAME` and `{{ env.NAME }}` stand nowhere in their files
-/// (decision T5).
-fn no_environment(reader: &mut Reader<'_>, node: &Node) {
-    match &node.data {
-        Data::Text(text) => {
-            if let Some(at) = mentions_environment(text) {
-                let place = reader.spot(node, at, "env".len());
-                let words = "an agent file cannot reach the environment";
-                let fault = Fault::new(FaultCode::EnvInAgent, place, words);
-                reader.fault(fault.hint(
-                    "declare a param here, and give it \"{{ env.NAME }}\" in the workflow's step",
-                ));
-            }
-        }
-        Data::List(items) => items.iter().for_each(|item| no_environment(reader, item)),
-        Data::Map(members) => members
-            .iter()
-            .for_each(|(_, member)| no_environment(reader, member)),
-        Data::Null | Data::Bool(_) | Data::Number(_) => {}
-    }
-}
-
-/// Where a text names a variable: `env:NAME` as a word of its own, a text that begins with `env:`,
-/// or `env` inside braces.
-fn mentions_environment(text: &str) -> Option<usize> {
-    let lead = text.len() - text.trim_start().len();
-    if text
-        .get(lead..)
-        .is_some_and(|rest| rest.starts_with("env:"))
-    {
-        return Some(lead);
-    }
-    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    text.match_indices("env").find_map(|(at, _)| {
-        let (before, after) = (text.get(..at)?, text.get(at + 3..)?);
-        let begins = !before.ends_with(|c: char| word(c) || c == '.');
-        let inside = before.rfind("{{").is_some_and(|open| {
-            before
-                .get(open..)
-                .is_some_and(|inner| !inner.contains("}}"))
-        });
-        let named = after
-            .strip_prefix(':')
-            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_'));
-        let dotted = inside && after.trim_start().starts_with(['.', ':']);
-        (begins && (named || dotted)).then_some(at)
-    })
-}
-
 /// A member of a map, by name.
 pub(super) fn member<'n>(node: Option<&'n Node>, name: &str) -> Option<&'n Node> {
     let members = members(node);
@@ -313,28 +313,5 @@ pub(super) fn members(node: Option<&Node>) -> &[(super::yaml::Key, Node)] {
         Some(Data::Map(members)) => members,
         Some(Data::Null | Data::Bool(_) | Data::Number(_) | Data::Text(_) | Data::List(_))
         | None => &[],
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::mentions_environment;
-
-    #[test]
-    fn variables_are_found_in_every_form_and_prose_is_left_alone() {
-        for (text, at) in [
-            ("env:KEY", Some(0)),
-            ("  env: KEY", Some(2)),
-            ("Bearer env:KEY", Some(7)),
-            ("{{ env.KEY }}", Some(3)),
-            ("a {{ params.x }} {{join('', [env.KEY])}}", Some(29)),
-            ("set env: production first", None),
-            ("the env.KEY outside braces", None),
-            ("{{ params.env.x }}", None),
-            ("{{ params.x }} env.x", None),
-            ("my_env:X, environment", None),
-        ] {
-            assert_eq!(mentions_environment(text), at, "{text}");
-        }
     }
 }

@@ -2,94 +2,59 @@
 
 use std::path::Path;
 
-use ktsu_ledger::event::plan::Variable;
+use ktsu_ledger::event::plan::{Variable, Visibility};
 use serde_json::Value;
 
 use super::agent::{self, AgentDraft, Params};
+use super::builtin;
 use super::fault::{Fault, FaultCode};
-use super::links::inside;
+use super::reference::{self, Kind};
 use super::step::{AgentCall, GivenParam};
-use super::workflow::Draft;
+use super::workflow::{Draft, is_name};
 use crate::workflow::nearest;
 use crate::workflow::template::text_of;
 
-/// The path of an agent file, relative to the kit: from the kit's folder, else from that of the
-/// workflow.
+/// Files of agents.
+pub(super) const KIND: Kind = Kind {
+    word: "agent file",
+    suffix: agent::SUFFIX,
+    absent: FaultCode::AgentNotFound,
+    kit_first: true,
+    folder: "agents",
+};
+
+/// The path of the agent that a step names: a file of the kit, or an agent of this program.
 pub(super) fn resolve(root: &Path, workflow: &str, call: &AgentCall) -> Result<String, Fault> {
-    let (file, _) = split(&call.name);
-    let absent = |words: String| Fault::new(FaultCode::AgentNotFound, call.place, words);
-    if file.starts_with("ktsu/") && !file.ends_with(".yaml") {
-        return Err(absent(format!("there is no built-in agent {file:?}"))
-            .hint("name a file of this kit: agents/NAME.agent.yaml"));
+    if builtin::is_meant(&call.name) {
+        return builtin::resolve(call);
     }
-    let folder = Path::new(workflow).parent().unwrap_or(Path::new(""));
-    let candidates = [inside(Path::new(file)), inside(&folder.join(file))];
-    let outside = || {
-        let words = format!("{file:?} is outside the kit");
-        Fault::new(FaultCode::ChildOutsideKit, call.place, words)
-    };
-    if candidates.iter().all(Option::is_none) {
-        return Err(outside());
-    }
-    let found = candidates
-        .into_iter()
-        .flatten()
-        .find(|path| root.join(path).is_file());
-    let Some(path) = found else {
-        let fault = absent(format!("there is no agent file {file:?}"));
-        return Err(match near(root, file) {
-            Some(near) => fault.hint(format!("did you mean {near}?")),
-            None => fault.hint("paths start at the kit's folder, then at this file's"),
-        });
-    };
-    if !root
-        .join(&path)
-        .canonicalize()
-        .is_ok_and(|real| real.starts_with(root))
-    {
-        return Err(outside());
-    }
-    let parts = path
-        .components()
-        .map(|part| part.as_os_str().to_string_lossy());
-    let path = parts.collect::<Vec<_>>().join("/");
-    if !path.ends_with(agent::SUFFIX) {
-        let fault = absent(format!("{file:?} is not an agent file"));
-        return Err(fault.hint(format!("its name ends with {}", agent::SUFFIX)));
-    }
-    Ok(path)
-}
-
-/// The file and the version of a reference.
-fn split(name: &str) -> (&str, Option<&str>) {
-    match name.rsplit_once('@') {
-        Some((file, version)) => (file, Some(version)),
-        None => (name, None),
-    }
-}
-
-/// A file of the folder `agents` with a similar name.
-fn near(root: &Path, file: &str) -> Option<String> {
-    let names = super::loader::file_names(&root.join("agents"));
-    let paths: Vec<String> = names
-        .into_iter()
-        .filter(|name| name.ends_with(agent::SUFFIX))
-        .map(|name| format!("agents/{name}"))
-        .collect();
-    let file = file.trim_start_matches("./");
-    nearest(file, paths.iter().map(String::as_str)).map(str::to_owned)
+    reference::resolve(root, workflow, &call.reference())
 }
 
 /// Judges one call.
-pub(super) fn check(draft: &Draft, call: &AgentCall, agent: &AgentDraft, faults: &mut Vec<Fault>) {
-    version(call, agent, faults);
+pub(super) fn check(
+    draft: &Draft,
+    call: &AgentCall,
+    agent: &AgentDraft,
+    is_told: &dyn Fn(&str) -> bool,
+    faults: &mut Vec<Fault>,
+) {
+    let version = &agent.plan.version;
+    let reference = call.reference();
+    faults.extend(reference::version(
+        &reference,
+        version,
+        agent.has_version,
+        "the step",
+    ));
     match &agent.params {
         Some(params) => {
             required(call, agent, params, faults);
             for given in &call.params {
                 declared(given, agent, params, faults);
-                secrecy(given, params, &draft.plan.env, faults);
+                secrecy(given, params, draft, is_told, faults);
                 literal(given, params, faults);
+                fixed_source(call, given, faults);
             }
         }
         None => {
@@ -106,28 +71,6 @@ pub(super) fn check(draft: &Draft, call: &AgentCall, agent: &AgentDraft, faults:
         let fault = Fault::new(FaultCode::ThresholdWithoutConfidence, place, words).warning();
         faults.push(fault.hint("declare ktsu_confidence there, or drop the threshold"));
     }
-}
-
-fn version(call: &AgentCall, agent: &AgentDraft, faults: &mut Vec<Fault>) {
-    let (_, Some(wanted)) = split(&call.name) else {
-        return;
-    };
-    let Ok(parsed) = semver::Version::parse(wanted) else {
-        let words = format!("{wanted:?} is not a semantic version");
-        faults.push(Fault::new(FaultCode::BadVersion, call.place, words));
-        return;
-    };
-    let found = &agent.plan.version;
-    if semver::Version::parse(found).is_ok_and(|found| found == parsed) {
-        return;
-    }
-    let words = if agent.has_version {
-        format!("the step wants version {wanted}, the agent file is {found}")
-    } else {
-        format!("the step wants version {wanted}, the agent file has none")
-    };
-    let fault = Fault::new(FaultCode::VersionMismatch, call.place, words);
-    faults.push(fault.hint(format!("write @{found}, or change the version of the file")));
 }
 
 fn required(call: &AgentCall, agent: &AgentDraft, params: &Params, faults: &mut Vec<Fault>) {
@@ -184,17 +127,64 @@ fn literal(given: &GivenParam, params: &Params, faults: &mut Vec<Fault>) {
     }
 }
 
-/// A secret goes into a param that is marked as one, and nothing else does.
-fn secrecy(given: &GivenParam, params: &Params, env: &[Variable], faults: &mut Vec<Fault>) {
-    if !params.secrets.contains(&given.name) {
-        leaks(given, env, faults);
+/// What a parser of untrusted text looks at is never a word of the file: who writes one meant the
+/// name of a param.
+fn fixed_source(call: &AgentCall, given: &GivenParam, faults: &mut Vec<Fault>) {
+    let Some((value, place)) = &given.literal else {
+        return;
+    };
+    if !builtin::is_meant(&call.name) || given.name != builtin::SOURCE {
         return;
     }
-    if secret_of(given, env).is_none() {
-        let words = format!("the secret param {:?} gets no secret variable", given.name);
-        let fault = Fault::new(FaultCode::LiteralSecret, given.place, words);
-        faults.push(fault.hint("\"{{ env.NAME }}\", with NAME declared as a secret"));
+    let words = format!("the text to look at is always {value}");
+    let fault = Fault::new(FaultCode::LiteralSource, *place, words).warning();
+    let name = value.as_str().filter(|text| is_name(text));
+    let name = name.unwrap_or("NAME");
+    faults.push(fault.hint(format!("\"{{{{ params.{name} }}}}\"")));
+}
+
+/// A secret goes into a param that is marked as one, and nothing else does. Where the agent's own
+/// file lacks the mark, it is told there.
+fn secrecy(
+    given: &GivenParam,
+    params: &Params,
+    draft: &Draft,
+    is_told: &dyn Fn(&str) -> bool,
+    faults: &mut Vec<Fault>,
+) {
+    let env = &draft.plan.env;
+    if !params.secrets.contains(&given.name) {
+        if !is_told(&given.name) {
+            leaks(given, env, faults);
+        }
+        return;
     }
+    if secret_of(given, env).is_some() {
+        return;
+    }
+    let alone = given.alone.as_ref();
+    let declared = alone.and_then(|name| Some((name, *draft.variables.get(name)?)));
+    if let Some((name, place)) = declared {
+        let words = format!(
+            "the workflow variable {name:?} goes into the secret agent param {:?} and is not \
+             marked as secret",
+            given.name
+        );
+        let fault = Fault::new(FaultCode::LiteralSecret, place, words);
+        faults.push(fault.hint(format!("- {{name: {name}, secret: true}}")));
+        return;
+    }
+    let words = format!(
+        "the secret agent param {:?} gets no secret variable",
+        given.name
+    );
+    let fault = Fault::new(FaultCode::LiteralSecret, given.place, words);
+    faults.push(match draft.plan.visibility {
+        Visibility::Root => fault.hint("\"{{ env.NAME }}\", with NAME declared as a secret"),
+        Visibility::SubWorkflow => {
+            fault.hint("no secret reaches a sub-workflow: call this agent from a root workflow")
+        }
+    });
 }
 
 /// A secret in a param that is not marked as one could reach a prompt.
@@ -203,7 +193,7 @@ fn leaks(given: &GivenParam, env: &[Variable], faults: &mut Vec<Fault>) {
         return;
     };
     let words = format!(
-        "the secret {variable:?} goes into the param {:?}, which the agent does not mark as secret",
+        "the secret {variable:?} goes into the agent param {:?}, which the agent does not mark as secret",
         given.name
     );
     let fault = Fault::new(FaultCode::SecretNotAllowed, given.place, words);

@@ -68,6 +68,8 @@ fault_codes! {
     EmptyPrompt = "empty-prompt",
     /// An agent file reaches for the environment.
     EnvInAgent = "env-in-agent",
+    /// A server file reaches for the environment.
+    EnvInServer = "env-in-server",
     /// A sub-workflow declares or uses variables.
     EnvInSubWorkflow = "env-in-sub-workflow",
     /// A file is larger than 1 MiB.
@@ -78,6 +80,8 @@ fault_codes! {
     ItemOutsideFanOut = "item-outside-fan-out",
     /// What must be a secret variable is written out.
     LiteralSecret = "literal-secret",
+    /// A built-in agent gets a fixed text to look at (a warning).
+    LiteralSource = "literal-source",
     /// A key on a step of another kind.
     MisplacedKey = "misplaced-key",
     /// A required key is absent.
@@ -108,6 +112,8 @@ fault_codes! {
     ReservedId = "reserved-id",
     /// A secret where it could leak.
     SecretNotAllowed = "secret-not-allowed",
+    /// An agent names a server file that is not there.
+    ServerNotFound = "server-not-found",
     /// A key or secret with fewer than 6 characters.
     ShortSecret = "short-secret",
     /// Steps wait for one another.
@@ -142,6 +148,8 @@ fault_codes! {
     UnknownReserved = "unknown-reserved",
     /// A model of a provider that does not exist.
     UnknownProvider = "unknown-provider",
+    /// A tool server that nothing declares.
+    UnknownServer = "unknown-server",
     /// A step that does not exist.
     UnknownStep = "unknown-step",
     /// The step wants another version of its agent.

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::builtin;
 use super::fault::{Fault, FaultCode};
 use super::loader::Loader;
 use super::yaml::{self, Data, Place};
@@ -29,7 +30,9 @@ pub(super) fn check(loader: &mut Loader) {
         });
     };
     for (file, agent) in &loader.agents {
-        if let Some(agent) = agent {
+        if let Some(agent) = agent
+            && !builtin::is_meant(file)
+        {
             judge(file, &agent.plan.group, agent.group);
         }
     }
@@ -39,8 +42,16 @@ pub(super) fn check(loader: &mut Loader) {
             judge(file, group, *place);
         }
         let calls = draft.steps.iter().filter_map(|step| step.agent.as_ref());
-        for (group, place) in calls.filter_map(|call| call.group.as_ref()) {
-            judge(file, group, *place);
+        for call in calls {
+            match &call.group {
+                Some((group, place)) => judge(file, group, *place),
+                // A built-in agent names no group of the kit's own: its step does, or the policy.
+                None if builtin::is_meant(&call.name) => {
+                    let policy = &draft.plan.policy;
+                    judge(file, policy.group(builtin::GROUP), call.place);
+                }
+                None => {}
+            }
         }
     }
     faults

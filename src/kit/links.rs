@@ -1,74 +1,27 @@
 //! What holds between files: children, agents, their params, and who may call whom.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
 
 use ktsu_ledger::event::plan::{Webhooks, Work, WorkflowPlan};
 
 use super::calls;
 use super::fault::{Fault, FaultCode};
 use super::loader::Loader;
+use super::reference::{self, Kind};
 use super::step::{ChildDraft, StepDraft};
 use super::workflow::{Draft, SUFFIX};
-use super::yaml::Place;
 use crate::workflow::graph::{self, Expansion, MAX_LEVELS, MAX_SCOPES};
 use crate::workflow::nearest;
 use crate::workflow::params::ParamsSchema;
 
-/// The path of a child, relative to the kit: from the folder of its parent, else from the kit's.
-pub(super) fn resolve(
-    root: &Path,
-    parent: &str,
-    name: &str,
-    place: Place,
-) -> Result<String, Fault> {
-    let outside = || {
-        let words = format!("{name:?} is outside the kit");
-        Fault::new(FaultCode::ChildOutsideKit, place, words)
-    };
-    let folder = Path::new(parent).parent().unwrap_or(Path::new(""));
-    let candidates = [inside(&folder.join(name)), inside(Path::new(name))];
-    if candidates.iter().all(Option::is_none) {
-        return Err(outside());
-    }
-    let found = candidates
-        .into_iter()
-        .flatten()
-        .find(|path| root.join(path).is_file());
-    let Some(path) = found else {
-        let words = format!("there is no workflow {name:?}");
-        let hint = "paths start at this file's folder, then at the kit's";
-        return Err(Fault::new(FaultCode::ChildNotFound, place, words).hint(hint));
-    };
-    // A symbolic link must not lead out either.
-    let real = root.join(&path).canonicalize();
-    if !real.is_ok_and(|real| real.starts_with(root)) {
-        return Err(outside());
-    }
-    let parts = path
-        .components()
-        .map(|part| part.as_os_str().to_string_lossy());
-    let path = parts.collect::<Vec<_>>().join("/");
-    if !path.ends_with(SUFFIX) {
-        let words = format!("{name:?} is not a workflow file");
-        let hint = format!("its name ends with {SUFFIX}");
-        return Err(Fault::new(FaultCode::ChildNotFound, place, words).hint(hint));
-    }
-    Ok(path)
-}
-
-/// The path without `.` and `..`, or nothing if it leaves its start.
-pub(super) fn inside(path: &Path) -> Option<PathBuf> {
-    let mut out = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::CurDir => {}
-            Component::Normal(name) => out.push(name),
-            Component::ParentDir if out.pop() => {}
-            Component::ParentDir | Component::RootDir | Component::Prefix(_) => return None,
-        }
-    }
-    Some(out)
-}
+/// Files of workflows.
+pub(super) const KIND: Kind = Kind {
+    word: "workflow",
+    suffix: SUFFIX,
+    absent: FaultCode::ChildNotFound,
+    kit_first: false,
+    folder: "workflows",
+};
 
 /// Judges every link of the kit.
 pub(super) fn check(loader: &mut Loader) {
@@ -80,11 +33,19 @@ pub(super) fn check(loader: &mut Loader) {
             let agent = loader.calls.get(&(path.clone(), position));
             let agent = agent.and_then(|agent| loader.agents.get(agent)?.as_ref());
             if let (Some(call), Some(agent)) = (&step.agent, agent) {
-                calls::check(draft, call, agent, &mut faults);
+                let file = loader.calls.get(&(path.clone(), position));
+                let is_told = |param: &str| {
+                    file.is_some_and(|file| {
+                        let key = (file.clone(), param.to_owned());
+                        loader.unmarked.contains(&key)
+                    })
+                };
+                calls::check(draft, call, agent, &is_told, &mut faults);
             }
             let child = loader.children.get(&(path.clone(), position));
             let child = child.and_then(|child| loader.drafts.get(child)?.as_ref());
             if let (Some(said), Some(child)) = (&step.child, child) {
+                version(said, child, &mut faults);
                 params(said, child, &mut faults);
                 webhooks(step, said, child, &mut faults);
             }
@@ -97,6 +58,12 @@ pub(super) fn check(loader: &mut Loader) {
     }
     found.extend(spread(loader));
     found.into_iter().for_each(|fault| loader.faults.add(fault));
+}
+
+fn version(said: &ChildDraft, child: &Draft, faults: &mut Vec<Fault>) {
+    let version = &child.plan.version;
+    let reference = said.reference();
+    faults.extend(reference::version(&reference, version, true, "the step"));
 }
 
 /// What the child requires is given, and nothing it refuses.

@@ -9,10 +9,14 @@ use ktsu_ledger::event::plan::{FORMAT, Plan, Visibility};
 use super::agent::{self, AgentDraft};
 use super::fault::{Fault, FaultCode, Faults};
 use super::read::Reader;
+use super::server::{self, ServerDraft};
+use super::servers::{self, ServerUse};
 use super::shape::kit::KIT as KIT_SHAPE;
 use super::workflow::{self, Draft, SUFFIX};
 use super::yaml::{self, Place};
-use super::{Kit, KitWorkflow, calls, links};
+use super::{
+    CENTRAL, FileKind, Kit, KitFile, KitWorkflow, builtin, calls, central, links, reference,
+};
 use crate::workflow::definition::Definition;
 
 /// What `kit.yaml` says.
@@ -34,6 +38,12 @@ pub(super) struct Loader {
     pub(super) agents: BTreeMap<String, Option<AgentDraft>>,
     /// (workflow, position of the step) to the path of the agent.
     pub(super) calls: BTreeMap<(String, usize), String>,
+    /// By path relative to the kit, or `servers.yaml#NAME`; nothing where it is broken.
+    pub(super) servers: BTreeMap<String, Option<ServerDraft>>,
+    /// (agent, position among its servers) to the key of the server.
+    pub(super) uses: BTreeMap<(String, usize), String>,
+    /// (agent, param): a param that must be secret and is not marked, which is told.
+    pub(super) unmarked: BTreeSet<(String, String)>,
 }
 
 const KIT: &str = "kit.yaml";
@@ -138,14 +148,14 @@ impl Loader {
             };
             let steps = draft.steps.iter().enumerate();
             let named: Vec<_> = steps
-                .filter_map(|(n, step)| {
-                    step.child
-                        .as_ref()
-                        .map(|child| (n, child.path.clone(), child.place))
+                .filter_map(|(position, step)| {
+                    let reference = step.child.as_ref()?.reference();
+                    let path = reference::resolve(&self.root, &parent, &reference);
+                    Some((position, path))
                 })
                 .collect();
-            for (position, name, place) in named {
-                match links::resolve(&self.root, &parent, &name, place) {
+            for (position, path) in named {
+                match path {
                     Ok(path) => {
                         if !self.drafts.contains_key(&path) {
                             self.read_workflow(&path);
@@ -193,7 +203,15 @@ impl Loader {
             return;
         }
         let mut draft = None;
-        if let Some(text) = self.text(path)
+        let text = match builtin::text(path) {
+            Some(text) => {
+                let sources = &mut self.faults.sources;
+                sources.insert(PathBuf::from(path), text.to_owned());
+                Some(text.to_owned())
+            }
+            None => self.text(path),
+        };
+        if let Some(text) = text
             && let Some(node) = self.node(path, &text)
         {
             let mut reader = Reader::new(Path::new(path), &text);
@@ -201,6 +219,72 @@ impl Loader {
             self.faults.faults.append(&mut reader.faults);
         }
         self.agents.insert(path.to_owned(), draft);
+    }
+
+    /// Reads the central list, the servers of the kit's own folder, and every one that an agent
+    /// names.
+    pub(super) fn read_servers(&mut self) {
+        let central = self.read_central();
+        let names = file_names(&self.root.join("servers"));
+        for name in names.iter().filter(|name| name.ends_with(server::SUFFIX)) {
+            self.read_server(&format!("servers/{name}"));
+        }
+        let mut found = Vec::new();
+        for (path, draft) in &self.agents {
+            let calls = draft.iter().flat_map(|draft| draft.servers.iter());
+            for (position, call) in calls.enumerate() {
+                let server = servers::resolve(&self.root, path, call, central.as_ref());
+                found.push(((path.clone(), position), server));
+            }
+        }
+        for (entry, server) in found {
+            match server {
+                Ok(Some(key)) => {
+                    if !key.starts_with(CENTRAL) {
+                        self.read_server(&key);
+                    }
+                    self.uses.insert(entry, key);
+                }
+                Ok(None) => {}
+                Err(fault) => self.fault(&entry.0, fault),
+            }
+        }
+    }
+
+    fn read_server(&mut self, path: &str) {
+        if self.servers.contains_key(path) {
+            return;
+        }
+        let mut draft = None;
+        if let Some(text) = self.text(path)
+            && let Some(node) = self.node(path, &text)
+        {
+            let mut reader = Reader::new(Path::new(path), &text);
+            draft = server::read(&mut reader, &node);
+            self.faults.faults.append(&mut reader.faults);
+        }
+        self.servers.insert(path.to_owned(), draft);
+    }
+
+    /// The names of the central list; nothing if it cannot be read.
+    fn read_central(&mut self) -> Option<BTreeSet<String>> {
+        if !self.root.join(CENTRAL).exists() {
+            return Some(BTreeSet::new());
+        }
+        let text = self.text(CENTRAL)?;
+        let node = self.node(CENTRAL, &text)?;
+        let mut reader = Reader::new(Path::new(CENTRAL), &text);
+        let listed = central::read(&mut reader, &node);
+        self.faults.faults.append(&mut reader.faults);
+        let listed = listed?;
+        let servers = listed.servers.into_iter();
+        let servers = servers.map(|(name, draft)| (servers::central_key(&name), draft));
+        self.servers.extend(servers);
+        listed.whole.then(|| {
+            let keys = self.servers.keys();
+            keys.filter_map(|key| Some(key.strip_prefix(CENTRAL)?.strip_prefix('#')?.to_owned()))
+                .collect()
+        })
     }
 
     pub(super) fn check_default(&mut self, default: Option<&(String, Place)>) {
@@ -232,6 +316,10 @@ impl Loader {
         if self.faults.has_errors() {
             return Err(self.faults);
         }
+        let files = self.files();
+        let uses = self.server_uses();
+        let servers = std::mem::take(&mut self.servers).into_iter();
+        let servers = servers.filter_map(|(key, draft)| Some((key, draft?.server)));
         let folder = self
             .root
             .file_name()
@@ -246,10 +334,52 @@ impl Loader {
             name: settings.name.or(folder).unwrap_or_else(|| "kit".to_owned()),
             default_workflow: settings.default.map(|(name, _)| name),
             examples: examples.collect(),
+            files,
+            servers: servers.collect(),
+            uses,
             workflows,
             warnings: self.faults,
             root: self.root,
         })
+    }
+
+    /// Everything with a version, by path.
+    fn files(&self) -> Vec<KitFile> {
+        let file = |kind, path: &String, version: &String| KitFile {
+            path: path.clone(),
+            kind,
+            version: version.clone(),
+        };
+        let workflows = self.drafts.iter().filter_map(|(path, draft)| {
+            let version = &draft.as_ref()?.plan.version;
+            Some(file(FileKind::Workflow, path, version))
+        });
+        let agents = self.agents.iter().filter_map(|(path, draft)| {
+            let version = &draft.as_ref()?.plan.version;
+            Some(file(FileKind::Agent, path, version))
+        });
+        let servers = self.servers.iter().filter_map(|(path, draft)| {
+            let version = &draft.as_ref()?.server.version;
+            Some(file(FileKind::Server, path, version))
+        });
+        let mut files: Vec<KitFile> = workflows.chain(agents).chain(servers).collect();
+        files.sort();
+        files
+    }
+
+    /// The servers of every agent that has some, in file order.
+    fn server_uses(&self) -> BTreeMap<String, Vec<ServerUse>> {
+        let mut uses: BTreeMap<String, Vec<ServerUse>> = BTreeMap::new();
+        for ((path, position), key) in &self.uses {
+            let agent = self.agents.get(path).and_then(Option::as_ref);
+            let call = agent.and_then(|agent| agent.servers.get(*position));
+            let server = self.servers.get(key).and_then(Option::as_ref);
+            if let Some((call, server)) = call.zip(server) {
+                let one = ServerUse::new(call, key, &server.server);
+                uses.entry(path.clone()).or_default().push(one);
+            }
+        }
+        uses
     }
 
     /// The definition of one workflow: it and everything it reaches.
@@ -327,7 +457,7 @@ fn read_settings(reader: &mut Reader<'_>, node: &yaml::Node) -> Option<Settings>
 }
 
 /// The names of the files of a folder, sorted; none if it does not exist.
-pub(super) fn file_names(dir: &Path) -> Vec<String> {
+pub(crate) fn file_names(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries
         .filter(|entry| entry.path().is_file())

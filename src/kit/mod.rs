@@ -1,14 +1,17 @@
-//! Kits: folders of workflow and agent files, read and judged as a whole (decisions C3, K1).
+//! Kits: folders of workflow, agent and server files, read and judged as a whole (decisions C3, K1).
 //!
 //! ```text
-//! files --yaml--> nodes with places --workflow, step, agent--> drafts --links, calls--> definitions
+//! files --yaml--> nodes with places --workflow, step, agent, server--> drafts --links, calls, servers--> definitions
 //! ```
 //!
 //! Every fault of the whole kit is gathered, not the first one; a kit that loads is sound, so that
 //! no run can meet what could have been known before.
 
 mod agent;
+pub mod allowlist;
+pub mod builtin;
 mod calls;
+mod central;
 mod edges;
 pub mod fault;
 mod groups;
@@ -16,7 +19,11 @@ mod links;
 mod loader;
 mod prompt;
 pub(crate) mod read;
+mod reference;
 pub mod render;
+mod sealed;
+pub mod server;
+pub mod servers;
 pub(crate) mod shape;
 mod step;
 mod text;
@@ -35,7 +42,11 @@ use ktsu_ledger::event::plan::Visibility;
 
 use crate::workflow::definition::Definition;
 use fault::{Fault, FaultCode, Faults};
+pub(crate) use loader::file_names;
+
 use loader::Loader;
+use server::KitServer;
+use servers::ServerUse;
 use yaml::Place;
 
 /// A kit that is sound.
@@ -53,6 +64,58 @@ pub struct Kit {
     pub warnings: Faults,
     /// `examples/NAME.json` by name.
     pub examples: BTreeMap<String, PathBuf>,
+    /// Everything with a version: what is invoked, called or used, by path.
+    pub files: Vec<KitFile>,
+    /// Tool servers, by the path of their file or `servers.yaml#NAME`.
+    pub servers: BTreeMap<String, KitServer>,
+    /// The servers that agents use, by the path of the agent.
+    pub uses: BTreeMap<String, Vec<ServerUse>>,
+}
+
+/// One file of a kit that has a version (seed 000, invariant 12).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KitFile {
+    /// Relative to the kit, with forward slashes.
+    pub path: String,
+    /// What it holds.
+    pub kind: FileKind,
+    /// As the file says, or `0.0.0`.
+    pub version: String,
+}
+
+impl KitFile {
+    /// The file itself. Servers of the central list share one: theirs is `servers.yaml#NAME`.
+    pub fn file(&self) -> &str {
+        match self.path.split_once('#') {
+            Some((CENTRAL, _)) => CENTRAL,
+            Some(_) | None => &self.path,
+        }
+    }
+}
+
+/// The central list of tool servers (seed 000, invariant 3).
+pub const CENTRAL: &str = "servers.yaml";
+
+/// What a file of a kit holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FileKind {
+    /// `*.workflow.yaml`
+    Workflow,
+    /// `*.agent.yaml`, or an agent of this program.
+    Agent,
+    /// `*.server.yaml`
+    Server,
+}
+
+impl FileKind {
+    /// The word for it.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Workflow => "workflow",
+            Self::Agent => "agent",
+            Self::Server => "server",
+        }
+    }
 }
 
 impl Kit {
@@ -65,6 +128,9 @@ impl Kit {
             workflows: BTreeMap::new(),
             warnings: Faults::default(),
             examples: BTreeMap::new(),
+            files: Vec::new(),
+            servers: BTreeMap::new(),
+            uses: BTreeMap::new(),
         }
     }
 }
@@ -84,6 +150,13 @@ pub struct KitWorkflow {
 }
 
 impl Kit {
+    /// The text of one of [`Kit::files`], as it was read: whatever became of it since, this is what
+    /// was judged.
+    pub fn source(&self, file: &KitFile) -> Option<&str> {
+        let text = self.warnings.sources.get(Path::new(file.file()));
+        text.map(String::as_str)
+    }
+
     /// The workflow that runs when none is named: the default, or the only root (decision C3).
     pub fn default_root(&self) -> Option<&str> {
         if let Some(name) = &self.default_workflow {
@@ -120,7 +193,9 @@ pub fn load(dir: &Path) -> Result<Kit, Faults> {
     }
     loader.follow_children();
     loader.read_agents();
+    loader.read_servers();
     loader.check_default(settings.default.as_ref());
+    servers::check(&mut loader);
     links::check(&mut loader);
     groups::check(&mut loader);
     loader.finish(settings, &top)

@@ -145,6 +145,11 @@ impl<'a> Reader<'a> {
                 self.unknown_key(key, what, known);
             }
         }
+        if known.contains(&"description")
+            && let Some(node) = fields.get("description")
+        {
+            self.string(node, "description");
+        }
         Some(fields)
     }
 
@@ -252,6 +257,16 @@ impl<'a> Reader<'a> {
             }
             Data::Null | Data::List(_) | Data::Map(_) => self.wrong_type(node, what, "text"),
         }
+    }
+
+    /// The name of an HTTP header.
+    pub(crate) fn header(&mut self, node: &Node) -> Option<String> {
+        let header = self.string(node, "header")?;
+        let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
+        if header.is_empty() || !header.chars().all(token) {
+            return self.bad_value(node, format!("{header:?} is not the name of a header"));
+        }
+        Some(header.to_owned())
     }
 
     pub(crate) fn flag(&mut self, node: &Node, what: &str) -> Option<bool> {

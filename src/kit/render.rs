@@ -1,5 +1,7 @@
 //! Faults for people (the place, a caret, a hint) and for programs (JSON).
 
+use std::path::Path;
+
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use serde_json::{Value, json};
 
@@ -11,13 +13,27 @@ pub const MAX_SHOWN: usize = 100;
 
 /// Faults as reports with the line each stands in; colours only if asked.
 pub fn text(faults: &Faults, colour: bool) -> String {
+    reports(faults, colour, false)
+}
+
+/// As [`text`], with a heading for each file.
+pub fn by_file(faults: &Faults, colour: bool) -> String {
+    reports(faults, colour, true)
+}
+
+fn reports(faults: &Faults, colour: bool, headings: bool) -> String {
     let renderer = if colour {
         Renderer::styled()
     } else {
         Renderer::plain()
     };
     let mut out = String::new();
+    let mut file = None;
     for fault in faults.faults.iter().take(MAX_SHOWN) {
+        if headings && file != Some(&fault.file) && !fault.file.as_os_str().is_empty() {
+            out.push_str(&heading(&fault.file, faults));
+            file = Some(&fault.file);
+        }
         out.push_str(&renderer.render(&report(fault, faults)));
         out.push_str("\n\n");
     }
@@ -28,9 +44,32 @@ pub fn text(faults: &Faults, colour: bool) -> String {
     out
 }
 
-/// Every fault as an array of objects.
+/// A file and how much is wrong with it.
+fn heading(file: &Path, faults: &Faults) -> String {
+    let count = |severity, word: &str| {
+        let here = faults.faults.iter().filter(|fault| fault.file == file);
+        match here.filter(|fault| fault.severity == severity).count() {
+            0 => None,
+            1 => Some(format!("1 {word}")),
+            several => Some(format!("{several} {word}s")),
+        }
+    };
+    let counts = [
+        count(Severity::Error, "error"),
+        count(Severity::Warning, "warning"),
+    ];
+    let counts: Vec<String> = counts.into_iter().flatten().collect();
+    format!("{}: {}\n\n", file.display(), counts.join(", "))
+}
+
+/// Every fault as an array of objects, each with the page that explains its code.
 pub fn json(faults: &Faults) -> Value {
-    json!(faults.faults)
+    let fault = |fault: &Fault| {
+        let mut value = json!(fault);
+        value["page"] = json!(format!("docs/errors/{}.md", fault.code.text()));
+        value
+    };
+    faults.faults.iter().map(fault).collect()
 }
 
 fn report<'a>(fault: &'a Fault, faults: &'a Faults) -> Vec<Group<'a>> {

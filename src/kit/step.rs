@@ -8,9 +8,10 @@ use serde_json::Value;
 
 use super::fault::{Fault, FaultCode};
 use super::read::{Fields, Mention, Reader, Usage, rounded};
+use super::reference::Reference;
 use super::shape::workflow::{self as shape, PRIMITIVES};
 use super::yaml::{Data, Node, Place};
-use super::{agent, transform, webhook};
+use super::{agent, calls, links, transform, webhook};
 use crate::workflow::expression::Root;
 use crate::workflow::template::Template;
 
@@ -43,6 +44,8 @@ pub(super) struct GivenParam {
     pub(super) place: Place,
     /// The environment variables its value mentions.
     pub(super) variables: BTreeSet<String>,
+    /// The one variable that its value is, if it is nothing else.
+    pub(super) alone: Option<String>,
     /// The value, if nothing in it is evaluated, and where it stands.
     pub(super) literal: Option<(Value, Place)>,
 }
@@ -55,6 +58,26 @@ pub(super) struct ChildDraft {
     pub(super) params_place: Place,
     pub(super) params: Vec<(String, Place)>,
     pub(super) webhooks: Place,
+}
+
+impl AgentCall {
+    pub(super) fn reference(&self) -> Reference<'_> {
+        Reference {
+            name: &self.name,
+            place: self.place,
+            kind: &calls::KIND,
+        }
+    }
+}
+
+impl ChildDraft {
+    pub(super) fn reference(&self) -> Reference<'_> {
+        Reference {
+            name: &self.path,
+            place: self.place,
+            kind: &links::KIND,
+        }
+    }
 }
 
 /// Ids that mean something else in expressions or in paths of the HTTP interface (decision S1).
@@ -279,6 +302,7 @@ fn given_params(node: &Node) -> Vec<GivenParam> {
             name: key.text.clone(),
             place: key.place,
             variables: variables.collect(),
+            alone: template.as_ref().and_then(only_variable),
             literal: template
                 .as_ref()
                 .filter(|template| template.is_literal())
@@ -286,6 +310,18 @@ fn given_params(node: &Node) -> Vec<GivenParam> {
         }
     });
     given.collect()
+}
+
+/// The variable of a template that is one and nothing else.
+fn only_variable(template: &Template) -> Option<String> {
+    let mut expressions = template.expressions();
+    let (one, None) = (expressions.next()?, expressions.next()) else {
+        return None;
+    };
+    match one.as_path()? {
+        (Root::Env(name), pointer) if pointer.is_empty() => Some(name),
+        (Root::Env(_) | Root::Params | Root::Step(_) | Root::Item | Root::ItemIndex, _) => None,
+    }
 }
 
 fn read_fan_out(reader: &mut Reader<'_>, node: &Node) -> Option<FanOut> {

@@ -1,3 +1,6 @@
+mod broken;
+mod servers;
+
 use std::fs;
 
 use std::collections::BTreeSet;
@@ -109,6 +112,27 @@ fn a_sound_kit_becomes_a_definition_with_every_edge() {
 }
 
 #[test]
+fn every_file_with_a_version_is_listed_by_path() {
+    let dir = sound();
+    let kit = load(dir.path()).unwrap_or_else(|faults| panic!("{faults}"));
+    let told: Vec<_> = kit
+        .files
+        .iter()
+        .map(|file| (file.kind.text(), file.path.as_str(), file.version.as_str()))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("agent", "agents/a.agent.yaml", "1.0.0"),
+            ("workflow", "workflows/parent.workflow.yaml", "1.2.3"),
+            ("workflow", "workflows/sub/child.workflow.yaml", "0.1.0"),
+        ]
+    );
+    fs::remove_dir_all(dir.path().join("agents")).unwrap();
+    assert_eq!(kit.source(&kit.files[0]), Some(AGENT));
+}
+
+#[test]
 fn a_plan_holds_the_agents_it_reaches_and_steps_name_them() {
     let dir = sound();
     let spare = "name: spare\nversion: 1.0.0\nmodel: m\nprompt: {system: s}\noutput: {schema: {type: object}}\n";
@@ -141,6 +165,8 @@ fn a_file_without_turns_or_version_gets_the_defaults() {
         .replace("version: 1.0.0\n", "max_turns: 0\n")
         .replace("model: fast", "model: fast\nservers: [{name: t}]");
     fs::write(dir.path().join("agents/a.agent.yaml"), text).unwrap();
+    let central = "servers: [{name: t, version: 1.0.0, url: 'https://t'}]";
+    fs::write(dir.path().join("servers.yaml"), central).unwrap();
     let parent = PARENT.replace("@1.0.0", "");
     fs::write(dir.path().join("workflows/parent.workflow.yaml"), parent).unwrap();
     let kit = load(dir.path()).unwrap_or_else(|faults| panic!("{faults}"));
@@ -241,7 +267,7 @@ fn the_tree_shows_agents_and_children() {
     let parent = PARENT.replace("agents/a", "../agents/./a");
     fs::write(dir.path().join("workflows/parent.workflow.yaml"), parent).unwrap();
     let kit = load(dir.path()).unwrap();
-    let branch = tree::branch(&kit.workflows["parent"].definition.plan);
+    let branch = tree::branch(&kit, &kit.workflows["parent"].definition.plan);
     assert_eq!(
         branch.text(),
         "workflows/parent.workflow.yaml (workflow)\n├── agents/a.agent.yaml@1.0.0 (agent)\n└── workflows/sub/child.workflow.yaml (workflow)\n"
@@ -419,7 +445,7 @@ fn the_kits_of_this_repository_are_sound_and_nothing_is_to_be_warned_of() {
         assert!(kit.default_root().is_some() && kit.examples.contains_key("default"));
         names.insert(kit.name);
     }
-    for name in ["hello", "intake", "triage"] {
+    for name in ["hello", "inbox", "intake", "triage"] {
         assert!(names.contains(name), "{name}");
     }
 }
@@ -436,79 +462,6 @@ fn the_examples_of_the_kits_fit_their_params() {
         let resolved = crate::workflow::params::resolve(root.params.as_ref(), body);
         assert!(resolved.is_ok(), "{}: {resolved:?}", kit.name);
     }
-}
-
-/// Files under `tests/broken`: `# ^ CODE` below a line says what that line gets; `--- PATH`
-/// begins another file of the same kit.
-#[test]
-fn broken_kits_are_told_where_they_are_broken() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/broken");
-    let cases = file_names(&folder);
-    assert!(cases.len() >= 80, "{}", cases.len());
-    let mut wrong = Vec::new();
-    for case in cases {
-        let text = fs::read_to_string(folder.join(&case)).unwrap();
-        let (files, mut expected) = fixture(&text);
-        let borrowed: Vec<_> = files
-            .iter()
-            .map(|(path, text)| (path.as_str(), text.as_str()))
-            .collect();
-        let dir = kit(&borrowed);
-        let faults = match load(dir.path()) {
-            Ok(kit) => kit.warnings,
-            Err(faults) => faults,
-        };
-        let told = faults.faults.iter();
-        let mut told: Vec<_> = told
-            .map(|f| {
-                (
-                    f.file.display().to_string(),
-                    f.line,
-                    f.code.text().to_owned(),
-                )
-            })
-            .collect();
-        told.sort();
-        expected.sort();
-        if told != expected {
-            wrong.push(format!(
-                "{case}: expected {expected:?}, told {told:?}\n{faults}"
-            ));
-        }
-        assert_eq!(
-            render::json(&faults).as_array().map(Vec::len),
-            Some(told.len())
-        );
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-}
-
-type Expected = Vec<(String, usize, String)>;
-
-fn fixture(text: &str) -> (Vec<(String, String)>, Expected) {
-    let mut files: Vec<(String, String)> =
-        vec![("workflows/w.workflow.yaml".into(), String::new())];
-    let mut expected = Vec::new();
-    let mut line = 0;
-    for row in text.lines() {
-        let (path, file) = files.last_mut().unwrap();
-        if let Some(next) = row.strip_prefix("--- ") {
-            files.push((next.to_owned(), String::new()));
-            line = 0;
-        } else if let Some(codes) = row.trim_start().strip_prefix("# ^ ") {
-            expected.extend(
-                codes
-                    .split_whitespace()
-                    .map(|code| (path.clone(), line.max(1), code.to_owned())),
-            );
-        } else {
-            line += 1;
-            file.push_str(row);
-            file.push('\n');
-        }
-    }
-    files.retain(|(_, text)| !text.is_empty());
-    (files, expected)
 }
 
 proptest::proptest! {

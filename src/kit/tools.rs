@@ -1,62 +1,114 @@
-//! The `servers:` of an agent file: read strictly, though no tool is called yet.
+//! The `servers:` of an agent file: which tool servers it uses, what it tells them, and which of
+//! their tools it may call. Read strictly, though no tool is called yet.
+
+use std::collections::BTreeSet;
 
 use super::agent::{Params, member, members};
+use super::allowlist::{self, Allowlist};
 use super::fault::{Fault, FaultCode};
 use super::read::{Reader, Usage};
 use super::workflow::is_name;
-use super::yaml::{Data, Node};
+use super::yaml::{Data, Node, Place};
 use crate::workflow::expression::Root;
+use crate::workflow::template::Template;
 
-/// How many servers stand there.
-pub(super) fn read(reader: &mut Reader<'_>, node: &Node, params: Option<&Params>) -> Option<usize> {
+/// What an agent says about a server it uses.
+pub(super) struct ServerCall {
+    pub(super) name: String,
+    pub(super) place: Place,
+    /// The file, version suffix included; without one the server stands in the central list.
+    pub(super) path: Option<(String, Place)>,
+    /// Where the given params stand, or the name if none are given.
+    pub(super) params_place: Place,
+    pub(super) params: Vec<GivenText>,
+    pub(super) allowlist: Allowlist,
+}
+
+/// A param that an agent gives to a server.
+pub(super) struct GivenText {
+    pub(super) name: String,
+    /// Of the name.
+    pub(super) place: Place,
+    pub(super) text: String,
+    /// Of the text.
+    pub(super) text_place: Place,
+    /// The params of the agent that it mentions.
+    pub(super) mentions: BTreeSet<String>,
+}
+
+/// How the names of first-party servers begin.
+pub(super) const BUILT_IN: &str = "ktsu/";
+
+/// The servers that stand there.
+pub(super) fn read(
+    reader: &mut Reader<'_>,
+    node: &Node,
+    params: Option<&Params>,
+) -> Option<Vec<ServerCall>> {
     let servers = reader.list(node, "servers")?;
-    let mut names: Vec<String> = Vec::new();
+    let mut calls: Vec<ServerCall> = Vec::new();
     for node in servers {
-        let Some(name) = server(reader, node, params) else {
+        let Some(call) = server(reader, node, params) else {
             continue;
         };
-        if names.contains(&name) {
-            let words = format!("the server {name:?} stands twice");
+        if calls.iter().any(|other| other.name == call.name) {
+            let words = format!("the server {:?} stands twice", call.name);
             reader.bad_value::<()>(member(Some(node), "name").unwrap_or(node), words);
+            continue;
         }
-        names.push(name);
+        calls.push(call);
     }
     if let Some(first) = servers.first() {
         let words = "tools are not built yet: a workflow with this agent does not start";
         let fault = Fault::new(FaultCode::ToolsNotBuilt, first.place, words).warning();
         reader.fault(fault.hint("remove servers, or wait for a version that calls tools"));
     }
-    Some(servers.len())
+    Some(calls)
 }
 
-fn server(reader: &mut Reader<'_>, node: &Node, params: Option<&Params>) -> Option<String> {
+fn server(
+    reader: &mut Reader<'_>,
+    node: &Node,
+    agent_params: Option<&Params>,
+) -> Option<ServerCall> {
     let fields = reader.map(node, "the server", &["access", "name", "params", "path"])?;
-    if let Some(node) = fields.get("path") {
-        reader.string(node, "path");
-    }
-    if let Some(node) = fields.get("params") {
-        server_params(reader, node, params);
-    }
-    if let Some(node) = fields.get("access") {
-        access(reader, node);
-    }
+    let path = fields.get("path").map(|node| {
+        let path = reader.string(node, "path")?;
+        Some((path.to_owned(), node.place))
+    });
+    let given = fields.get("params");
+    let params = given.map(|node| given_params(reader, node, agent_params));
+    let access = fields.get("access");
+    let allowlist = access.map(|node| allowlist::read(reader, node));
     let node = reader.required(&fields, "name", "a server")?;
     let name = reader.string(node, "name")?;
-    if !is_name(name) {
+    if !is_name(name) && !name.starts_with(BUILT_IN) {
         return reader.bad_value(node, format!("{name:?} is not the name of a server"));
     }
-    Some(name.to_owned())
+    let path = match path {
+        Some(path) => Some(path?),
+        None => None,
+    };
+    Some(ServerCall {
+        name: name.to_owned(),
+        place: node.place,
+        path,
+        params_place: given.map_or(node.place, |node| node.place),
+        params: params.unwrap_or_default(),
+        allowlist: allowlist.flatten().unwrap_or_default(),
+    })
 }
 
 /// Texts that may mention the agent's params.
-fn server_params(reader: &mut Reader<'_>, node: &Node, params: Option<&Params>) {
+fn given_params(reader: &mut Reader<'_>, node: &Node, params: Option<&Params>) -> Vec<GivenText> {
+    let mut given = Vec::new();
     if reader.open_map(node, "the server's params").is_none() {
-        return;
+        return given;
     }
     for (key, node) in members(Some(node)) {
-        if reader.string(node, &key.text).is_none() {
+        let Some(text) = reader.string(node, &key.text) else {
             continue;
-        }
+        };
         reader.template(node, Usage::Value);
         for mention in std::mem::take(&mut reader.mentions) {
             if !matches!(mention.root, Root::Params | Root::Env(_)) {
@@ -66,96 +118,58 @@ fn server_params(reader: &mut Reader<'_>, node: &Node, params: Option<&Params>) 
             }
         }
         undeclared(reader, node, params);
+        given.push(GivenText {
+            name: key.text.clone(),
+            place: key.place,
+            text: text.to_owned(),
+            text_place: node.place,
+            mentions: mentions(text, params),
+        });
     }
+    given
+}
+
+/// The agent's params that a text takes values from.
+fn mentions(text: &str, params: Option<&Params>) -> BTreeSet<String> {
+    let Ok(template) = Template::text(text) else {
+        return BTreeSet::new();
+    };
+    let mut names = BTreeSet::new();
+    for expression in template.expressions() {
+        let taken = expression.params();
+        names.extend(taken.names.iter().cloned());
+        if taken.whole {
+            let declared = params.into_iter().flat_map(|one| one.schema.properties());
+            names.extend(declared.map(str::to_owned));
+        }
+    }
+    names
 }
 
 fn undeclared(reader: &mut Reader<'_>, node: &Node, params: Option<&Params>) {
-    let (Data::Text(text), Some(params)) = (&node.data, params) else {
+    let Data::Text(text) = &node.data else {
         return;
     };
-    let Ok(template) = crate::workflow::template::Template::text(text) else {
+    let Ok(template) = Template::text(text) else {
         return;
     };
+    let known: Vec<&str> = params
+        .into_iter()
+        .flat_map(|one| one.schema.properties())
+        .collect();
     for expression in template.expressions() {
         for name in &expression.params().names {
-            if !params.schema.properties().any(|known| known == name) {
-                let words = format!("the params of this agent do not declare {name:?}");
-                reader.fault(Fault::new(FaultCode::UnknownParam, node.place, words));
+            if known.contains(&name.as_str()) {
+                continue;
             }
+            let words = format!("the params of this agent do not declare {name:?}");
+            let fault = Fault::new(FaultCode::UnknownParam, node.place, words);
+            reader.fault(
+                match crate::workflow::nearest(name, known.iter().copied()) {
+                    Some(near) => fault.hint(format!("did you mean {near}?")),
+                    None => fault.hint("declare it in params.schema.properties"),
+                },
+            );
         }
     }
-}
-
-fn access(reader: &mut Reader<'_>, node: &Node) {
-    let Some(fields) = reader.map(node, "access", &["allowlist"]) else {
-        return;
-    };
-    let list = reader
-        .required(&fields, "allowlist", "access")
-        .and_then(|node| reader.list(node, "access.allowlist"));
-    for entry in list.unwrap_or_default() {
-        match &entry.data {
-            Data::Map(_) => gated(reader, entry),
-            Data::Null | Data::Bool(_) | Data::Number(_) | Data::Text(_) | Data::List(_) => {
-                pattern(reader, entry);
-            }
-        }
-    }
-}
-
-/// An entry that asks a person first.
-fn gated(reader: &mut Reader<'_>, node: &Node) {
-    let Some(fields) = reader.map(node, "the entry", &["name", "require_approval"]) else {
-        return;
-    };
-    if let Some(node) = reader.required(&fields, "name", "an entry of the allowlist") {
-        pattern(reader, node);
-    }
-    let Some(node) = fields.get("require_approval") else {
-        return;
-    };
-    let keys = ["on_reject", "timeout", "timeout_behavior"];
-    let Some(fields) = reader.map(node, "require_approval", &keys) else {
-        return;
-    };
-    if let Some(node) = reader.required(&fields, "on_reject", "require_approval") {
-        reader.word(node, "on_reject", &[("fail", ()), ("recover", ())]);
-    }
-    if let Some(node) = fields.get("timeout_behavior") {
-        reader.word(node, "timeout_behavior", &[("fail", ()), ("reject", ())]);
-    }
-    let timeout = fields.get("timeout").filter(|node| !is_none(node));
-    if timeout.is_some_and(|node| reader.duration(node, "timeout").is_some()) {
-        reader.required(&fields, "timeout_behavior", "an approval with a timeout");
-    }
-}
-
-/// `0` and `0s` mean that there is no timeout.
-fn is_none(node: &Node) -> bool {
-    match &node.data {
-        Data::Number(number) => number.as_u64() == Some(0),
-        Data::Text(text) => matches!(text.as_str(), "0" | "0s" | "0m" | "0h" | "0ms"),
-        Data::Null | Data::Bool(_) | Data::List(_) | Data::Map(_) => false,
-    }
-}
-
-/// A whole name, the beginning of one with a star behind it, or a star for all (decision K5).
-fn pattern(reader: &mut Reader<'_>, node: &Node) {
-    let Some(text) = reader.string(node, "an entry of the allowlist") else {
-        return;
-    };
-    let name = text.strip_suffix('*').unwrap_or(text);
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | ':');
-    if !text.is_empty() && text.len() <= 128 && name.chars().all(plain) {
-        return;
-    }
-    let at = name.find('*').unwrap_or_default();
-    let place = reader.spot(node, at, 1);
-    let words = if name.contains('*') {
-        format!("{text:?} has a star inside: it may stand at the end only")
-    } else {
-        format!("{text:?} is not the name of a tool")
-    };
-    let fault = Fault::new(FaultCode::BadAllowlist, place, words);
-    reader.fault(fault.hint("write a whole name, a beginning with a star (crm-*), or *"));
 }

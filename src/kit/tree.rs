@@ -4,24 +4,45 @@ use ktsu_ledger::event::plan::{AgentPlan, Plan, Work};
 use serde::Serialize;
 use termtree::Tree;
 
-/// A workflow or agent and what it calls.
+use super::Kit;
+use super::builtin::text;
+use super::reference::split;
+use super::servers::ServerUse;
+
+/// A workflow, agent or tool server, and what it calls.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Branch {
     /// Relative to the kit.
     pub path: String,
-    /// `workflow` or `agent`.
+    /// `workflow`, `agent` or `server`.
     pub kind: &'static str,
+    /// Of servers: the tools an agent may call, and what the server says of its calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Tools>,
     /// In file order, each once.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub children: Vec<Branch>,
 }
 
-/// The tree below the root of a plan. Plans have no cycles.
-pub fn branch(plan: &Plan) -> Branch {
-    workflow(plan, &plan.root)
+/// What an agent may call on a server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Tools {
+    /// The server's own name.
+    pub name: String,
+    /// Semantic version.
+    pub version: String,
+    /// Whether its calls change something that lasts.
+    pub stateful: bool,
+    /// Names, and beginnings of names, that both files allow.
+    pub allowlist: Vec<String>,
 }
 
-fn workflow(plan: &Plan, path: &str) -> Branch {
+/// The tree below the root of a plan of a kit. Plans have no cycles.
+pub fn branch(kit: &Kit, plan: &Plan) -> Branch {
+    workflow(kit, plan, &plan.root)
+}
+
+fn workflow(kit: &Kit, plan: &Plan, path: &str) -> Branch {
     let mut children: Vec<Branch> = Vec::new();
     for step in plan
         .workflows
@@ -33,9 +54,10 @@ fn workflow(plan: &Plan, path: &str) -> Branch {
             Work::Agent(agent) => Branch {
                 path: called(agent),
                 kind: "agent",
-                children: Vec::new(),
+                tools: None,
+                children: servers(kit, &agent.file),
             },
-            Work::Workflow(child) => workflow(plan, &child.workflow),
+            Work::Workflow(child) => workflow(kit, plan, &child.workflow),
             Work::Transform(_) | Work::Webhook(_) => continue,
         };
         if !children.contains(&child) {
@@ -45,15 +67,36 @@ fn workflow(plan: &Plan, path: &str) -> Branch {
     Branch {
         path: path.to_owned(),
         kind: "workflow",
+        tools: None,
         children,
     }
 }
 
+/// The servers an agent uses.
+fn servers(kit: &Kit, agent: &str) -> Vec<Branch> {
+    let uses = kit.uses.get(agent).map(Vec::as_slice).unwrap_or_default();
+    let server = |one: &ServerUse| {
+        let server = kit.servers.get(&one.server)?;
+        Some(Branch {
+            path: one.server.clone(),
+            kind: "server",
+            tools: Some(Tools {
+                name: server.name.clone(),
+                version: server.version.clone(),
+                stateful: server.stateful,
+                allowlist: one.allowlist.patterns().map(str::to_owned).collect(),
+            }),
+            children: Vec::new(),
+        })
+    };
+    uses.iter().filter_map(server).collect()
+}
+
 /// The file of an agent with the version the step asks for, if it asks for one.
 fn called(agent: &AgentPlan) -> String {
-    match agent.agent.rsplit_once('@') {
-        Some((_, version)) => format!("{}@{version}", agent.file),
-        None => agent.file.clone(),
+    match split(&agent.agent) {
+        (_, Some(version)) if text(&agent.file).is_none() => format!("{}@{version}", agent.file),
+        (_, Some(_) | None) => agent.file.clone(),
     }
 }
 
@@ -65,6 +108,12 @@ impl Branch {
 
     fn drawn(&self) -> Tree<String> {
         let leaves = self.children.iter().map(Self::drawn);
-        Tree::new(format!("{} ({})", self.path, self.kind)).with_leaves(leaves)
+        let stateful = self.tools.as_ref().is_some_and(|tools| tools.stateful);
+        let kind = self.kind;
+        let words = match stateful {
+            true => format!("{} ({kind}, stateful)", self.path),
+            false => format!("{} ({kind})", self.path),
+        };
+        Tree::new(words).with_leaves(leaves)
     }
 }

@@ -20,6 +20,8 @@ pub(super) struct Draft {
     pub(super) steps: Vec<StepDraft>,
     /// Model groups that the policy names.
     pub(super) groups: Vec<(String, Place)>,
+    /// Where each variable is declared.
+    pub(super) variables: BTreeMap<String, Place>,
 }
 
 /// Reads a file; nothing when it is too broken to be used by others.
@@ -42,7 +44,12 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<Draft> {
     ];
     let webhooks = fields.get("webhooks");
     let webhooks = webhooks.and_then(|node| reader.word(node, "webhooks", &known));
-    let env = variables(reader, &fields, visibility);
+    let declared = variables(reader, &fields, visibility);
+    let places = declared
+        .iter()
+        .map(|(one, place)| (one.name.clone(), *place));
+    let places = places.collect();
+    let env: Vec<Variable> = declared.into_iter().map(|(one, _)| one).collect();
     let invoke = fields.get("invoke").and_then(|node| invoke(reader, node));
     let mut mentions = std::mem::take(&mut reader.mentions);
     let params = fields.get("params").and_then(|node| {
@@ -83,6 +90,7 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<Draft> {
         plan,
         steps,
         groups,
+        variables: places,
     })
 }
 
@@ -147,7 +155,7 @@ fn variables(
     reader: &mut Reader<'_>,
     fields: &Fields<'_>,
     visibility: Visibility,
-) -> Vec<Variable> {
+) -> Vec<(Variable, Place)> {
     let Some(node) = fields.get("env") else {
         return Vec::new();
     };
@@ -160,8 +168,7 @@ fn variables(
         );
         reader.fault(fault.hint("hand the value down as a param"));
     }
-    let declared = declared(reader, node).into_iter();
-    declared.map(|(variable, _)| variable).collect()
+    declared(reader, node)
 }
 
 /// The variables of an `env:` list, each with its place.
@@ -188,9 +195,13 @@ fn variable(reader: &mut Reader<'_>, node: &Node) -> Option<Variable> {
     let secret = fields
         .get("secret")
         .and_then(|node| reader.flag(node, "secret"));
-    let default = fields
-        .get("default")
-        .and_then(|node| reader.string(node, "default"));
+    let default = fields.get("default");
+    if let Some(node) = default.filter(|_| secret == Some(true)) {
+        let words = "the default of a secret variable is a secret written out";
+        let fault = Fault::new(FaultCode::LiteralSecret, node.place, words).warning();
+        reader.fault(fault.hint("set it in the process environment; for tests, in .env.yaml"));
+    }
+    let default = default.and_then(|node| reader.string(node, "default"));
     let node = fields.get("name")?;
     let name = reader.string(node, "name")?;
     let first = name.chars().next();
@@ -214,14 +225,7 @@ fn invoke(reader: &mut Reader<'_>, node: &Node) -> Option<InvokeAuth> {
     let fields = reader.shaped(node, &shape::INVOKE)?;
     let auth = fields.get("auth")?;
     let fields = reader.shaped(auth, &shape::AUTH)?;
-    let header = fields.get("header").and_then(|node| {
-        let header = reader.string(node, "header")?;
-        let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
-        if header.is_empty() || !header.chars().all(token) {
-            return reader.bad_value(node, format!("{header:?} is not the name of a header"));
-        }
-        Some(header.to_owned())
-    });
+    let header = fields.get("header").and_then(|node| reader.header(node));
     let schemes = [("bearer", AuthScheme::Bearer), ("raw", AuthScheme::Raw)];
     let scheme = fields
         .get("scheme")

@@ -111,6 +111,11 @@ impl Model {
         Self { url, shared }
     }
 
+    /// Answers otherwise from now on.
+    pub(crate) fn say(&self, script: impl Fn(&Call) -> Said + Send + Sync + 'static) {
+        *self.shared.script.lock().unwrap() = Arc::new(script);
+    }
+
     /// Lets whoever waits at a gate go on.
     pub(crate) fn open(&self, gate: &str) {
         self.shared.open.send_modify(|open| {

@@ -1,5 +1,6 @@
 //! Agent steps from outside: the whole program, real HTTP to a scripted provider of models.
 
+mod builtin;
 mod contract;
 mod fan_out;
 mod kills;

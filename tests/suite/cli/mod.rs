@@ -5,6 +5,7 @@
 mod against;
 mod agents;
 mod baselines;
+mod boot;
 mod branches;
 mod derived;
 mod diff;

@@ -1,0 +1,47 @@
+//! `servers.yaml`: the tool servers of others, declared in one place (seed 000, invariant 3).
+
+use super::fault::{Fault, FaultCode};
+use super::read::Reader;
+use super::server::{self, ServerDraft};
+use super::yaml::{Data, Node};
+
+/// What the list has.
+pub(super) struct Central {
+    /// By name; nothing where an entry is broken.
+    pub(super) servers: Vec<(String, Option<ServerDraft>)>,
+    /// Whether every entry has a name that can be read, so that what is not here is not declared.
+    pub(super) whole: bool,
+}
+
+/// Reads the list.
+pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<Central> {
+    let mut central = Central {
+        servers: Vec::new(),
+        whole: true,
+    };
+    if matches!(root.data, Data::Null) {
+        return Some(central);
+    }
+    let fields = reader.map(root, "servers.yaml", &["kind", "servers"])?;
+    if let Some(node) = fields.get("kind") {
+        reader.word(node, "kind", &[("servers", ())]);
+    }
+    let Some(list) = fields.get("servers") else {
+        return Some(central);
+    };
+    for node in reader.list(list, "servers")? {
+        let draft = server::read(reader, node);
+        let Data::Text(name) = &node.at("/name").data else {
+            central.whole = false;
+            continue;
+        };
+        if central.servers.iter().any(|(known, _)| known == name) {
+            let words = format!("the server {name:?} stands twice");
+            let place = node.at("/name").place;
+            reader.fault(Fault::new(FaultCode::DuplicateName, place, words));
+            continue;
+        }
+        central.servers.push((name.clone(), draft));
+    }
+    Some(central)
+}

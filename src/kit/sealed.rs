@@ -1,0 +1,97 @@
+//! Files that see their params alone: nothing in them names a variable, in any form (seed 000,
+//! invariant 10; decision T5).
+
+use super::fault::{Fault, FaultCode};
+use super::read::Reader;
+use super::yaml::{Data, Node};
+
+/// What is said where a file reaches for the environment.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seal {
+    code: FaultCode,
+    file: &'static str,
+    hint: &'static str,
+}
+
+/// Of agent files.
+pub(super) const AGENT: Seal = Seal {
+    code: FaultCode::EnvInAgent,
+    file: "an agent file",
+    hint: "declare a param here, and give it \"{{ env.NAME }}\" in the workflow's step",
+};
+
+/// Of server files, and of the central list.
+pub(super) const SERVER: Seal = Seal {
+    code: FaultCode::EnvInServer,
+    file: "a server file",
+    hint: "declare a param here, and hand the value down: workflow, agent, server",
+};
+
+/// Tells of every place of a file that names a variable.
+pub(super) fn check(reader: &mut Reader<'_>, node: &Node, seal: Seal) {
+    match &node.data {
+        Data::Text(text) => {
+            if let Some(at) = mentions_environment(text) {
+                let place = reader.spot(node, at, "env".len());
+                let words = format!("{} cannot reach the environment", seal.file);
+                let fault = Fault::new(seal.code, place, words);
+                reader.fault(fault.hint(seal.hint));
+            }
+        }
+        Data::List(items) => items.iter().for_each(|item| check(reader, item, seal)),
+        Data::Map(members) => members
+            .iter()
+            .for_each(|(_, member)| check(reader, member, seal)),
+        Data::Null | Data::Bool(_) | Data::Number(_) => {}
+    }
+}
+
+/// Where a text names a variable: `env:NAME` as a word of its own, a text that begins with `env:`,
+/// or `env` inside braces.
+pub(super) fn mentions_environment(text: &str) -> Option<usize> {
+    let lead = text.len() - text.trim_start().len();
+    if text
+        .get(lead..)
+        .is_some_and(|rest| rest.starts_with("env:"))
+    {
+        return Some(lead);
+    }
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    text.match_indices("env").find_map(|(at, _)| {
+        let (before, after) = (text.get(..at)?, text.get(at + 3..)?);
+        let begins = !before.ends_with(|c: char| word(c) || c == '.');
+        let inside = before.rfind("{{").is_some_and(|open| {
+            before
+                .get(open..)
+                .is_some_and(|inner| !inner.contains("}}"))
+        });
+        let named = after
+            .strip_prefix(':')
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_'));
+        let dotted = inside && after.trim_start().starts_with(['.', ':']);
+        (begins && (named || dotted)).then_some(at)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::mentions_environment;
+
+    #[test]
+    fn variables_are_found_in_every_form_and_prose_is_left_alone() {
+        for (text, at) in [
+            ("env:KEY", Some(0)),
+            ("  env: KEY", Some(2)),
+            ("Bearer env:KEY", Some(7)),
+            ("{{ env.KEY }}", Some(3)),
+            ("a {{ params.x }} {{join('', [env.KEY])}}", Some(29)),
+            ("set env: production first", None),
+            ("the env.KEY outside braces", None),
+            ("{{ params.env.x }}", None),
+            ("{{ params.x }} env.x", None),
+            ("my_env:X, environment", None),
+        ] {
+            assert_eq!(mentions_environment(text), at, "{text}");
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! One tool server, in a file of its own or as an entry of `servers.yaml`, judged by itself.
+//!
+//! A pointer and no more (seed 000, invariant 2): where the server is, how callers prove
+//! themselves, what it wants to know. Nothing here starts anything.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::agent::{NO_VERSION, members};
+use super::allowlist::{self, Allowlist};
+use super::fault::{Fault, FaultCode};
+use super::read::{Fields, Reader};
+use super::sealed;
+use super::workflow::is_name;
+use super::yaml::{Node, Place};
+use crate::workflow::expression::Root;
+use crate::workflow::nearest;
+use crate::workflow::template::Template;
+
+/// A tool server of a kit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KitServer {
+    /// Its own name.
+    pub name: String,
+    /// Semantic version, `0.0.0` where the file says none.
+    pub version: String,
+    /// Where it is, unless the environment says otherwise.
+    pub url: String,
+    /// How callers prove themselves, if they have to.
+    pub auth: Option<ServerAuth>,
+    /// What it wants to know, by name.
+    pub params: BTreeMap<String, ServerParam>,
+    /// The tools it offers to anybody at all.
+    pub allowlist: Allowlist,
+    /// Whether its calls change something that lasts (seed 000, invariant 1).
+    pub stateful: bool,
+}
+
+/// `auth:` of a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerAuth {
+    /// The header that carries the secret.
+    pub header: String,
+    /// Whether `Bearer ` stands before it.
+    pub bearer: bool,
+    /// The secret param whose value it is.
+    pub param: String,
+}
+
+/// One of a server's `params:`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerParam {
+    /// The value where an agent gives none.
+    pub default: Option<String>,
+    /// Whether its value is a secret.
+    pub secret: bool,
+}
+
+/// A server as read.
+pub(super) struct ServerDraft {
+    pub(super) server: KitServer,
+    /// Of the name.
+    pub(super) place: Place,
+    /// Whether the file itself says which version it is.
+    pub(super) has_version: bool,
+    /// Params whose own mark is wrong: told already, so nobody else speaks of it.
+    pub(super) told: BTreeSet<String>,
+}
+
+/// How the names of server files end.
+pub(super) const SUFFIX: &str = ".server.yaml";
+
+const KEYS: [&str; 9] = [
+    "access",
+    "auth",
+    "description",
+    "kind",
+    "name",
+    "params",
+    "stateful",
+    "url",
+    "version",
+];
+
+/// Reads a server; nothing when it is too broken to be used by an agent.
+pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<ServerDraft> {
+    sealed::check(reader, root, sealed::SERVER);
+    let fields = map(reader, root)?;
+    if let Some(node) = fields.get("kind") {
+        reader.word(node, "kind", &[("tool-server", ())]);
+    }
+    let name = name(reader, &fields);
+    let version = version(reader, &fields);
+    if let Some(node) = fields.get("description") {
+        reader.string(node, "description");
+    }
+    let url = reader
+        .required(&fields, "url", "a server")
+        .and_then(|node| url(reader, node));
+    let declared = fields
+        .get("params")
+        .map(|node| params(reader, node))
+        .unwrap_or_default();
+    let mut told = BTreeSet::new();
+    let node = fields.get("auth");
+    let auth = node.map(|node| auth(reader, node, &declared, &mut told));
+    let allowlist = match fields.get("access") {
+        Some(node) => allowlist::read(reader, node),
+        None => Some(Allowlist::default()),
+    };
+    let stateful = fields
+        .get("stateful")
+        .map(|node| reader.flag(node, "stateful"));
+    let params = declared
+        .into_iter()
+        .map(|(name, (param, _))| (name, param))
+        .collect();
+    let (name, place) = name?;
+    Some(ServerDraft {
+        server: KitServer {
+            name,
+            version: version?,
+            url: url?,
+            auth: auth.flatten(),
+            params,
+            allowlist: allowlist?,
+            stateful: stateful.flatten().unwrap_or(false),
+        },
+        place,
+        has_version: fields.key("version").is_some(),
+        told,
+    })
+}
+
+/// The members, with words of their own for keys that people expect here.
+fn map<'n>(reader: &mut Reader<'_>, root: &'n Node) -> Option<Fields<'n>> {
+    let fields = reader.open_map(root, "the server")?;
+    for (key, _) in members(Some(root)) {
+        let hint = match key.text.as_str() {
+            known if KEYS.contains(&known) => continue,
+            "command" | "args" | "image" | "build" | "env" => {
+                "a server runs elsewhere and is reached by its url: nothing is started here"
+            }
+            "blocklist" | "denylist" => "access: {allowlist: […]} says what may be called",
+            _ => {
+                reader.unknown_key(key, "the server", &KEYS);
+                continue;
+            }
+        };
+        let words = format!("unknown key {:?} in the server", key.text);
+        reader.fault(Fault::new(FaultCode::UnknownKey, key.place, words).hint(hint));
+    }
+    Some(fields)
+}
+
+fn name(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<(String, Place)> {
+    let node = reader.required(fields, "name", "a server")?;
+    let name = reader.string(node, "name")?;
+    if !is_name(name) {
+        return reader.bad_value(
+            node,
+            format!("{name:?} is not a name: letters, digits, '.', '_' and '-', at most 64"),
+        );
+    }
+    Some((name.to_owned(), node.place))
+}
+
+fn version(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<String> {
+    let Some(node) = fields.get("version") else {
+        let place = fields.key("version").unwrap_or(fields.place);
+        let words = format!("the server has no version and counts as {NO_VERSION}");
+        let fault = Fault::new(FaultCode::VersionMissing, place, words).warning();
+        reader.fault(fault.hint("version: \"1.0.0\""));
+        return Some(NO_VERSION.to_owned());
+    };
+    let version = reader.string(node, "version")?;
+    if semver::Version::parse(version).is_err() {
+        let words = format!("{version:?} is not a semantic version");
+        let fault = Fault::new(FaultCode::BadVersion, node.place, words);
+        reader.fault(fault.hint("version: \"1.0.0\""));
+        return None;
+    }
+    Some(version.to_owned())
+}
+
+/// Written out, so that it can be read in a review; the environment may set another one.
+fn url(reader: &mut Reader<'_>, node: &Node) -> Option<String> {
+    let text = reader.string(node, "url")?;
+    if sealed::mentions_environment(text).is_some() {
+        return None;
+    }
+    let hint = "tools are reached over http: url: http://HOST/PATH or https://HOST/PATH";
+    let fault = match url::Url::parse(text) {
+        Ok(url) if !matches!(url.scheme(), "http" | "https") => {
+            let words = format!("{text:?} is not an http or https URL");
+            Fault::new(FaultCode::BadUrl, node.place, words).hint(hint)
+        }
+        Ok(_) | Err(_) if text.contains("{{") => {
+            let words = "the url of a server is written out";
+            Fault::new(FaultCode::BadUrl, node.place, words)
+                .hint("where it differs between environments, the environment file sets it")
+        }
+        Ok(url) if !url.username().is_empty() || url.password().is_some() => {
+            let words = "the url of a server holds a name or a password";
+            Fault::new(FaultCode::LiteralSecret, node.place, words)
+                .hint("auth: {secret: \"{{ params.NAME }}\"}")
+        }
+        Ok(_) => return Some(text.to_owned()),
+        Err(_) => {
+            let words = format!("{text:?} is not a URL");
+            Fault::new(FaultCode::BadUrl, node.place, words).hint(hint)
+        }
+    };
+    reader.fault(fault);
+    None
+}
+
+type Declared = BTreeMap<String, (ServerParam, Place)>;
+
+fn params(reader: &mut Reader<'_>, node: &Node) -> Declared {
+    let mut declared = Declared::new();
+    if reader.open_map(node, "params").is_none() {
+        return declared;
+    }
+    for (key, node) in members(Some(node)) {
+        let what = format!("the param {:?}", key.text);
+        let Some(fields) = reader.map(node, &what, &["default", "description", "secret"]) else {
+            continue;
+        };
+        let secret = fields
+            .get("secret")
+            .and_then(|node| reader.flag(node, "secret"))
+            .unwrap_or(false);
+        let node = fields.get("default");
+        if let Some(node) = node.filter(|_| secret) {
+            let words = format!("the secret server param {:?} has a default", key.text);
+            let fault = Fault::new(FaultCode::LiteralSecret, node.place, words);
+            reader.fault(fault.hint("a secret comes from a variable of the workflow"));
+        }
+        let default = node.and_then(|node| reader.string(node, "default"));
+        let param = ServerParam {
+            default: default.map(str::to_owned),
+            secret,
+        };
+        declared
+            .entry(key.text.clone())
+            .or_insert((param, key.place));
+    }
+    declared
+}
+
+/// The last layer of a secret's way: the header takes a secret param of this server, whole.
+fn auth(
+    reader: &mut Reader<'_>,
+    node: &Node,
+    declared: &Declared,
+    told: &mut BTreeSet<String>,
+) -> Option<ServerAuth> {
+    let fields = reader.map(node, "auth", &["header", "scheme", "secret"])?;
+    let header = fields.get("header").map(|node| reader.header(node));
+    let scheme = fields
+        .get("scheme")
+        .map(|node| reader.word(node, "scheme", &[("bearer", true), ("raw", false)]));
+    let node = reader.required(&fields, "secret", "auth")?;
+    let text = reader.string(node, "auth.secret")?;
+    if sealed::mentions_environment(text).is_some() {
+        return None;
+    }
+    let Some(param) = only_param(text) else {
+        let words = match text.contains("{{") {
+            true => "auth.secret is one param of this server and nothing else",
+            false => "auth.secret is written out",
+        };
+        let fault = Fault::new(FaultCode::LiteralSecret, node.place, words);
+        reader.fault(fault.hint("secret: \"{{ params.NAME }}\", with NAME: {secret: true}"));
+        return None;
+    };
+    match declared.get(&param) {
+        None => {
+            let words = format!("auth.secret uses {param:?}, which params does not declare");
+            let fault = Fault::new(FaultCode::UnknownParam, node.place, words);
+            let near = nearest(&param, declared.keys().map(String::as_str));
+            reader.fault(match near {
+                Some(near) => fault.hint(format!("did you mean {near}?")),
+                None => fault.hint(format!("params: {{{param}: {{secret: true}}}}")),
+            });
+        }
+        Some((found, place)) if !found.secret => {
+            let words = format!("auth.secret uses the server param {param:?}, which is not secret");
+            let fault = Fault::new(FaultCode::LiteralSecret, *place, words);
+            reader.fault(fault.hint(format!("{param}: {{secret: true}}")));
+            told.insert(param.clone());
+        }
+        Some(_) => {}
+    }
+    Some(ServerAuth {
+        header: header.flatten().unwrap_or_else(|| "Authorization".into()),
+        bearer: scheme.flatten().unwrap_or(true),
+        param,
+    })
+}
+
+/// The param that a text is, if it is a single expression that names one.
+fn only_param(text: &str) -> Option<String> {
+    let inner = text.trim().strip_prefix("{{")?.strip_suffix("}}")?;
+    let template = Template::text(text.trim()).ok()?;
+    let mut expressions = template.expressions();
+    let (expression, None) = (expressions.next()?, expressions.next()) else {
+        return None;
+    };
+    let (root, pointer) = expression.as_path()?;
+    let name = pointer.strip_prefix('/')?;
+    let whole = root == Root::Params && !name.contains('/') && expression.source() == inner.trim();
+    whole.then(|| name.replace("~1", "/").replace("~0", "~"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::only_param;
+
+    #[test]
+    fn a_header_takes_one_param_whole() {
+        for (text, param) in [
+            ("{{ params.key }}", Some("key")),
+            ("  {{params.api-key}} ", Some("api-key")),
+            ("Bearer {{ params.key }}", None),
+            ("{{ params.key }}{{ params.key }}", None),
+            ("{{ params.a.b }}", None),
+            ("{{ params }}", None),
+            ("{{ join('', [params.key]) }}", None),
+            ("{{ step.s.key }}", None),
+            ("{{ params.", None),
+            ("hunter2", None),
+            ("", None),
+        ] {
+            assert_eq!(only_param(text).as_deref(), param, "{text}");
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! What holds between agents and the tool servers they use: the file or the entry of the central
+//! list, its version, its params, and the way of a secret from one to the other (seed 000,
+//! invariants 3 and 10).
+//!
+//! ```text
+//! workflow env[].secret -> agent params.….secret -> server params.….secret -> auth.secret
+//!            `calls` judges this step     `servers` this one        `server` this one
+//! ```
+//!
+//! Each fault stands at the layer that has to change.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use super::CENTRAL;
+use super::agent::AgentDraft;
+use super::allowlist::Allowlist;
+use super::fault::{Fault, FaultCode};
+use super::loader::Loader;
+use super::reference::{self, Kind, Reference};
+use super::server::{KitServer, SUFFIX, ServerDraft};
+use super::tools::{BUILT_IN, GivenText, ServerCall};
+use crate::workflow::nearest;
+
+/// A tool server, as one agent uses it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerUse {
+    /// The name under which the agent knows it.
+    pub name: String,
+    /// Its key in [`super::Kit::servers`].
+    pub server: String,
+    /// Templates over the agent's params.
+    pub params: BTreeMap<String, String>,
+    /// What both files allow (decision K5).
+    pub allowlist: Allowlist,
+}
+
+impl ServerUse {
+    pub(super) fn new(call: &ServerCall, key: &str, server: &KitServer) -> Self {
+        let params = call.params.iter();
+        Self {
+            name: call.name.clone(),
+            server: key.to_owned(),
+            params: params
+                .map(|given| (given.name.clone(), given.text.clone()))
+                .collect(),
+            allowlist: server.allowlist.and(&call.allowlist),
+        }
+    }
+}
+
+/// Files of tool servers.
+pub(super) const KIND: Kind = Kind {
+    word: "server file",
+    suffix: SUFFIX,
+    absent: FaultCode::ServerNotFound,
+    kit_first: false,
+    folder: "servers",
+};
+
+/// First-party servers that a later version will have.
+const FORESEEN: [&str; 2] = ["ktsu/envelope", "ktsu/kv"];
+
+/// The key of the server that an agent's entry means. `central` are the names of the central list,
+/// nothing if it cannot be read: whoever reads it says why.
+pub(super) fn resolve(
+    root: &Path,
+    agent: &str,
+    call: &ServerCall,
+    central: Option<&BTreeSet<String>>,
+) -> Result<Option<String>, Fault> {
+    if let Some(fault) = built_in(call) {
+        return Err(fault);
+    }
+    if let Some((name, place)) = &call.path {
+        let reference = Reference {
+            name,
+            place: *place,
+            kind: &KIND,
+        };
+        return reference::resolve(root, agent, &reference).map(Some);
+    }
+    let Some(central) = central else {
+        return Ok(None);
+    };
+    if central.contains(&call.name) {
+        return Ok(Some(central_key(&call.name)));
+    }
+    let words = format!(
+        "the server {:?} has no path, and {CENTRAL} does not declare it",
+        call.name
+    );
+    let fault = Fault::new(FaultCode::UnknownServer, call.place, words);
+    Err(
+        match nearest(&call.name, central.iter().map(String::as_str)) {
+            Some(near) => fault.hint(format!("did you mean {near}?")),
+            None => fault.hint(format!(
+                "add it to {CENTRAL}, or give it path: ../servers/{}{SUFFIX}",
+                call.name
+            )),
+        },
+    )
+}
+
+/// Entries that mean a first-party server, of which there are none yet.
+fn built_in(call: &ServerCall) -> Option<Fault> {
+    let path = call.path.as_ref();
+    let (name, place) = match path.filter(|(path, _)| !path.ends_with(".yaml")) {
+        Some((path, place)) if path.starts_with(BUILT_IN) => (path, *place),
+        Some(_) | None if call.name.starts_with(BUILT_IN) => (&call.name, call.place),
+        Some(_) | None => return None,
+    };
+    let (bare, _) = reference::split(name);
+    let words = match FORESEEN.contains(&bare) {
+        true => format!("the built-in server {bare:?} is not built yet"),
+        false => format!("there is no built-in server {bare:?}"),
+    };
+    let fault = Fault::new(FaultCode::UnknownServer, place, words);
+    Some(fault.hint(format!(
+        "this version has tool servers of files and of {CENTRAL} only"
+    )))
+}
+
+/// The key of an entry of the central list.
+pub(super) fn central_key(name: &str) -> String {
+    format!("{CENTRAL}#{name}")
+}
+
+/// Judges every use of a server.
+pub(super) fn check(loader: &mut Loader) {
+    let mut found = Vec::new();
+    let mut unmarked = BTreeSet::new();
+    for ((path, position), key) in &loader.uses {
+        let agent = loader.agents.get(path).and_then(Option::as_ref);
+        let server = loader.servers.get(key).and_then(Option::as_ref);
+        let Some((agent, server)) = agent.zip(server) else {
+            continue;
+        };
+        let Some(call) = agent.servers.get(*position) else {
+            continue;
+        };
+        let mut faults = Vec::new();
+        version(call, server, &mut faults);
+        names(call, server, &mut faults);
+        given(call, server, &mut faults);
+        for given in &call.params {
+            let marks = secrecy(given, agent, server, key, &mut faults);
+            unmarked.extend(marks.into_iter().map(|name| (path.clone(), name)));
+        }
+        let here = faults.into_iter();
+        found.extend(here.map(|fault| fault.in_file(Path::new(path))));
+    }
+    found.extend(same_name(loader));
+    found.into_iter().for_each(|fault| loader.faults.add(fault));
+    loader.unmarked = unmarked;
+}
+
+fn version(call: &ServerCall, server: &ServerDraft, faults: &mut Vec<Fault>) {
+    let Some((name, place)) = &call.path else {
+        return;
+    };
+    let reference = Reference {
+        name,
+        place: *place,
+        kind: &KIND,
+    };
+    let found = &server.server.version;
+    faults.extend(reference::version(
+        &reference,
+        found,
+        server.has_version,
+        "the agent",
+    ));
+}
+
+/// The environment and the lock speak of a server by its own name.
+fn names(call: &ServerCall, server: &ServerDraft, faults: &mut Vec<Fault>) {
+    let own = &server.server.name;
+    if call.name != *own {
+        let words = format!("the server calls itself {own:?}, not {:?}", call.name);
+        let fault = Fault::new(FaultCode::NameMismatch, call.place, words).warning();
+        faults.push(fault.hint(format!("name: {own}")));
+    }
+}
+
+/// What the server needs is given, and nothing it does not know.
+fn given(call: &ServerCall, server: &ServerDraft, faults: &mut Vec<Fault>) {
+    let (name, params) = (&server.server.name, &server.server.params);
+    for (wanted, param) in params {
+        let is_given = call.params.iter().any(|given| given.name == *wanted);
+        if param.default.is_none() && !is_given {
+            let words = format!("the server {name:?} requires the param {wanted:?}");
+            let fault = Fault::new(FaultCode::MissingParam, call.params_place, words);
+            faults.push(fault.hint(format!("add to params: {wanted}: …")));
+        }
+    }
+    let known: Vec<&str> = params.keys().map(String::as_str).collect();
+    for given in &call.params {
+        if params.contains_key(&given.name) {
+            continue;
+        }
+        let words = format!("the server {name:?} takes no param {:?}", given.name);
+        let fault = Fault::new(FaultCode::UnknownParam, given.place, words);
+        faults.push(match nearest(&given.name, known.iter().copied()) {
+            Some(near) => fault.hint(format!("did you mean {near}?")),
+            None => fault,
+        });
+    }
+}
+
+/// A secret param of the agent goes into a secret param of the server, and nothing else does. Gives
+/// the params of the agent that lack their mark.
+fn secrecy(
+    given: &GivenText,
+    agent: &AgentDraft,
+    server: &ServerDraft,
+    key: &str,
+    faults: &mut Vec<Fault>,
+) -> Option<String> {
+    let param = server.server.params.get(&given.name)?;
+    let params = agent.params.as_ref();
+    let secrets = params.map(|params| params.secrets.as_slice());
+    let mut mentions = given.mentions.iter();
+    let secret = mentions.find(|name| secrets.unwrap_or_default().contains(name));
+    let q = &given.name;
+    match (param.secret, secret) {
+        (true, Some(_)) | (false, None) => None,
+        (false, Some(p)) => {
+            // The server's own file is wrong, and says so.
+            if server.told.contains(q) {
+                return None;
+            }
+            let words = format!(
+                "the secret agent param {p:?} goes into the server param {q:?}, which the server \
+                 does not mark as secret"
+            );
+            let fault = Fault::new(FaultCode::SecretNotAllowed, given.text_place, words);
+            let file = key.split('#').next().unwrap_or(key);
+            faults.push(fault.hint(format!("in {file}: params: {{{q}: {{secret: true}}}}")));
+            None
+        }
+        (true, None) => {
+            let declared = params.and_then(|params| {
+                let mut mentions = given.mentions.iter();
+                mentions.find_map(|name| Some((name, *params.places.get(name)?)))
+            });
+            let Some((p, place)) = declared else {
+                let words = match given.text.contains("{{") {
+                    true => format!("the secret server param {q:?} gets no secret param"),
+                    false => format!("the secret server param {q:?} is written out"),
+                };
+                let fault = Fault::new(FaultCode::LiteralSecret, given.text_place, words);
+                faults.push(fault.hint(
+                    "\"{{ params.NAME }}\", with NAME marked as secret in this agent's params",
+                ));
+                return None;
+            };
+            let words = format!(
+                "the agent param {p:?} goes into the secret server param {q:?} and is not marked \
+                 as secret"
+            );
+            let fault = Fault::new(FaultCode::LiteralSecret, place, words);
+            faults.push(fault.hint(format!("{p}: {{type: string, secret: true}}")));
+            Some(p.clone())
+        }
+    }
+}
+
+/// The environment gives a URL to a name: servers that share one share it.
+fn same_name(loader: &Loader) -> Vec<Fault> {
+    let mut first: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut faults = Vec::new();
+    for (key, server) in &loader.servers {
+        let Some(server) = server else { continue };
+        let name = server.server.name.as_str();
+        let file = key.split('#').next().unwrap_or(key);
+        let Some(other) = first.get(name) else {
+            first.insert(name, file);
+            continue;
+        };
+        // Within the central list it is an error, told where the list is read.
+        if *other == file {
+            continue;
+        }
+        let words = format!("{other} has a server {name:?}, too");
+        let fault = Fault::new(FaultCode::DuplicateName, server.place, words).warning();
+        let hint = "an environment that sets the url of this name sets both";
+        faults.push(fault.hint(hint).in_file(Path::new(file)));
+    }
+    faults
+}

@@ -1,0 +1,128 @@
+//! A whole project folder, judged as one: the kit, its gateway and its environments.
+//!
+//! `kit` knows nothing of gateways and environments, and these know nothing of kits; this is where
+//! they meet, before anything starts.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::egress;
+use crate::environment::{self, Environment};
+use crate::gateway::{self, Gateway};
+use crate::kit::fault::Faults;
+use crate::kit::{self, Kit};
+
+/// What was found.
+#[derive(Debug)]
+pub struct Judged {
+    /// The kit, if its own files are sound.
+    pub kit: Option<Kit>,
+    /// Whatever is wrong with any file, by file and place.
+    pub faults: Faults,
+    /// Variables without a usable value, in words.
+    pub unset: Vec<String>,
+}
+
+impl Judged {
+    /// Whether nothing hinders a start.
+    pub fn is_sound(&self) -> bool {
+        self.kit.is_some() && !self.faults.has_errors() && self.unset.is_empty()
+    }
+}
+
+const GATEWAY: &str = "gateway.yaml";
+const ENVIRONMENTS: &str = "environments";
+
+/// Judges a folder, and an environment file with it: whether its values suffice as well.
+pub fn judge(dir: &Path, environment: Option<&Path>, process: &BTreeMap<String, String>) -> Judged {
+    let (kit, faults) = match kit::load(dir) {
+        Ok(kit) => {
+            let warnings = kit.warnings.clone();
+            (Some(kit), warnings)
+        }
+        Err(faults) => (None, faults),
+    };
+    let mut judged = Judged {
+        kit,
+        faults,
+        unset: Vec::new(),
+    };
+    let chosen = environment.map(Environment::load);
+    let (chosen, broken) = match chosen {
+        Some(Ok(environment)) => (Some(environment), None),
+        Some(Err(faults)) => (None, Some(faults)),
+        None => (None, None),
+    };
+    let own = own_environments(dir, environment);
+    let gateway = judge_gateway(dir, chosen.as_ref(), process);
+    for faults in broken.into_iter().chain(own).chain(Some(gateway)) {
+        judged.faults.sources.extend(faults.sources);
+        judged.faults.faults.extend(faults.faults);
+    }
+    judged.faults.sort();
+    if let (Some(environment), Some(kit)) = (&chosen, &judged.kit) {
+        judged.unset = unset(environment, kit, process);
+    }
+    judged
+}
+
+/// The environment files of the folder itself, but for one that is judged already.
+fn own_environments(dir: &Path, but: Option<&Path>) -> Vec<Faults> {
+    let real = |path: &Path| path.canonicalize().ok();
+    let judged = but.and_then(real);
+    let names = kit::file_names(&dir.join(ENVIRONMENTS));
+    let files = names
+        .into_iter()
+        .filter(|name| name.ends_with(environment::SUFFIX))
+        .map(|name| PathBuf::from(ENVIRONMENTS).join(name))
+        .filter(|file| judged.is_none() || real(&dir.join(file)) != judged);
+    files
+        .filter_map(|file| Environment::load_in(dir, &file).err())
+        .collect()
+}
+
+/// Which variables of the kit have no usable value.
+fn unset(environment: &Environment, kit: &Kit, process: &BTreeMap<String, String>) -> Vec<String> {
+    let mut process = process.clone();
+    // `run` and `start` give this one a value themselves.
+    if let Some(variable) = &environment.receiver {
+        process
+            .entry(variable.clone())
+            .or_insert_with(|| "http://127.0.0.1:9".to_owned());
+    }
+    let mut unset = Vec::new();
+    for (name, workflow) in &kit.workflows {
+        let root = workflow.definition.root();
+        let declared = root.map(|root| root.plan.env.as_slice());
+        let declared = declared.unwrap_or_default();
+        if let Err(error) = environment::resolve(Some(environment), declared, &process) {
+            unset.push(format!("workflow {name}: {error}"));
+        }
+    }
+    unset
+}
+
+/// What is wrong with the kit's `gateway.yaml`, as this environment would use it.
+fn judge_gateway(
+    dir: &Path,
+    environment: Option<&Environment>,
+    process: &BTreeMap<String, String>,
+) -> Faults {
+    let file = Path::new(GATEWAY);
+    if !dir.join(file).is_file() {
+        return Faults::default();
+    }
+    let config = match gateway::Config::load_in(dir, file, environment) {
+        Ok(config) => config,
+        Err(faults) => return faults,
+    };
+    // Keys and addresses have values only where they are used.
+    let client = egress::Client::new(&egress::Policy::default());
+    match (environment, client) {
+        (Some(_), Ok(client)) => {
+            let built = Gateway::new(&config, environment, process, &client);
+            built.err().unwrap_or_default()
+        }
+        _ => Faults::default(),
+    }
+}
