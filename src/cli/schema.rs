@@ -9,7 +9,7 @@ use super::output::line;
 use super::{Common, Failure, json as shape};
 use crate::gateway;
 use crate::kit::shape::json::document;
-use crate::kit::shape::{Shape, kit, workflow};
+use crate::kit::shape::{Shape, agent, kit, server, workflow};
 
 /// What `schema` takes.
 #[derive(Debug, clap::Args)]
@@ -21,12 +21,18 @@ pub(super) struct Arguments {
 /// A kind of file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Kind {
+    /// agents/NAME.agent.yaml
+    Agent,
     /// gateway.yaml
     Gateway,
     /// kit.yaml
     Kit,
     /// The rules of a scripted provider
     Rules,
+    /// servers/NAME.server.yaml
+    Server,
+    /// servers.yaml
+    Servers,
     /// workflows/NAME.workflow.yaml
     Workflow,
 }
@@ -34,9 +40,12 @@ enum Kind {
 impl Kind {
     fn shape(self) -> (&'static str, &'static Shape) {
         match self {
+            Self::Agent => ("An agent of ktsu", &agent::AGENT),
             Self::Gateway => ("gateway.yaml of ktsu", &gateway::GATEWAY),
             Self::Kit => ("kit.yaml of ktsu", &kit::KIT),
             Self::Rules => ("Rules of a scripted provider of ktsu", &gateway::RULES),
+            Self::Server => ("A tool server of ktsu", &server::SERVER),
+            Self::Servers => ("servers.yaml of ktsu", &server::SERVERS),
             Self::Workflow => ("A workflow of ktsu", &workflow::WORKFLOW),
         }
     }

@@ -7,6 +7,8 @@ use ktsu_ledger::event::plan::{AgentFile, Prompt};
 
 use super::fault::{Fault, FaultCode};
 use super::read::{Fields, Reader};
+use super::shape::PARAMS;
+use super::shape::agent::{AGENT, OUTPUT};
 use super::tools::ServerCall;
 use super::workflow::{is_name, optional_params};
 use super::yaml::{Data, Node, Place};
@@ -63,24 +65,12 @@ const RESERVED: [&str; 8] = [
     "ktsu_rationale",
 ];
 
-const KEYS: [&str; 9] = [
-    "description",
-    "max_turns",
-    "model",
-    "name",
-    "output",
-    "params",
-    "prompt",
-    "servers",
-    "version",
-];
-
 const DEFAULT_TURNS: u32 = 10;
 
 /// Reads a file; nothing when it is too broken to be used by a step.
 pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<AgentDraft> {
     sealed::check(reader, root, sealed::AGENT);
-    let fields = reader.map(root, "the agent", &KEYS)?;
+    let fields = reader.shaped(root, &AGENT)?;
     let name = name(reader, &fields);
     let version = version(reader, &fields);
     let group = group(reader, &fields);
@@ -89,8 +79,8 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<AgentDraft> {
         Some((params, schema)) => (Some(params), Some(schema)),
         None => (None, None),
     };
-    let prompt = reader
-        .required(&fields, "prompt", "an agent")
+    let prompt = fields
+        .get("prompt")
         .and_then(|node| prompt::read(reader, node, params.as_ref()));
     if max_turns == 1
         && let Some(place) = prompt.as_ref().and_then(|prompt| prompt.reflect)
@@ -131,7 +121,7 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<AgentDraft> {
 }
 
 fn name(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<String> {
-    let node = reader.required(fields, "name", "an agent")?;
+    let node = fields.get("name")?;
     let name = reader.string(node, "name")?;
     if !is_name(name) {
         return reader.bad_value(
@@ -161,7 +151,7 @@ fn version(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<String> {
 }
 
 fn group(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<(String, Place)> {
-    let node = reader.required(fields, "model", "an agent")?;
+    let node = fields.get("model")?;
     let group = reader.string(node, "model")?;
     if group.trim().is_empty() {
         return reader.bad_value(node, "model must be the name of a model group");
@@ -180,8 +170,8 @@ fn max_turns(reader: &mut Reader<'_>, fields: &Fields<'_>) -> u32 {
 
 fn params(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<(Params, Json)> {
     let node = fields.get("params")?;
-    let fields = reader.map(node, "params", &["schema"])?;
-    let node = reader.required(&fields, "schema", "params")?;
+    let fields = reader.shaped(node, &PARAMS)?;
+    let node = fields.get("schema")?;
     let secrets = secrets(reader, node);
     hidden_marks(reader, node, 0);
     optional_params(reader, node);
@@ -252,9 +242,9 @@ fn hidden_marks(reader: &mut Reader<'_>, schema: &Node, depth: usize) {
 }
 
 fn output(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Json> {
-    let node = reader.required(fields, "output", "an agent")?;
-    let fields = reader.map(node, "the agent's output", &["schema"])?;
-    let node = reader.required(&fields, "schema", "the agent's output")?;
+    let node = fields.get("output")?;
+    let fields = reader.shaped(node, &OUTPUT)?;
+    let node = fields.get("schema")?;
     let schema = reader.schema(node)?;
     reserved_fields(reader, node);
     let kind = member(Some(node), "type");

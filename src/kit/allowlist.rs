@@ -3,6 +3,7 @@
 
 use super::fault::{Fault, FaultCode};
 use super::read::Reader;
+use super::shape::server as shape;
 use super::yaml::{Data, Node};
 
 /// Tools that may be called.
@@ -95,8 +96,8 @@ impl Entry {
 
 /// The `access:` of a server, in the file of an agent or in its own.
 pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<Allowlist> {
-    let fields = reader.map(node, "access", &["allowlist"])?;
-    let list = reader.required(&fields, "allowlist", "access")?;
+    let fields = reader.shaped(node, &shape::ACCESS)?;
+    let list = fields.get("allowlist")?;
     let list = reader.list(list, "access.allowlist")?;
     let mut entries = Vec::new();
     for node in list {
@@ -115,10 +116,8 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<Allowlist> {
 
 /// An entry that asks a person first.
 fn gated(reader: &mut Reader<'_>, node: &Node) -> Option<Entry> {
-    let fields = reader.map(node, "the entry", &["name", "require_approval"])?;
-    let name = reader
-        .required(&fields, "name", "an entry of the allowlist")
-        .and_then(|node| pattern(reader, node));
+    let fields = reader.shaped(node, &shape::GATED)?;
+    let name = fields.get("name").and_then(|node| pattern(reader, node));
     let policy = fields.get("require_approval");
     if let Some(node) = policy {
         approval(reader, node);
@@ -130,9 +129,8 @@ fn gated(reader: &mut Reader<'_>, node: &Node) -> Option<Entry> {
 }
 
 fn approval(reader: &mut Reader<'_>, node: &Node) -> Option<()> {
-    let keys = ["on_reject", "timeout", "timeout_behavior"];
-    let fields = reader.map(node, "require_approval", &keys)?;
-    if let Some(node) = reader.required(&fields, "on_reject", "require_approval") {
+    let fields = reader.shaped(node, &shape::APPROVAL)?;
+    if let Some(node) = fields.get("on_reject") {
         reader.word(node, "on_reject", &[("fail", ()), ("recover", ())]);
     }
     if let Some(node) = fields.get("timeout_behavior") {

@@ -3,6 +3,7 @@
 use super::fault::{Fault, FaultCode};
 use super::read::Reader;
 use super::server::{self, ServerDraft};
+use super::shape::server::SERVERS;
 use super::yaml::{Data, Node};
 
 /// What the list has.
@@ -22,7 +23,7 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<Central> {
     if matches!(root.data, Data::Null) {
         return Some(central);
     }
-    let fields = reader.map(root, "servers.yaml", &["kind", "servers"])?;
+    let fields = reader.shaped(root, &SERVERS)?;
     if let Some(node) = fields.get("kind") {
         reader.word(node, "kind", &[("servers", ())]);
     }

@@ -3,6 +3,7 @@
 use super::agent::Params;
 use super::fault::{Fault, FaultCode};
 use super::read::{Fields, Reader, Usage};
+use super::shape::agent::PROMPT;
 use super::yaml::{Node, Place};
 use crate::workflow::expression::{Expression, Root};
 use crate::workflow::template::Template;
@@ -21,7 +22,7 @@ pub(super) fn read(
     node: &Node,
     params: Option<&Params>,
 ) -> Option<PromptDraft> {
-    let fields = reader.map(node, "prompt", &["reflect", "system", "user"])?;
+    let fields = reader.shaped(node, &PROMPT)?;
     let system = system(reader, &fields);
     let user = fields
         .get("user")
@@ -45,7 +46,7 @@ pub(super) fn read(
 }
 
 fn system(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<String> {
-    let node = reader.required(fields, "system", "prompt")?;
+    let node = fields.get("system")?;
     let text = reader.string(node, "prompt.system")?;
     if let Some(at) = text.find("{{") {
         let place = reader.spot(node, at, 2);

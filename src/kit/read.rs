@@ -173,6 +173,11 @@ impl<'a> Reader<'a> {
         let fault = match (key.text.as_str(), nearest(&key.text, known.iter().copied())) {
             ("consolidation", _) => fault
                 .hint("results always arrive as the list `results`; reshape them in a transform"),
+            ("command" | "args" | "image" | "build" | "env", _) if what == "the server" => fault
+                .hint("a server runs elsewhere and is reached by its url: nothing is started here"),
+            ("blocklist" | "denylist", _) => {
+                fault.hint("access: {allowlist: […]} says what may be called")
+            }
             ("continue_on_error" | "optional" | "allow_failed", _) => {
                 fault.hint("a failed step always fails the run; use a condition or max_failures")
             }

@@ -10,6 +10,7 @@ use super::allowlist::{self, Allowlist};
 use super::fault::{Fault, FaultCode};
 use super::read::{Fields, Reader};
 use super::sealed;
+use super::shape::server as shape;
 use super::workflow::is_name;
 use super::yaml::{Node, Place};
 use crate::workflow::expression::Root;
@@ -69,33 +70,16 @@ pub(super) struct ServerDraft {
 /// How the names of server files end.
 pub(super) const SUFFIX: &str = ".server.yaml";
 
-const KEYS: [&str; 9] = [
-    "access",
-    "auth",
-    "description",
-    "kind",
-    "name",
-    "params",
-    "stateful",
-    "url",
-    "version",
-];
-
 /// Reads a server; nothing when it is too broken to be used by an agent.
 pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<ServerDraft> {
     sealed::check(reader, root, sealed::SERVER);
-    let fields = map(reader, root)?;
+    let fields = reader.shaped(root, &shape::SERVER)?;
     if let Some(node) = fields.get("kind") {
         reader.word(node, "kind", &[("tool-server", ())]);
     }
     let name = name(reader, &fields);
     let version = version(reader, &fields);
-    if let Some(node) = fields.get("description") {
-        reader.string(node, "description");
-    }
-    let url = reader
-        .required(&fields, "url", "a server")
-        .and_then(|node| url(reader, node));
+    let url = fields.get("url").and_then(|node| url(reader, node));
     let declared = fields
         .get("params")
         .map(|node| params(reader, node))
@@ -131,29 +115,8 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<ServerDraft> 
     })
 }
 
-/// The members, with words of their own for keys that people expect here.
-fn map<'n>(reader: &mut Reader<'_>, root: &'n Node) -> Option<Fields<'n>> {
-    let fields = reader.open_map(root, "the server")?;
-    for (key, _) in members(Some(root)) {
-        let hint = match key.text.as_str() {
-            known if KEYS.contains(&known) => continue,
-            "command" | "args" | "image" | "build" | "env" => {
-                "a server runs elsewhere and is reached by its url: nothing is started here"
-            }
-            "blocklist" | "denylist" => "access: {allowlist: […]} says what may be called",
-            _ => {
-                reader.unknown_key(key, "the server", &KEYS);
-                continue;
-            }
-        };
-        let words = format!("unknown key {:?} in the server", key.text);
-        reader.fault(Fault::new(FaultCode::UnknownKey, key.place, words).hint(hint));
-    }
-    Some(fields)
-}
-
 fn name(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<(String, Place)> {
-    let node = reader.required(fields, "name", "a server")?;
+    let node = fields.get("name")?;
     let name = reader.string(node, "name")?;
     if !is_name(name) {
         return reader.bad_value(
@@ -222,8 +185,7 @@ fn params(reader: &mut Reader<'_>, node: &Node) -> Declared {
         return declared;
     }
     for (key, node) in members(Some(node)) {
-        let what = format!("the param {:?}", key.text);
-        let Some(fields) = reader.map(node, &what, &["default", "description", "secret"]) else {
+        let Some(fields) = reader.shaped(node, &shape::PARAM) else {
             continue;
         };
         let secret = fields
@@ -255,12 +217,12 @@ fn auth(
     declared: &Declared,
     told: &mut BTreeSet<String>,
 ) -> Option<ServerAuth> {
-    let fields = reader.map(node, "auth", &["header", "scheme", "secret"])?;
+    let fields = reader.shaped(node, &shape::AUTH)?;
     let header = fields.get("header").map(|node| reader.header(node));
     let scheme = fields
         .get("scheme")
         .map(|node| reader.word(node, "scheme", &[("bearer", true), ("raw", false)]));
-    let node = reader.required(&fields, "secret", "auth")?;
+    let node = fields.get("secret")?;
     let text = reader.string(node, "auth.secret")?;
     if sealed::mentions_environment(text).is_some() {
         return None;

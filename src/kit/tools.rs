@@ -7,6 +7,7 @@ use super::agent::{Params, member, members};
 use super::allowlist::{self, Allowlist};
 use super::fault::{Fault, FaultCode};
 use super::read::{Reader, Usage};
+use super::shape::agent as shape;
 use super::workflow::is_name;
 use super::yaml::{Data, Node, Place};
 use crate::workflow::expression::Root;
@@ -71,7 +72,7 @@ fn server(
     node: &Node,
     agent_params: Option<&Params>,
 ) -> Option<ServerCall> {
-    let fields = reader.map(node, "the server", &["access", "name", "params", "path"])?;
+    let fields = reader.shaped(node, &shape::SERVER)?;
     let path = fields.get("path").map(|node| {
         let path = reader.string(node, "path")?;
         Some((path.to_owned(), node.place))
@@ -80,7 +81,7 @@ fn server(
     let params = given.map(|node| given_params(reader, node, agent_params));
     let access = fields.get("access");
     let allowlist = access.map(|node| allowlist::read(reader, node));
-    let node = reader.required(&fields, "name", "a server")?;
+    let node = fields.get("name")?;
     let name = reader.string(node, "name")?;
     if !is_name(name) && !name.starts_with(BUILT_IN) {
         return reader.bad_value(node, format!("{name:?} is not the name of a server"));

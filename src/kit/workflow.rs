@@ -198,7 +198,7 @@ fn variable(reader: &mut Reader<'_>, node: &Node) -> Option<Variable> {
     let default = fields.get("default");
     if let Some(node) = default.filter(|_| secret == Some(true)) {
         let words = "the default of a secret variable is a secret written out";
-        let fault = Fault::new(FaultCode::LiteralSecret, node.place, words).warning();
+        let fault = Fault::new(FaultCode::LiteralSecret, node.place, words);
         reader.fault(fault.hint("set it in the process environment; for tests, in .env.yaml"));
     }
     let default = default.and_then(|node| reader.string(node, "default"));

@@ -8,8 +8,10 @@
 //!
 //! What a value means is for its reader; a shape knows no more of it than an editor needs.
 
+pub(crate) mod agent;
 pub(crate) mod json;
 pub(crate) mod kit;
+pub(crate) mod server;
 pub(crate) mod workflow;
 
 /// A map whose keys are known.
@@ -122,6 +124,12 @@ pub(crate) const VERSION: Of =
 pub(crate) const DURATION: Of = Of::Form("^\\s*([0-9.]+(ms|s|m|h))+\\s*$");
 /// Seconds, more than none, at most a year.
 pub(crate) const SECONDS: Of = Of::Number(0.001, 31_536_000.0);
+/// Names of HTTP headers.
+pub(crate) const HEADER: Of = Of::Form("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$");
+/// How a secret stands in its header.
+pub(crate) const SCHEME: Of = Of::Words(&["bearer", "raw"]);
+/// Text that is not literal.
+pub(crate) const TEMPLATE: Of = Of::Form("\\{\\{");
 /// Whether webhooks are sent.
 pub(crate) const WEBHOOKS: Of = Of::Words(&["execute", "suppress"]);
 

@@ -1,6 +1,9 @@
 //! The shape of `workflows/NAME.workflow.yaml`.
 
-use super::{DECLARED, DURATION, Key, NAME, Of, PARAMS, SECONDS, Shape, VERSION, WEBHOOKS};
+use super::{
+    DECLARED, DURATION, HEADER, Key, NAME, Of, PARAMS, SCHEME, SECONDS, Shape, TEMPLATE, VERSION,
+    WEBHOOKS,
+};
 
 /// The whole file.
 pub(crate) const WORKFLOW: Shape = Shape::new(
@@ -65,16 +68,11 @@ pub(crate) const AUTH: Shape = Shape::new(
     &[
         Key::new(
             "header",
-            Of::Form("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$"),
+            HEADER,
             "The name of the header; Authorization by default",
         ),
-        Key::new("scheme", Of::Words(&["bearer", "raw"]), "bearer by default"),
-        Key::new(
-            "secret",
-            Of::Form("\\{\\{"),
-            "\"{{ env.NAME }}\", a secret variable",
-        )
-        .required(),
+        Key::new("scheme", SCHEME, "bearer by default"),
+        Key::new("secret", TEMPLATE, "\"{{ env.NAME }}\", a secret variable").required(),
     ],
 );
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::Desk;
 
 /// A kit that uses every key there is; `{}` stands for what a later test puts there.
-const FILES: [(&str, &str, &str); 4] = [
+const FILES: [(&str, &str, &str); 7] = [
     (
         "kit",
         "kit.yaml",
@@ -44,7 +44,7 @@ pipeline:
     for_each: {from: params.list, concurrency: 2, max_items: 5, max_failures: -1}
     model: {group: fast, max_tokens: 100}
     output: {schema: {type: object}}
-    params: {text: "{{ item }}"}
+    params: {text: "{{ item }}", key: "{{ env.TOKEN }}"}
   - id: shape
     transform:
       inputs: [{from: params.list}, params.list]
@@ -68,10 +68,57 @@ pipeline:
 "#,
     ),
     (
+        "agent",
+        "agents/a.agent.yaml",
+        r#"
+name: a
+version: 1.0.0
+description: d
+model: fast
+max_turns: 5
+params:
+  schema:
+    type: object
+    properties: {text: {default: x}, key: {type: string, secret: true}}
+prompt: {system: s, user: "{{ params.text }}", reflect: again}
+servers:
+  - name: crm
+    path: ../servers/crm.server.yaml
+    params: {key: "{{ params.key }}"}
+    access:
+      allowlist:
+        - read-*
+        - name: delete-a
+          require_approval: {on_reject: recover, timeout: 5m, timeout_behavior: reject}
+  - {name: mail}
+output: {schema: {type: object, properties: {ktsu_confidence: {type: number}}}}
+"#,
+    ),
+    (
+        "server",
+        "servers/crm.server.yaml",
+        r#"
+kind: tool-server
+name: crm
+version: 1.0.0
+description: d
+url: http://127.0.0.1:9/mcp
+stateful: true
+auth: {header: X-Key, scheme: raw, secret: "{{ params.key }}"}
+params: {key: {secret: true, description: d}, region: {default: eu}}
+access: {allowlist: ["*", {name: delete-a, require_approval: {on_reject: fail, timeout: 1m, timeout_behavior: fail}}]}
+"#,
+    ),
+    (
+        "servers",
+        "servers.yaml",
+        "{kind: servers, servers: [{name: mail, version: 1.0.0, url: \"https://example.com\"}]}",
+    ),
+    (
         "gateway",
         "gateway.yaml",
         r#"
-env: [{name: KEY, secret: true, default: "secret key", description: d}]
+env: [{name: KEY, secret: false, default: "some key", description: d}]
 providers:
   - name: real
     type: openai
@@ -111,19 +158,11 @@ default: {reply: {}, delay_ms: 0, usage: {tokens_in: 1}}
 ];
 
 /// What the files above need beside themselves.
-const OTHERS: [(&str, &str); 2] = [
-    (
-        "workflows/sub.workflow.yaml",
-        "{kind: workflow, name: sub, version: 1.0.0, visibility: sub-workflow, webhooks: execute, \
+const OTHERS: [(&str, &str); 1] = [(
+    "workflows/sub.workflow.yaml",
+    "{kind: workflow, name: sub, version: 1.0.0, visibility: sub-workflow, webhooks: execute, \
          pipeline: []}",
-    ),
-    (
-        "agents/a.agent.yaml",
-        "{name: a, version: 1.0.0, model: fast, prompt: {system: s}, \
-         params: {schema: {type: object, properties: {text: {default: x}}}}, \
-         output: {schema: {type: object, properties: {ktsu_confidence: {type: number}}}}}",
-    ),
-];
+)];
 
 /// Keys that the files above leave out: what is not to be used, second names, and a file too many.
 const UNUSED: [&str; 4] = [
@@ -215,6 +254,8 @@ fn a_kit_that_uses_every_key_is_sound_to_reader_and_schema() {
         keys(&schema, &value, "", &mut used);
         // The default of a rules file has the keys of a rule.
         known.retain(|path| !path.starts_with("/default/"));
+        // An entry of servers.yaml is a server.
+        known.retain(|path| kind != "servers" || path.matches('/').count() == 1);
         known.retain(|path| !UNUSED.iter().any(|key| path.ends_with(&format!("/{key}"))));
         let unused: Vec<_> = known.difference(&used).collect();
         assert!(unused.is_empty(), "{kind}: {unused:?}");
@@ -238,6 +279,9 @@ fn shipped_files_pass_their_schemas() {
                 }
                 "kit.yaml" => "kit",
                 "gateway.yaml" => "gateway",
+                "servers.yaml" => "servers",
+                _ if name.ends_with(".agent.yaml") => "agent",
+                _ if name.ends_with(".server.yaml") => "server",
                 _ if name.ends_with(".workflow.yaml") => "workflow",
                 _ if path.parent().is_some_and(|dir| dir.ends_with("scripted")) => "rules",
                 _ => continue,
@@ -247,7 +291,7 @@ fn shipped_files_pass_their_schemas() {
             seen.insert(kind);
         }
     }
-    assert_eq!(seen.len(), 4, "{seen:?}");
+    assert!(seen.len() >= 5, "{seen:?}");
 }
 
 /// Every place of every file is changed in every way that a shape can tell: what a schema refuses
@@ -263,8 +307,12 @@ fn readers_and_schemas_refuse_the_same_shapes() {
         "wrong-type",
     ];
     /// What is more than a schema can ask: whether an error counts its times, whether a name is one
-    /// of a value further up.
-    const BEYOND: [&str; 2] = ["without \"times\"", "in the conditions"];
+    /// of a value further up, whether a timeout is one.
+    const BEYOND: [&str; 3] = [
+        "without \"times\"",
+        "in the conditions",
+        "an approval with a timeout",
+    ];
     let book = Book::new();
     let mut tried = 0;
     for (kind, path, text) in FILES {
