@@ -22,6 +22,7 @@ mod plans;
 mod start;
 mod steps;
 mod table;
+mod validate;
 mod waiting;
 mod webhook;
 
@@ -43,8 +44,9 @@ impl Effort {
 type Part = fn(Effort, &mut Table);
 
 /// In the order they are measured: the quiet ones before those that fill the disk's queue.
-const PARTS: [(&str, Part); 17] = [
+const PARTS: [(&str, Part); 18] = [
     ("binary", binary::measure),
+    ("validate", validate::measure),
     ("fold", fold::measure),
     ("late", fold::late_steps),
     ("looking", looking::measure),
