@@ -17,12 +17,12 @@ mod binary;
 mod disk;
 mod engine;
 mod fold;
-mod kits;
 mod looking;
 mod plans;
 mod start;
 mod steps;
 mod table;
+mod validate;
 mod waiting;
 mod webhook;
 
@@ -46,7 +46,7 @@ type Part = fn(Effort, &mut Table);
 /// In the order they are measured: the quiet ones before those that fill the disk's queue.
 const PARTS: [(&str, Part); 18] = [
     ("binary", binary::measure),
-    ("validate", kits::measure),
+    ("validate", validate::measure),
     ("fold", fold::measure),
     ("late", fold::late_steps),
     ("looking", looking::measure),

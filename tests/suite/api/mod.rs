@@ -89,6 +89,10 @@ pipeline:
         "agents/thinker.agent.yaml",
         "name: thinker\nmodel: m\nprompt: {system: s, user: u}\noutput: {schema: {type: object}}\nservers: [{name: tools, path: servers/tools.server.yaml}]\n",
     )
+    .with(
+        "servers/tools.server.yaml",
+        "name: tools\nversion: 1.0.0\nurl: http://127.0.0.1:9\n",
+    )
 }
 
 const HOOK: &str = "s3cr3t-hook";
