@@ -115,6 +115,7 @@ pub(crate) fn kit(definitions: &[(&str, &Arc<Definition>)]) -> Arc<Kit> {
         workflows: definitions.iter().map(workflow).collect(),
         warnings: ktsu::kit::fault::Faults::default(),
         examples: BTreeMap::new(),
+        files: Vec::new(),
     })
 }
 

@@ -11,7 +11,7 @@ use super::fault::{Fault, FaultCode, Faults};
 use super::read::Reader;
 use super::workflow::{self, Draft, SUFFIX};
 use super::yaml::{self, Place};
-use super::{Kit, KitWorkflow, calls, links};
+use super::{FileKind, Kit, KitFile, KitWorkflow, calls, links};
 use crate::workflow::definition::Definition;
 
 /// What `kit.yaml` says.
@@ -231,6 +231,7 @@ impl Loader {
         if self.faults.has_errors() {
             return Err(self.faults);
         }
+        let files = self.files();
         let folder = self
             .root
             .file_name()
@@ -245,10 +246,31 @@ impl Loader {
             name: settings.name.or(folder).unwrap_or_else(|| "kit".to_owned()),
             default_workflow: settings.default.map(|(name, _)| name),
             examples: examples.collect(),
+            files,
             workflows,
             warnings: self.faults,
             root: self.root,
         })
+    }
+
+    /// Everything with a version, by path.
+    fn files(&self) -> Vec<KitFile> {
+        let file = |kind, path: &String, version: &String| KitFile {
+            path: path.clone(),
+            kind,
+            version: version.clone(),
+        };
+        let workflows = self.drafts.iter().filter_map(|(path, draft)| {
+            let version = &draft.as_ref()?.plan.version;
+            Some(file(FileKind::Workflow, path, version))
+        });
+        let agents = self.agents.iter().filter_map(|(path, draft)| {
+            let version = &draft.as_ref()?.plan.version;
+            Some(file(FileKind::Agent, path, version))
+        });
+        let mut files: Vec<KitFile> = workflows.chain(agents).collect();
+        files.sort();
+        files
     }
 
     /// The definition of one workflow: it and everything it reaches.

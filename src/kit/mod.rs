@@ -52,6 +52,54 @@ pub struct Kit {
     pub warnings: Faults,
     /// `examples/NAME.json` by name.
     pub examples: BTreeMap<String, PathBuf>,
+    /// Everything with a version: what is invoked, called or used, by path.
+    pub files: Vec<KitFile>,
+}
+
+/// One file of a kit that has a version (seed 000, invariant 12).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KitFile {
+    /// Relative to the kit, with forward slashes.
+    pub path: String,
+    /// What it holds.
+    pub kind: FileKind,
+    /// As the file says, or `0.0.0`.
+    pub version: String,
+}
+
+impl KitFile {
+    /// The file itself. Servers of the central list share one: theirs is `servers.yaml#NAME`.
+    pub fn file(&self) -> &str {
+        match self.path.split_once('#') {
+            Some((CENTRAL, _)) => CENTRAL,
+            Some(_) | None => &self.path,
+        }
+    }
+}
+
+/// The central list of tool servers (seed 000, invariant 3).
+pub const CENTRAL: &str = "servers.yaml";
+
+/// What a file of a kit holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FileKind {
+    /// `*.workflow.yaml`
+    Workflow,
+    /// `*.agent.yaml`, or an agent of this program.
+    Agent,
+    /// `*.server.yaml`
+    Server,
+}
+
+impl FileKind {
+    /// The word for it.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Workflow => "workflow",
+            Self::Agent => "agent",
+            Self::Server => "server",
+        }
+    }
 }
 
 impl Kit {
@@ -64,6 +112,7 @@ impl Kit {
             workflows: BTreeMap::new(),
             warnings: Faults::default(),
             examples: BTreeMap::new(),
+            files: Vec::new(),
         }
     }
 }
@@ -83,6 +132,13 @@ pub struct KitWorkflow {
 }
 
 impl Kit {
+    /// The text of one of [`Kit::files`], as it was read: whatever became of it since, this is what
+    /// was judged.
+    pub fn source(&self, file: &KitFile) -> Option<&str> {
+        let text = self.warnings.sources.get(Path::new(file.file()));
+        text.map(String::as_str)
+    }
+
     /// The workflow that runs when none is named: the default, or the only root (decision C3).
     pub fn default_root(&self) -> Option<&str> {
         if let Some(name) = &self.default_workflow {

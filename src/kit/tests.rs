@@ -109,6 +109,27 @@ fn a_sound_kit_becomes_a_definition_with_every_edge() {
 }
 
 #[test]
+fn every_file_with_a_version_is_listed_by_path() {
+    let dir = sound();
+    let kit = load(dir.path()).unwrap_or_else(|faults| panic!("{faults}"));
+    let told: Vec<_> = kit
+        .files
+        .iter()
+        .map(|file| (file.kind.text(), file.path.as_str(), file.version.as_str()))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("agent", "agents/a.agent.yaml", "1.0.0"),
+            ("workflow", "workflows/parent.workflow.yaml", "1.2.3"),
+            ("workflow", "workflows/sub/child.workflow.yaml", "0.1.0"),
+        ]
+    );
+    fs::remove_dir_all(dir.path().join("agents")).unwrap();
+    assert_eq!(kit.source(&kit.files[0]), Some(AGENT));
+}
+
+#[test]
 fn a_plan_holds_the_agents_it_reaches_and_steps_name_them() {
     let dir = sound();
     let spare = "name: spare\nversion: 1.0.0\nmodel: m\nprompt: {system: s}\noutput: {schema: {type: object}}\n";
