@@ -105,6 +105,7 @@ pub(crate) fn kit(definitions: &[(&str, &Arc<Definition>)]) -> Arc<Kit> {
             definition: Arc::clone(definition),
             visibility: Visibility::Root,
             needs_tools: Vec::new(),
+            lock: None,
         };
         ((*name).to_owned(), workflow)
     };
@@ -116,6 +117,7 @@ pub(crate) fn kit(definitions: &[(&str, &Arc<Definition>)]) -> Arc<Kit> {
         warnings: ktsu::kit::fault::Faults::default(),
         examples: BTreeMap::new(),
         files: Vec::new(),
+        lock: None,
     })
 }
 
@@ -149,6 +151,7 @@ fn decide(definition: &Definition, frames: usize, limits: Limits) -> Recorded {
         body: params(),
         env: BTreeMap::new(),
         idempotency: None,
+        lock: None,
         principal: Principal {
             auth: "none".to_owned(),
             id: "local".to_owned(),

@@ -182,7 +182,12 @@ fn key(frame: &Frame, data: &Value, scope: &str) -> Key {
 fn volatile(kind: &str) -> &'static [&'static str] {
     match kind {
         // The digest names the definition, and a lock says nothing else of it.
-        "run.created" => &["definition", "idempotency_digest", "idempotency_key", "lock"],
+        "run.created" => &[
+            "definition",
+            "idempotency_digest",
+            "idempotency_key",
+            "lock",
+        ],
         "branch.created" => &["definition"],
         "clock.jumped" => &["clock", "last"],
         "llm.request" => &["base", "digest", "report"],

@@ -15,12 +15,14 @@ mod embedded;
 mod engine;
 mod envelope;
 mod evidence;
+mod files;
 mod follow;
 mod frames;
 mod input;
 mod invoke;
 mod json;
 mod live;
+mod lock;
 mod logging;
 mod origin;
 mod output;
@@ -100,6 +102,8 @@ enum Command {
     Invoke(invoke::Arguments),
     /// Judges a kit: everything that is wrong with it, at its place
     Validate(validate::Arguments),
+    /// Freezes a kit: every file with its version and its digest, in ktsu.lock.yaml
+    Lock(lock::Arguments),
     /// What a workflow is made of
     #[command(subcommand)]
     Workflow(tree::Arguments),
@@ -183,6 +187,7 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Start(arguments) => start::run(&common, arguments).await,
         Command::Invoke(arguments) => invoke::run(&common, arguments).await,
         Command::Validate(arguments) => validate::run(&common, &arguments),
+        Command::Lock(arguments) => lock::run(&common, &arguments),
         Command::Workflow(arguments) => tree::run(&common, &arguments),
         Command::Runs(arguments) => runs::run(&common, arguments),
         Command::Trace(arguments) => trace::run(&common, &arguments),

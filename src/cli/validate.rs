@@ -14,7 +14,7 @@ use crate::egress;
 use crate::environment::{self, Environment};
 use crate::error::EXIT_VERDICT;
 use crate::gateway::{self, Gateway};
-use crate::kit::fault::{Faults, Severity};
+use crate::kit::fault::{Fault, Faults, Severity};
 use crate::kit::{self, Kit, render};
 
 /// What `validate` takes.
@@ -29,6 +29,9 @@ pub(super) struct Arguments {
     /// Prints the steps of every workflow as a Mermaid graph
     #[arg(long)]
     graph: bool,
+    /// Refuses a kit that is not what its ktsu.lock.yaml says
+    #[arg(long)]
+    locked: bool,
 }
 
 /// Judges a kit.
@@ -41,8 +44,11 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     }
     let (kit, kit_faults) = match kit::load(&arguments.dir) {
         Ok(kit) => {
-            let warnings = kit.warnings.clone();
-            (Some(kit), warnings)
+            let mut found = kit.warnings.clone();
+            if arguments.locked {
+                insist(&kit, &mut found);
+            }
+            (Some(kit), found)
         }
         Err(faults) => (None, faults),
     };
@@ -107,6 +113,20 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     } else {
         ExitCode::from(EXIT_VERDICT)
     })
+}
+
+/// Drift is no warning where nothing but what is locked may be used.
+fn insist(kit: &Kit, found: &mut Faults) {
+    if let Err(refused) = kit.must_be_locked() {
+        let again = |fault: &Fault| {
+            let mut others = refused.faults.iter();
+            others
+                .any(|one| (one.code, &one.file, one.line) == (fault.code, &fault.file, fault.line))
+        };
+        found.faults.retain(|fault| !again(fault));
+        found.faults.extend(refused.faults.iter().cloned());
+        found.sources.extend(refused.sources);
+    }
 }
 
 /// What is wrong with an environment file, and which variables of the kit have no value in it.

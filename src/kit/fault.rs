@@ -78,6 +78,12 @@ fault_codes! {
     ItemOutsideFanOut = "item-outside-fan-out",
     /// What must be a secret variable is written out.
     LiteralSecret = "literal-secret",
+    /// A file is not the one that was locked (a warning, unless the kit must be as locked).
+    LockDrift = "lock-drift",
+    /// The lock is of a format that this version does not know.
+    LockFormat = "lock-format",
+    /// The kit must be as locked, and has no lock.
+    LockMissing = "lock-missing",
     /// A key on a step of another kind.
     MisplacedKey = "misplaced-key",
     /// A required key is absent.

@@ -43,7 +43,7 @@ impl Loader {
     }
 
     /// The text of a file of the kit, kept for reports.
-    fn text(&mut self, path: &str) -> Option<String> {
+    pub(super) fn text(&mut self, path: &str) -> Option<String> {
         let full = self.root.join(path);
         let refuse = |code, words: &str| Err(Fault::new(code, Place::default(), words));
         let read = match (full.canonicalize(), std::fs::metadata(&full)) {
@@ -74,7 +74,7 @@ impl Loader {
         }
     }
 
-    fn node(&mut self, path: &str, text: &str) -> Option<yaml::Node> {
+    pub(super) fn node(&mut self, path: &str, text: &str) -> Option<yaml::Node> {
         match yaml::parse(text) {
             Ok(node) => Some(node),
             Err(fault) => {
@@ -247,6 +247,7 @@ impl Loader {
             default_workflow: settings.default.map(|(name, _)| name),
             examples: examples.collect(),
             files,
+            lock: None,
             workflows,
             warnings: self.faults,
             root: self.root,
@@ -304,6 +305,7 @@ impl Loader {
                 definition: Arc::new(definition),
                 visibility,
                 needs_tools: needs_tools.into_iter().collect(),
+                lock: None,
             }),
             Err(found) => {
                 for (place, words) in found {

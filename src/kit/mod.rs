@@ -14,6 +14,7 @@ pub mod fault;
 mod groups;
 mod links;
 mod loader;
+pub mod lock;
 mod prompt;
 pub(crate) mod read;
 pub mod render;
@@ -30,6 +31,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ktsu_ledger::Json;
 use ktsu_ledger::event::plan::Visibility;
 
 use crate::workflow::definition::Definition;
@@ -54,6 +56,8 @@ pub struct Kit {
     pub examples: BTreeMap<String, PathBuf>,
     /// Everything with a version: what is invoked, called or used, by path.
     pub files: Vec<KitFile>,
+    /// What came of holding it against its lock, if it has one.
+    pub lock: Option<lock::Held>,
 }
 
 /// One file of a kit that has a version (seed 000, invariant 12).
@@ -113,6 +117,7 @@ impl Kit {
             warnings: Faults::default(),
             examples: BTreeMap::new(),
             files: Vec::new(),
+            lock: None,
         }
     }
 }
@@ -129,6 +134,8 @@ pub struct KitWorkflow {
     /// The agents it reaches that name tool servers, by path. Tools are not built yet, so such a
     /// workflow must not start.
     pub needs_tools: Vec<String>,
+    /// The lock of the kit, where every file it reaches is the one that was locked.
+    pub lock: Option<Json>,
 }
 
 impl Kit {
@@ -153,8 +160,17 @@ impl Kit {
     }
 }
 
-/// Reads a kit, or says everything that is wrong with it.
+/// Reads a kit and holds it against its lock, or says everything that is wrong with either.
 pub fn load(dir: &Path) -> Result<Kit, Faults> {
+    read(dir, lock::read)
+}
+
+/// Reads a kit whatever its lock says: to lock it anew.
+pub fn load_unlocked(dir: &Path) -> Result<Kit, Faults> {
+    read(dir, |_| None)
+}
+
+fn read(dir: &Path, lock: impl FnOnce(&mut Loader) -> Option<lock::Placed>) -> Result<Kit, Faults> {
     let mut loader = Loader::default();
     match dir.canonicalize() {
         Ok(root) if root.is_dir() => loader.root = root,
@@ -178,7 +194,12 @@ pub fn load(dir: &Path) -> Result<Kit, Faults> {
     loader.check_default(settings.default.as_ref());
     links::check(&mut loader);
     groups::check(&mut loader);
-    loader.finish(settings, &top)
+    let lock = lock(&mut loader);
+    let mut kit = loader.finish(settings, &top)?;
+    if let Some(lock) = lock {
+        lock::hold(&mut kit, lock);
+    }
+    Ok(kit)
 }
 
 #[cfg(test)]
