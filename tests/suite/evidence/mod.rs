@@ -365,7 +365,7 @@ impl Python {
     /// It comes to the same verdict about each claim, of those it can judge.
     fn agrees(&self, claims: &[Claim], said: &Value, told: &str) {
         for claim in claims {
-            let by_blake3 = matches!(claim.claim, "chain" | "blobs");
+            let by_blake3 = matches!(claim.claim, "chain" | "blobs" | "lock");
             if claim.claim == "replay" || by_blake3 && !self.has_blake3 {
                 continue;
             }
