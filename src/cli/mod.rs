@@ -9,6 +9,7 @@ mod agents;
 mod backup;
 mod capture;
 mod compared;
+mod completions;
 mod content;
 mod diff;
 mod embedded;
@@ -18,6 +19,7 @@ mod evidence;
 mod files;
 mod follow;
 mod frames;
+mod init;
 mod input;
 mod invoke;
 mod json;
@@ -102,6 +104,8 @@ enum Command {
     Invoke(invoke::Arguments),
     /// Judges a kit: everything that is wrong with it, at its place
     Validate(validate::Arguments),
+    /// Makes a new kit that validates, runs and tests itself without a key
+    Init(init::Arguments),
     /// Freezes a kit: every file with its version and its digest, in ktsu.lock.yaml
     Lock(lock::Arguments),
     /// What a workflow is made of
@@ -142,6 +146,8 @@ enum Command {
     Backup(backup::Backup),
     /// Makes a ledger out of a copy, which is verified first
     Restore(backup::Restore),
+    /// Prints what a shell needs to complete commands and flags
+    Completions(completions::Arguments),
     /// The version of ktsu and of what it writes
     Version,
 }
@@ -187,6 +193,7 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Start(arguments) => start::run(&common, arguments).await,
         Command::Invoke(arguments) => invoke::run(&common, arguments).await,
         Command::Validate(arguments) => validate::run(&common, &arguments),
+        Command::Init(arguments) => init::run(&common, &arguments),
         Command::Lock(arguments) => lock::run(&common, &arguments),
         Command::Workflow(arguments) => tree::run(&common, &arguments),
         Command::Runs(arguments) => runs::run(&common, arguments),
@@ -206,6 +213,7 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Import(arguments) => transfer::import(&common, arguments).await,
         Command::Backup(arguments) => backup::backup(&common, &arguments),
         Command::Restore(arguments) => backup::restore(&common, &arguments),
+        Command::Completions(arguments) => Ok(completions::run(&common, &arguments)),
         Command::Version => Ok(version(&common)),
     }
 }
