@@ -33,7 +33,10 @@ fn kit(desk: &Desk) {
     desk.write_file("kit/workflows/other.workflow.yaml", OTHER);
     desk.write_file("kit/agents/clerk.agent.yaml", AGENT);
     desk.write_file("kit/gateway.yaml", GATEWAY);
-    desk.write_file("kit/replies.yaml", "rules: []\ndefault: {reply: {said: hello}}\n");
+    desk.write_file(
+        "kit/replies.yaml",
+        "rules: []\ndefault: {reply: {said: hello}}\n",
+    );
 }
 
 /// `data` and `ext` of the first frame of a run.

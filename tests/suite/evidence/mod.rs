@@ -6,6 +6,7 @@
 
 mod book;
 mod forgeries;
+mod locks;
 mod transfer;
 
 use std::collections::BTreeMap;
