@@ -8,7 +8,8 @@ use ktsu_ledger::event::plan::Visibility;
 
 use crate::gateway;
 use crate::gateway::price;
-use crate::kit::fault::{FaultCode, Faults, Severity};
+use crate::kit::fault::{Fault, FaultCode, Faults, Severity};
+use crate::kit::yaml::Place;
 use crate::kit::{FileKind, Kit, KitFile};
 
 /// The gateway's own file.
@@ -30,12 +31,30 @@ pub fn made(kit: &Kit) -> Result<Lock, Faults> {
         }
     };
     match prices {
-        Some(prices) if !refused.has_errors() => Ok(Lock {
-            entries: kit.files.iter().map(|file| entry(kit, file)).collect(),
+        Some(prices) if !refused.has_errors() => entries(kit).map(|entries| Lock {
+            entries,
             format: FORMAT,
             prices,
         }),
         Some(_) | None => Err(refused),
+    }
+}
+
+fn entries(kit: &Kit) -> Result<Vec<Entry>, Faults> {
+    let entry = |file| entry(kit, file).ok_or_else(|| unknown(file));
+    kit.files.iter().map(entry).collect()
+}
+
+/// A file whose text was not kept has no digest, and must not look as if it had one.
+fn unknown(file: &KitFile) -> Faults {
+    let words = format!(
+        "the text of {} is not known, so it cannot be locked",
+        file.path
+    );
+    let fault = Fault::new(FaultCode::FileUnreadable, Place::default(), words);
+    Faults {
+        faults: vec![fault.in_file(Path::new(file.file()))],
+        sources: Default::default(),
     }
 }
 
@@ -54,11 +73,11 @@ fn unversioned(kit: &Kit) -> Faults {
     faults
 }
 
-fn entry(kit: &Kit, file: &KitFile) -> Entry {
-    let source = kit.source(file).unwrap_or_default();
+fn entry(kit: &Kit, file: &KitFile) -> Option<Entry> {
+    let source = kit.source(file)?;
     let mut workflows = kit.workflows.values();
     let root = workflows.find(|one| one.path == file.path && one.visibility == Visibility::Root);
-    Entry {
+    Some(Entry {
         definition: root.map(|one| one.definition.digest.clone()),
         digest: Hash::of(source.as_bytes()).to_string(),
         kind: match file.kind {
@@ -69,7 +88,7 @@ fn entry(kit: &Kit, file: &KitFile) -> Entry {
         path: file.path.clone(),
         tools: Default::default(),
         version: file.version.clone(),
-    }
+    })
 }
 
 /// The prices that count: those that come with ktsu, and those of the kit's groups.
