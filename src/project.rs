@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::egress;
 use crate::environment::{self, Environment};
 use crate::gateway::{self, Gateway};
-use crate::kit::fault::Faults;
+use crate::kit::fault::{Fault, Faults};
 use crate::kit::{self, Kit};
 
 /// What was found.
@@ -33,12 +33,21 @@ impl Judged {
 const GATEWAY: &str = "gateway.yaml";
 const ENVIRONMENTS: &str = "environments";
 
-/// Judges a folder, and an environment file with it: whether its values suffice as well.
-pub fn judge(dir: &Path, environment: Option<&Path>, process: &BTreeMap<String, String>) -> Judged {
+/// Judges a folder, and an environment file with it: whether its values suffice as well. `locked`:
+/// whether nothing but what its lock says may be used.
+pub fn judge(
+    dir: &Path,
+    environment: Option<&Path>,
+    process: &BTreeMap<String, String>,
+    locked: bool,
+) -> Judged {
     let (kit, faults) = match kit::load(dir) {
         Ok(kit) => {
-            let warnings = kit.warnings.clone();
-            (Some(kit), warnings)
+            let mut found = kit.warnings.clone();
+            if locked {
+                insist(&kit, &mut found);
+            }
+            (Some(kit), found)
         }
         Err(faults) => (None, faults),
     };
@@ -64,6 +73,20 @@ pub fn judge(dir: &Path, environment: Option<&Path>, process: &BTreeMap<String, 
         judged.unset = unset(environment, kit, process);
     }
     judged
+}
+
+/// Drift is no warning where nothing but what is locked may be used.
+fn insist(kit: &Kit, found: &mut Faults) {
+    if let Err(refused) = kit.must_be_locked() {
+        let again = |fault: &Fault| {
+            let mut others = refused.faults.iter();
+            others
+                .any(|one| (one.code, &one.file, one.line) == (fault.code, &fault.file, fault.line))
+        };
+        found.faults.retain(|fault| !again(fault));
+        found.faults.extend(refused.faults.iter().cloned());
+        found.sources.extend(refused.sources);
+    }
 }
 
 /// The environment files of the folder itself, but for one that is judged already.

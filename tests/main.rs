@@ -28,6 +28,8 @@ mod exports;
 mod fork;
 #[path = "suite/golden.rs"]
 mod golden;
+#[path = "suite/locked.rs"]
+mod locked;
 #[path = "suite/origins.rs"]
 mod origins;
 #[path = "suite/owner.rs"]

@@ -105,6 +105,7 @@ pub(crate) fn kit(definitions: &[(&str, &Arc<Definition>)]) -> Arc<Kit> {
             definition: Arc::clone(definition),
             visibility: Visibility::Root,
             needs_tools: Vec::new(),
+            lock: None,
         };
         ((*name).to_owned(), workflow)
     };
@@ -146,6 +147,7 @@ fn decide(definition: &Definition, frames: usize, limits: Limits) -> Recorded {
         body: params(),
         env: BTreeMap::new(),
         idempotency: None,
+        lock: None,
         principal: Principal {
             auth: "none".to_owned(),
             id: "local".to_owned(),

@@ -365,12 +365,15 @@ fn members(data: &str) -> Result<BTreeMap<String, Box<RawValue>>, FrameError> {
     serde_json::from_str(data).map_err(malformed)
 }
 
+/// Members of the frame that brings a definition which many runs have in common: blobs are stored
+/// once.
+const SHARED: [&str; 2] = ["definition", "lock"];
+
 /// Moves large members out of `data`: every one over [`MAX_INLINE`], then the largest ones while
-/// the rest is still too large for a frame. `definition` moves whatever its size, so that runs
-/// share it.
+/// the rest is still too large for a frame. What runs share moves whatever its size, if it is to.
 fn move_out(
     data: &str,
-    definition_too: bool,
+    shared_too: bool,
 ) -> Result<(String, Vec<External>, Vec<Blob>), FrameError> {
     let mut members = members(data)?;
     let mut ext = Vec::new();
@@ -385,7 +388,7 @@ fn move_out(
         let next = members
             .iter()
             .filter(|(name, raw)| {
-                let named = definition_too && name.as_str() == "definition" && raw.get() != "null";
+                let named = shared_too && SHARED.contains(&name.as_str()) && raw.get() != "null";
                 named || raw.get().len() > MAX_INLINE || (total > room && raw.get().len() > 256)
             })
             .max_by_key(|(_, raw)| raw.get().len())

@@ -4,8 +4,12 @@
 
 mod support;
 
+use std::collections::BTreeMap;
+
+use ktsu_ledger::event::RunEvent;
+use ktsu_ledger::event::lock::{self, Entry, Kind, Lock, Prices};
 use ktsu_ledger::store::{FORMAT, SqliteStore};
-use ktsu_ledger::{Cause, Draft, Hash, Json, Link, Sealed, Timestamp};
+use ktsu_ledger::{Cause, Draft, Event, Hash, Json, Link, Sealed, Timestamp};
 use support::{caused, completed, created, run};
 
 const DOCUMENT: &str = include_str!("../../docs/ledger-format.md");
@@ -49,6 +53,58 @@ fn the_example_in_bytes_is_what_the_code_writes() {
             holds(&blob.hash.to_string());
         }
     }
+}
+
+#[test]
+fn a_lock_is_written_as_the_document_says_and_kept_beside_the_definition() {
+    let digest = |digit: char| digit.to_string().repeat(64);
+    let Event::Run(RunEvent::Created(mut bare)) = created("triage").event else {
+        unreachable!("created makes run.created")
+    };
+    let entry = |kind, path: &str, digit, definition| Entry {
+        definition,
+        digest: digest(digit),
+        kind,
+        path: path.to_owned(),
+        tools: BTreeMap::new(),
+        version: "1.0.0".to_owned(),
+    };
+    let workflow = "workflows/triage.workflow.yaml";
+    let lock = Lock {
+        entries: vec![
+            entry(Kind::Agent, "agents/clerk.agent.yaml", '1', None),
+            entry(Kind::Workflow, workflow, '2', Some(bare.digest.clone())),
+        ],
+        format: lock::FORMAT,
+        prices: Prices {
+            digest: digest('3'),
+            version: "2026-11".to_owned(),
+        },
+    };
+    let json = Json::from_value(&serde_json::to_value(&lock).unwrap()).unwrap();
+    holds(&format!("\n{json}\n"));
+    assert_eq!(serde_json::from_str::<Lock>(json.as_str()).unwrap(), lock);
+    bare.lock = Some(json.clone());
+    let draft = Draft {
+        event: Event::Run(RunEvent::Created(bare)),
+        ..created("triage")
+    };
+    let link = Link {
+        stream: run("run_example"),
+        seq: 0,
+        prev: Hash::ZERO,
+    };
+    let sealed = draft.seal(link, Timestamp::from_micros(0)).unwrap();
+    assert!(sealed.record.body.contains(r#""lock":null,"#));
+    let paths: Vec<&str> = sealed
+        .frame
+        .ext
+        .iter()
+        .map(|one| one.path.as_str())
+        .collect();
+    assert_eq!(paths, ["/definition", "/lock"]);
+    let lock = sealed.frame.event.created().unwrap().lock.clone();
+    assert_eq!(lock, Some(json));
 }
 
 #[test]

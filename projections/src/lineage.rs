@@ -180,9 +180,11 @@ fn describe_created(created: &RunCreated) -> String {
         workflow,
         version,
         principal,
+        lock,
         ..
     } = created;
-    format!("{workflow} {version} by {}", principal.id)
+    let locked = if lock.is_some() { ", locked" } else { "" };
+    format!("{workflow} {version} by {}{locked}", principal.id)
 }
 
 fn describe_recompute(event: &RecomputeEvent) -> String {

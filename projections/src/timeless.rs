@@ -181,8 +181,13 @@ fn key(frame: &Frame, data: &Value, scope: &str) -> Key {
 /// The members of `data` that no two runs share, by type.
 fn volatile(kind: &str) -> &'static [&'static str] {
     match kind {
-        // The digest names the definition.
-        "run.created" => &["definition", "idempotency_digest", "idempotency_key"],
+        // The digest names the definition, and a lock says nothing else of it.
+        "run.created" => &[
+            "definition",
+            "idempotency_digest",
+            "idempotency_key",
+            "lock",
+        ],
         "branch.created" => &["definition"],
         "clock.jumped" => &["clock", "last"],
         "llm.request" => &["base", "digest", "report"],

@@ -8,27 +8,26 @@ use ktsu_ledger::StreamId;
 use ktsu_ledger::store::{SqliteReader, StoreError};
 use serde_json::{Value, json};
 
-use super::engine::load_kit;
 use super::output::{BAD, BOLD, DIM, GOOD, ODD, line, painted};
 use super::{Common, Failure, json as shape, text};
 use crate::error::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
 use crate::history::against::{self, Held, Kit, NotHeld, Wanted};
 use crate::history::many;
+use crate::kit;
 use crate::workflow::rehearse::{Divergence, NotRehearsed};
 use crate::workflow::replay::Definitions;
 
 type Told = Vec<Result<Held, (String, NotHeld)>>;
 
-/// Holds runs against the kit in a folder.
+/// Holds runs against a kit.
 pub(super) fn run(
     common: &Common,
     ledger: &Path,
-    dir: &Path,
+    kit: &kit::Kit,
     streams: &[StreamId],
     all: bool,
     wanted: &Wanted,
 ) -> Result<ExitCode, Failure> {
-    let kit = load_kit(dir)?;
     let workflows = kit.workflows.iter();
     let kit: Kit = workflows
         .map(|(name, one)| (name.clone(), std::sync::Arc::clone(&one.definition)))

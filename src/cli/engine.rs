@@ -12,6 +12,7 @@ use super::{Common, Failure};
 use crate::assemble::{self, Engine, LedgerPlace, NotOpened, Setup};
 use crate::environment::Environment;
 use crate::http::server::BindError;
+use crate::kit::fault::Faults;
 use crate::kit::{self, Kit};
 use crate::receiver::Receiver;
 
@@ -81,11 +82,35 @@ pub(super) fn load_kit(dir: &Path) -> Result<Arc<Kit>, Failure> {
     if !dir.is_dir() {
         return Err(no_kit(dir));
     }
-    kit::load(dir).map(Arc::new).map_err(|faults| {
-        let shown = kit::render::text(&faults, false);
-        Failure::could_not_run(format!("the kit is not valid\n\n{}", shown.trim_end()))
-            .hint(format!("ktsu validate {}", quoted(dir)))
-    })
+    let refused = |faults| invalid(&faults, dir);
+    kit::load(dir).map(Arc::new).map_err(refused)
+}
+
+/// Reads a kit, and refuses one that is not what its lock says, if it has to be.
+pub(super) fn load_kit_as(dir: &Path, locked: bool) -> Result<Arc<Kit>, Failure> {
+    let kit = load_kit(dir)?;
+    let held = if locked { kit.must_be_locked() } else { Ok(()) };
+    held.map_err(|faults| not_locked(&faults, dir))?;
+    Ok(kit)
+}
+
+/// What `validate` would refuse.
+pub(super) fn invalid(faults: &Faults, dir: &Path) -> Failure {
+    let words = in_words("the kit is not valid", faults);
+    Failure::could_not_run(words).hint(format!("ktsu validate {}", quoted(dir)))
+}
+
+/// What is not what was locked.
+fn not_locked(faults: &Faults, dir: &Path) -> Failure {
+    let words = in_words("the kit is not what its lock says", faults);
+    let hint = format!("to lock it as it is now: ktsu lock {}", quoted(dir));
+    Failure::could_not_run(words).hint(hint)
+}
+
+/// Faults below what they come to.
+pub(super) fn in_words(verdict: &str, faults: &Faults) -> String {
+    let shown = kit::render::text(faults, false);
+    format!("{verdict}\n\n{}", shown.trim_end())
 }
 
 /// There is nothing to read.

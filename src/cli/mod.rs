@@ -9,18 +9,22 @@ mod agents;
 mod backup;
 mod capture;
 mod compared;
+mod completions;
 mod content;
 mod diff;
 mod embedded;
 mod engine;
 mod envelope;
 mod evidence;
+mod files;
 mod follow;
 mod frames;
+mod init;
 mod input;
 mod invoke;
 mod json;
 mod live;
+mod lock;
 mod logging;
 mod origin;
 mod output;
@@ -103,6 +107,10 @@ enum Command {
     Validate(validate::Arguments),
     /// The JSON Schema of a kind of file, for editors
     Schema(schema::Arguments),
+    /// Makes a new kit that validates, runs and tests itself without a key
+    Init(init::Arguments),
+    /// Freezes a kit: every file with its version and its digest, in ktsu.lock.yaml
+    Lock(lock::Arguments),
     /// What a workflow is made of
     #[command(subcommand)]
     Workflow(tree::Arguments),
@@ -141,6 +149,8 @@ enum Command {
     Backup(backup::Backup),
     /// Makes a ledger out of a copy, which is verified first
     Restore(backup::Restore),
+    /// Prints what a shell needs to complete commands and flags
+    Completions(completions::Arguments),
     /// The version of ktsu and of what it writes
     Version,
 }
@@ -187,6 +197,8 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Invoke(arguments) => invoke::run(&common, arguments).await,
         Command::Validate(arguments) => validate::run(&common, &arguments),
         Command::Schema(arguments) => schema::run(&common, &arguments),
+        Command::Init(arguments) => init::run(&common, &arguments),
+        Command::Lock(arguments) => lock::run(&common, &arguments),
         Command::Workflow(arguments) => tree::run(&common, &arguments),
         Command::Runs(arguments) => runs::run(&common, arguments),
         Command::Trace(arguments) => trace::run(&common, &arguments),
@@ -205,6 +217,7 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Import(arguments) => transfer::import(&common, arguments).await,
         Command::Backup(arguments) => backup::backup(&common, &arguments),
         Command::Restore(arguments) => backup::restore(&common, &arguments),
+        Command::Completions(arguments) => Ok(completions::run(&common, &arguments)),
         Command::Version => Ok(version(&common)),
     }
 }

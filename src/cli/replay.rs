@@ -7,7 +7,7 @@ use ktsu_ledger::StreamId;
 use ktsu_ledger::store::{Reader, StoreError};
 use serde_json::{Value, json};
 
-use super::engine::place_nearby;
+use super::engine::{load_kit_as, place_nearby};
 use super::envelope::{self, Shown};
 use super::output::{BAD, DIM, GOOD, ODD, line, painted};
 use super::reading::{find_run, open_at};
@@ -33,6 +33,9 @@ pub(super) struct Arguments {
     /// Tries the recorded inputs under the kit in this folder, and says what would go otherwise
     #[arg(long, value_name = "DIR", conflicts_with = "strict")]
     against: Option<PathBuf>,
+    /// Refuses the kit in that folder if it is not what its ktsu.lock.yaml says
+    #[arg(long, requires = "against")]
+    locked: bool,
     /// Runs of this workflow only
     #[arg(long, requires = "against", value_name = "NAME")]
     workflow: Option<String>,
@@ -48,7 +51,8 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     let streams = named(&reader, arguments)?;
     if let Some(dir) = &arguments.against {
         let wanted = wanted(arguments)?;
-        return against::run(common, &place.path, dir, &streams, arguments.all, &wanted);
+        let kit = load_kit_as(dir, arguments.locked)?;
+        return against::run(common, &place.path, &kit, &streams, arguments.all, &wanted);
     }
     if let ([stream], false) = (streams.as_slice(), arguments.strict) {
         return fold(common, &reader, stream);

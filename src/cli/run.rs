@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::embedded::{self, Job};
-use super::engine::{load_environment, load_kit, place};
+use super::engine::{load_environment, load_kit_as, place};
 use super::input::{input_of, with_goal, workflow_of};
 use super::{Common, Failure};
 
@@ -27,11 +27,14 @@ pub(super) struct Arguments {
     /// Keeps the ledger in memory: it is gone with the command, and --ledger says nothing
     #[arg(long)]
     ephemeral: bool,
+    /// Refuses a kit that is not what its ktsu.lock.yaml says
+    #[arg(long)]
+    locked: bool,
 }
 
 /// Runs a workflow and shows it.
 pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
-    let kit = load_kit(&arguments.kit)?;
+    let kit = load_kit_as(&arguments.kit, arguments.locked)?;
     let workflow = workflow_of(&kit, arguments.workflow.as_deref())?;
     let input = input_of(&kit, &workflow, arguments.input.as_deref())?;
     let input = with_goal(&kit, &workflow, input, arguments.goal.as_deref())?;

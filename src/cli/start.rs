@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use serde_json::json;
 
 use super::engine::{
-    load_environment, load_kit, open, place, process_environment, receiver, refused,
+    load_environment, load_kit_as, open, place, process_environment, receiver, refused,
 };
 use super::logging::{self, LogFormat};
 use super::output::{line, note};
@@ -114,6 +114,9 @@ pub(super) struct Arguments {
     /// The gateway's file [default: gateway.yaml in the kit's folder]
     #[arg(long, alias = "gateway-config", value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Refuses a kit that is not what its ktsu.lock.yaml says (orchestrator)
+    #[arg(long)]
+    locked: bool,
     /// The form of log lines, which go to standard error; KTSU_LOG filters them (info, ktsu=debug)
     #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORM")]
     log_format: LogFormat,
@@ -224,7 +227,7 @@ async fn orchestrator(
 ) -> Result<ExitCode, Failure> {
     let listen = arguments.listen(arguments.orchestrator_port, 5050)?;
     let agents = arguments.agents()?;
-    let kit = load_kit(&arguments.kit)?;
+    let kit = load_kit_as(&arguments.kit, arguments.locked)?;
     for fault in &kit.warnings.faults {
         if fault.severity == Severity::Warning {
             tracing::warn!(

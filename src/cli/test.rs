@@ -11,7 +11,7 @@ use ktsu_ledger::event::{Principal, Sameness};
 
 use super::compared::{markdown, print_named, word};
 use super::engine::{
-    any_port, load_environment, load_kit, open, place, process_environment, receiver,
+    any_port, load_environment, load_kit_as, open, place, process_environment, receiver,
 };
 use super::logging::{self, LogFormat};
 use super::output::{DIM, line, note, painted};
@@ -64,6 +64,9 @@ pub(super) struct Arguments {
     /// Keeps the calls on the ledger, as recomputes
     #[arg(long)]
     record: bool,
+    /// Refuses a kit that is not what its ktsu.lock.yaml says
+    #[arg(long)]
+    locked: bool,
 }
 
 /// A baseline and the file it was read from.
@@ -76,7 +79,7 @@ struct Given {
 pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
     // Every file is read before anything is asked: what is broken is told at no cost.
     let given = read_all(&arguments.baselines)?;
-    let kit = load_kit(&arguments.kit)?;
+    let kit = load_kit_as(&arguments.kit, arguments.locked)?;
     for one in &given {
         step_of(&kit, one)?;
     }

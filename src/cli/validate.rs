@@ -27,6 +27,9 @@ pub(super) struct Arguments {
     /// Prints the steps of every workflow as a Mermaid graph
     #[arg(long)]
     graph: bool,
+    /// Refuses a kit that is not what its ktsu.lock.yaml says
+    #[arg(long)]
+    locked: bool,
 }
 
 /// Judges a kit.
@@ -41,6 +44,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
         &arguments.dir,
         arguments.env.as_deref(),
         &process_environment(),
+        arguments.locked,
     );
     let sound = judged.is_sound();
     let Judged { kit, faults, unset } = judged;

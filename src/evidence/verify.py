@@ -36,9 +36,7 @@ def unreadable_if(condition, reason):
     if condition: raise Unreadable(reason)
 def check(condition):
     if not condition: raise ValueError("it is malformed")
-def blake3(data):
-    return _blake3(data).hexdigest() if _blake3 else None
-
+def blake3(data): return _blake3(data).hexdigest() if _blake3 else None
 # ---- Ed25519 (RFC 8032), verification only ------------------------------------------------------
 P = 2 ** 255 - 19
 L = 2 ** 252 + 27742317777372353535851937790883648493
@@ -74,7 +72,6 @@ def signed_by(key, text, signature):
     x, y, z, _ = add(times(s, BASE), times(h, negative))
     x, y = (one * pow(z, P - 2, P) % P for one in (x, y))
     return (y | (x & 1) << 255).to_bytes(32, "little") == signature[:32]
-
 # ---- Archives ---------------------------------------------------------------------------------
 def header(name, size):
     block = bytearray(512)
@@ -109,11 +106,8 @@ def in_order(pairs):
 def whole(text):
     check(-1 << 63 <= int(text) < 1 << 64)
     return int(text)
-def fraction(text):
-    check(abs(float(text)) < float("inf"))
-    return float(text)
 def load(text):
-    made = json.loads(text, object_pairs_hook=in_order, parse_int=whole, parse_float=fraction, parse_constant=lambda _: check(False))
+    made = json.loads(text, object_pairs_hook=in_order, parse_int=whole, parse_float=lambda text: float(text) if abs(float(text)) < float("inf") else check(False), parse_constant=lambda _: check(False))
     json.dumps(made, ensure_ascii=False).encode("utf-8")  # Half a surrogate is no text.
     return made
 def document(files, name):
@@ -124,13 +118,10 @@ def is_number(value): return type(value) is int and value >= 0
 def is_cause(value):
     stream, _, seq = value.rpartition("#") if isinstance(value, str) else ("", "", "")
     return is_number(value) or bool(STREAM.match(stream) and number(seq) is not None)
-def is_time(text):
-    found = TIME.match(text)
-    return bool(found) and datetime.datetime(*map(int, found.groups())).year >= 1970
+def is_time(text): return bool(found := TIME.match(text)) and datetime.datetime(*map(int, found.groups())).year >= 1970
 def has(value, optional=None, **kinds):
     """Whether these are its members, each of its kind."""
     return set(value) - {optional} == set(kinds) and all(type(value[name]) is kind for name, kind in kinds.items())
-
 class Frame:
     def __init__(self, position, stream, seq, digest, body):
         self.position, self.stream, self.seq, self.hash, self.body = position, stream, seq, digest, body
@@ -147,7 +138,6 @@ class Frame:
         except (ValueError, TypeError, RecursionError) as error: raise Wrong("it is not a frame: %s" % error, self.id)
         wrong_if((body["stream"], body["seq"]) != (self.stream, self.seq), "its bytes say another stream or number", self.id)
         self.type, self.data, self.cause, self.ext, self.prev = map(body.get, KEPT)
-
 class Evidence:
     def __init__(self, data):
         self.files = read_tar(data)
@@ -164,6 +154,7 @@ class Evidence:
         self.streams = self.manifest["streams"]
         self.chain_wrong, self.frames, self.places = None, [], {}
         for frame in self.rows(): self.take(frame)
+        self.defined = [frame for frame in self.frames if frame.type in ("run.created", "branch.created") and frame.data.get("digest") is not None]
         try: self.follow()
         except Wrong as wrong: self.chain_wrong = self.chain_wrong or wrong
     def rows(self):
@@ -292,14 +283,30 @@ class Evidence:
             wrong_if(self.files.get(name) != expected.get(name), name + " is not what the frames say")
         return "%d files" % len(expected)
     def claim_definitions(self):
-        count = 0
-        for frame in self.frames:
-            digest = frame.data.get("digest")
-            if frame.type not in ("run.created", "branch.created") or digest is None: continue
-            count += 1
-            wrong_if([e["hash"] for e in frame.ext if e["path"] == "/definition"] != [digest], "its definition is not the one it names", frame.id)
-        return "%d definitions are those that runs name" % count
-
+        for frame in self.defined:
+            wrong_if([e["hash"] for e in frame.ext if e["path"] == "/definition"] != [frame.data["digest"]], "its definition is not the one it names", frame.id)
+        return "%d definitions are those that runs name" % len(self.defined)
+    def claim_lock(self):
+        told = [(frame.id, self.unlocked(frame)) for frame in self.defined]
+        for one in told:
+            if one[1]: return None, "%s: %s" % one
+        if not told: return None, "there is no run"
+        return "%d runs had the definition that their lock names" % len(told) if _blake3 else NO_BLAKE3
+    def unlocked(self, frame):
+        """Why a lock says nothing of a run; what it says against one is wrong."""
+        if frame.type == "branch.created": return "its definition was changed by a person"
+        if all(external["path"] != "/lock" for external in frame.ext): return "it records no lock"
+        apart, digest = {}, frame.data["digest"]
+        for external in frame.ext:
+            name, at, blob = external["hash"], external["path"], self.files.get("blobs/%s.json" % external["hash"])
+            wrong_if(at in apart or blob is None or blake3(blob) not in (None, name), "one of its blobs is missing or another", frame.id)
+            apart[at] = name, blob
+        wrong_if(apart.get("/definition", (None,))[0] != digest, "its definition is not the one it names", frame.id)
+        lock = load(apart["/lock"][1].decode("utf-8"))
+        if not isinstance(lock, dict) or type(lock.get("format")) is not int or lock["format"] != 1: return "its lock is of a format that this verifier does not know"
+        entries, path = lock.get("entries"), "workflows/%s.workflow.yaml" % frame.data["workflow"]
+        found = [entry for entry in entries if isinstance(entry, dict) and entry.get("path") == path] if isinstance(entries, list) else []
+        wrong_if([(entry.get("kind"), entry.get("definition")) for entry in found] != [("workflow", digest)], "its lock names another definition of the workflow", frame.id)
 # ---- The tree, keys and checkpoints -------------------------------------------------------------
 def leaf(data): return hashlib.sha256(b"\0" + data).digest()
 def above(left, right): return hashlib.sha256(b"\1" + left + right).digest()
@@ -308,9 +315,7 @@ def tree_roots(size, leaves, sizes, hashes):
     """The roots of the tree and of the earlier ones: RFC 6962 around what is left out."""
     wrong_if((leaves and max(leaves) >= size) or any(not 0 < one <= size for one in sizes), "it is about more than the tree holds")
     shown, ends, known, hashes = sorted(leaves), sorted(sizes), {}, iter(hashes)
-    def between(numbers, low, high):
-        at = bisect_left(numbers, low)
-        return at < len(numbers) and numbers[at] < high
+    def between(numbers, low, high): return bisect_left(numbers, low) < bisect_left(numbers, high)
     def part(low, high):
         if not between(shown, low, high) and not (high - low > 1 and between(ends, low + 1, high)): node = next(hashes, None)
         elif high - low == 1: node = leaves.get(low)
@@ -328,7 +333,6 @@ def tree_roots(size, leaves, sizes, hashes):
     part(0, size)
     wrong_if(next(hashes, None) is not None, "the proof is too long")
     return {one: again(0, one) for one in {size, *sizes}}
-
 def decode(text): return base64.b64decode(text, validate=True)
 def key_id(name, key): return hashlib.sha256(name.encode() + b"\n\1" + key).digest()[:4]
 def read_note(note):
@@ -344,14 +348,12 @@ def note_signed(note, name, key, expected=None):
     """The text of a note, if the key has signed it."""
     text, lines = read_note(note)
     if expected is not None and text != expected: return None
-    for signer, line in lines:
-        if signer == name and line[:4] == key_id(name, key) and signed_by(key, text.encode(), line[4:]): return text
-    return None
+    ours = key_id(name, key)
+    return text if any(signer == name and line[:4] == ours and signed_by(key, text.encode(), line[4:]) for signer, line in lines) else None
 def read_checkpoint(text):
     origin, size, root, end = text.split("\n")
     wrong_if(end or number(size) is None or len(decode(root)) != 32, "a checkpoint is an origin, a size and a root, each on a line")
     return origin, int(size), base64.b64decode(root)
-
 class Signed:
     def __init__(self, evidence):
         self.evidence, self.origin = evidence, evidence.origin
@@ -432,7 +434,6 @@ class Signed:
         for origin, size, root in held:
             wrong_if(origin != self.origin or self.roots.get(size) != root, "the checkpoint over %d frames of %s is not of this ledger" % (size, origin))
         return "the ledger goes on from %d of them" % len(held)
-
 # ---- Verdicts -----------------------------------------------------------------------------------
 def judge(claim, question, *arguments):
     made = {"claim": claim, "verdict": "failed"}
@@ -447,11 +448,11 @@ def verify(data, held=(), key=None):
     signed = Signed(evidence)
     asked = [(evidence, name) for name in ("manifest", "chain", "causes", "blobs", "completeness")] + [
         (signed, "inclusion"), (signed, "signatures"), (signed, "rotation"), (signed, "key", key), (signed, "held", held),
-        (evidence, "extracts"), (evidence, "definitions")]
+        (evidence, "extracts"), (evidence, "definitions"), (evidence, "lock")]
     claims = [judge(name, getattr(of, "claim_" + name), *more) for of, name, *more in asked]
     return claims + [{"claim": name, "verdict": "not_covered", "reason": why} for name, why in (
         ("replay", "only ktsu itself decides again"), ("approvals", "approvals are not built"),
-        ("tools", "tools are not built"), ("lockfile", "the lockfile is not built"))]
+        ("tools", "tools are not built"))]
 def read_held(text):
     """The checkpoints of signed notes one after another, empty lines between them or not."""
     found, rest = [], text.lstrip("\n")
@@ -474,14 +475,13 @@ def main():
     parser.add_argument("--key", help="the public key the ledger is known by, or a file with it")
     parser.add_argument("--json", action="store_true", help="one line of JSON for each archive")
     arguments = parser.parse_args()
-    held, key, as_json = [], None, arguments.json
+    held, key, as_json, code = [], None, arguments.json, 0
     try:
         if arguments.checkpoint: held = read_held(open(arguments.checkpoint, encoding="utf-8", newline="").read())
         if arguments.key: key = read_key(arguments.key)
     except (OSError, Wrong, ValueError) as error:
         print("error: %r" % error, file=sys.stderr)
         return 2
-    code = 0
     for archive in arguments.archives:
         try:
             with open(archive, "rb") as file: claims = verify(file.read(), held, key)

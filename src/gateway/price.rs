@@ -65,6 +65,43 @@ impl Prices {
     }
 }
 
+/// A table of prices, by what it comes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Table {
+    /// BLAKE3 of every price, in order.
+    pub digest: String,
+    /// [`VERSION`], and whether a group has prices of its own.
+    pub version: String,
+}
+
+/// The built-in prices and those of groups, by the names of the groups.
+pub fn table<'a>(groups: impl Iterator<Item = (&'a str, &'a Prices)>) -> Table {
+    let mut hasher = blake3::Hasher::new();
+    let mut row = |group: &str, model: &str, input: u64, output: u64| {
+        // As JSON, so that no name can look like two.
+        let row = serde_json::json!([group, model, input, output]);
+        hasher.update(format!("{row}\n").as_bytes());
+    };
+    for (model, input, output) in BUILT_IN {
+        row("", model, input, output);
+    }
+    let mut own: Vec<(&str, &str, &Price)> = groups
+        .flat_map(|(group, prices)| {
+            let prices = prices.own.iter();
+            prices.map(move |(model, price)| (group, model.as_str(), price))
+        })
+        .collect();
+    own.sort_by_key(|(group, model, _)| (*group, *model));
+    for (group, model, price) in &own {
+        row(group, model, price.input, price.output);
+    }
+    let overridden = if own.is_empty() { "" } else { OVERRIDDEN };
+    Table {
+        digest: hasher.finalize().to_hex().to_string(),
+        version: format!("{VERSION}{overridden}"),
+    }
+}
+
 impl Price {
     /// What a call costs in micro-USD, rounded half up.
     pub fn cost(self, tokens_in: u64, tokens_out: u64) -> u64 {

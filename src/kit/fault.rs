@@ -82,6 +82,12 @@ fault_codes! {
     LiteralSecret = "literal-secret",
     /// A built-in agent gets a fixed text to look at (a warning).
     LiteralSource = "literal-source",
+    /// A file is not the one that was locked (a warning, unless the kit must be as locked).
+    LockDrift = "lock-drift",
+    /// The lock is of a format that this version does not know.
+    LockFormat = "lock-format",
+    /// The kit must be as locked, and has no lock.
+    LockMissing = "lock-missing",
     /// A key on a step of another kind.
     MisplacedKey = "misplaced-key",
     /// A required key is absent.

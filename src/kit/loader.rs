@@ -54,7 +54,7 @@ impl Loader {
     }
 
     /// The text of a file of the kit, kept for reports.
-    fn text(&mut self, path: &str) -> Option<String> {
+    pub(super) fn text(&mut self, path: &str) -> Option<String> {
         let full = self.root.join(path);
         let refuse = |code, words: &str| Err(Fault::new(code, Place::default(), words));
         let read = match (full.canonicalize(), std::fs::metadata(&full)) {
@@ -85,7 +85,7 @@ impl Loader {
         }
     }
 
-    fn node(&mut self, path: &str, text: &str) -> Option<yaml::Node> {
+    pub(super) fn node(&mut self, path: &str, text: &str) -> Option<yaml::Node> {
         match yaml::parse(text) {
             Ok(node) => Some(node),
             Err(fault) => {
@@ -337,6 +337,7 @@ impl Loader {
             files,
             servers: servers.collect(),
             uses,
+            lock: None,
             workflows,
             warnings: self.faults,
             root: self.root,
@@ -413,6 +414,7 @@ impl Loader {
                 definition: Arc::new(definition),
                 visibility,
                 needs_tools: needs_tools.into_iter().collect(),
+                lock: None,
             }),
             Err(found) => {
                 for (place, words) in found {

@@ -17,6 +17,7 @@ pub mod fault;
 mod groups;
 mod links;
 mod loader;
+pub mod lock;
 mod prompt;
 pub(crate) mod read;
 mod reference;
@@ -38,6 +39,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ktsu_ledger::Json;
 use ktsu_ledger::event::plan::Visibility;
 
 use crate::workflow::definition::Definition;
@@ -70,6 +72,8 @@ pub struct Kit {
     pub servers: BTreeMap<String, KitServer>,
     /// The servers that agents use, by the path of the agent.
     pub uses: BTreeMap<String, Vec<ServerUse>>,
+    /// What came of holding it against its lock, if it has one.
+    pub lock: Option<lock::Held>,
 }
 
 /// One file of a kit that has a version (seed 000, invariant 12).
@@ -131,6 +135,7 @@ impl Kit {
             files: Vec::new(),
             servers: BTreeMap::new(),
             uses: BTreeMap::new(),
+            lock: None,
         }
     }
 }
@@ -147,6 +152,8 @@ pub struct KitWorkflow {
     /// The agents it reaches that name tool servers, by path. Tools are not built yet, so such a
     /// workflow must not start.
     pub needs_tools: Vec<String>,
+    /// The lock of the kit, where every file it reaches is the one that was locked.
+    pub lock: Option<Json>,
 }
 
 impl Kit {
@@ -171,8 +178,17 @@ impl Kit {
     }
 }
 
-/// Reads a kit, or says everything that is wrong with it.
+/// Reads a kit and holds it against its lock, or says everything that is wrong with either.
 pub fn load(dir: &Path) -> Result<Kit, Faults> {
+    read(dir, lock::read)
+}
+
+/// Reads a kit whatever its lock says: to lock it anew.
+pub fn load_unlocked(dir: &Path) -> Result<Kit, Faults> {
+    read(dir, |_| None)
+}
+
+fn read(dir: &Path, lock: impl FnOnce(&mut Loader) -> Option<lock::Placed>) -> Result<Kit, Faults> {
     let mut loader = Loader::default();
     match dir.canonicalize() {
         Ok(root) if root.is_dir() => loader.root = root,
@@ -198,7 +214,12 @@ pub fn load(dir: &Path) -> Result<Kit, Faults> {
     servers::check(&mut loader);
     links::check(&mut loader);
     groups::check(&mut loader);
-    loader.finish(settings, &top)
+    let lock = lock(&mut loader);
+    let mut kit = loader.finish(settings, &top)?;
+    if let Some(lock) = lock {
+        lock::hold(&mut kit, lock);
+    }
+    Ok(kit)
 }
 
 #[cfg(test)]

@@ -300,6 +300,7 @@ impl Orchestrator {
             body: request.body,
             env: shared.recorded_env(&request.workflow),
             idempotency,
+            lock: workflow.and_then(|workflow| workflow.lock.clone()),
             principal: request.principal,
         };
         let created = admit::invocation(definition, invocation).map_err(NotStarted::from)?;

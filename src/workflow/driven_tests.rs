@@ -72,6 +72,7 @@ impl Driven {
             body,
             env: Default::default(),
             idempotency: None,
+            lock: None,
             principal: Principal {
                 auth: "none".to_owned(),
                 id: "local".to_owned(),

@@ -8,6 +8,7 @@
 mod agent;
 mod branch;
 mod item;
+pub mod lock;
 mod person;
 pub mod plan;
 mod recompute;

@@ -79,6 +79,10 @@ pub struct RunCreated {
     pub idempotency_key: Option<String>,
     /// The bounds of a turn.
     pub limits: Limits,
+    /// The [`super::lock::Lock`] of the kit, where the files of the workflow were those it names;
+    /// always kept as a blob that runs share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lock: Option<Json>,
     /// For a recompute: of what; absent for a run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<RecomputeOf>,

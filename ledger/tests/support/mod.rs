@@ -128,6 +128,7 @@ pub(crate) fn created(workflow: &str) -> Draft {
             idempotency_digest: None,
             idempotency_key: None,
             limits: Limits::default(),
+            lock: None,
             of: None,
             params: Json::parse(b"{}").unwrap(),
             principal: Principal {

@@ -34,6 +34,7 @@ fn created(steps: Value) -> Event {
         idempotency_digest: None,
         idempotency_key: None,
         limits: Limits::default(),
+        lock: None,
         of: None,
         params: Json::from_value(&json!({"n": 1})).unwrap(),
         principal: Principal {

@@ -4,12 +4,14 @@
 //! frames      manifest, chain, causes, blobs, completeness        check/frames
 //! tree        inclusion, signatures, keys, held checkpoints       check/tree
 //! content     extracts, definitions, replay                       check/content
+//! lock        what runs were locked to                            check/lock
 //! ```
 //!
 //! Nothing here believes the archive: what it says of itself is compared with what its bytes give.
 
 mod content;
 mod frames;
+mod lock;
 mod tree;
 
 use std::collections::{BTreeMap, HashMap};
@@ -160,11 +162,11 @@ pub fn verify(bytes: &[u8], against: &Against) -> Result<Outcome, String> {
     claims.extend(signed.claims(&evidence, against));
     claims.push(evidence.extracts());
     claims.push(evidence.definitions());
+    claims.push(evidence.lock());
     claims.push(evidence.replay());
     for (claim, what) in [
         ("approvals", "approvals are not built"),
         ("tools", "tools are not built"),
-        ("lockfile", "the lockfile is not built"),
     ] {
         claims.push(Claim::not_covered(claim, what));
     }

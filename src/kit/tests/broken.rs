@@ -31,7 +31,7 @@ fn broken_kits_are_told_where_they_are_broken() {
             .map(|(path, text)| (path.as_str(), text.as_str()))
             .collect();
         let dir = kit(&borrowed);
-        let judged = crate::project::judge(dir.path(), None, &BTreeMap::new());
+        let judged = crate::project::judge(dir.path(), None, &BTreeMap::new(), false);
         refused += usize::from(!judged.is_sound());
         let faults = judged.faults;
         assert!(!faults.faults.is_empty(), "{case} passes");

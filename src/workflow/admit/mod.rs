@@ -30,6 +30,8 @@ pub struct Invocation {
     pub env: BTreeMap<String, EnvValue>,
     /// The client's `Idempotency-Key`, and the digest of what it was used for.
     pub idempotency: Option<(String, String)>,
+    /// The lock of the kit, where the workflow's files are those it names.
+    pub lock: Option<Json>,
     /// Who asks.
     pub principal: Principal,
 }
@@ -73,6 +75,7 @@ pub fn invocation(definition: &Definition, asked: Invocation) -> Result<Draft, N
         idempotency_digest: digest,
         idempotency_key: key,
         limits: Limits::default(),
+        lock: asked.lock,
         of: None,
         params: Json::from_value(&resolved).map_err(too_deep)?,
         principal: asked.principal,

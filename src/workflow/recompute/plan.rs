@@ -179,6 +179,7 @@ impl Parts {
             idempotency_digest: None,
             idempotency_key: None,
             limits: Limits::default(),
+            lock: None,
             of: self.of,
             params: tree(&json!({ "steps": self.params }))?,
             principal: principal.clone(),

@@ -11,6 +11,8 @@ mod derived;
 mod diff;
 mod evidence;
 mod failing;
+mod init;
+mod lock;
 mod owning;
 mod reading;
 mod replay;

@@ -19,13 +19,13 @@ use super::book::{Act, Book, repacked};
 use super::{Python, put, runs, verdict};
 
 /// What a verifier says of a claim.
-fn claim(outcome: &Outcome, name: &str) -> Verdict {
+pub(super) fn claim(outcome: &Outcome, name: &str) -> Verdict {
     let found = outcome.claims.iter().find(|one| one.claim == name);
     found.unwrap().verdict
 }
 
 /// The outcome, the same from both verifiers, against the last note of a book and perhaps a key.
-fn judged(told: &str, bytes: &[u8], held: &str, key: Option<&PublicKey>) -> Outcome {
+pub(super) fn judged(told: &str, bytes: &[u8], held: &str, key: Option<&PublicKey>) -> Outcome {
     let against = Against {
         held: notes(held).unwrap(),
         key: key.cloned(),

@@ -1,0 +1,156 @@
+//! `ktsu lock`: freezes a kit, or says whether it is still what was frozen.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use super::engine::{in_words, invalid, no_kit, quoted};
+use super::files::put;
+use super::output::{BAD, DIM, GOOD, is_coloured, line, note, painted};
+use super::{Common, Failure, json as shape, text};
+use crate::error::EXIT_VERDICT;
+use crate::kit::fault::Faults;
+use crate::kit::lock::{self, Drift, FILE};
+use crate::kit::{self, Kit, render};
+
+/// What `lock` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// The kit's folder
+    #[arg(default_value = ".")]
+    kit: PathBuf,
+    /// Writes nothing: exit code 1 if the kit is not what its lock says
+    #[arg(long)]
+    check: bool,
+}
+
+/// Locks a kit, or holds it against its lock.
+pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let dir = &arguments.kit;
+    if !dir.is_dir() {
+        return Err(no_kit(dir));
+    }
+    match arguments.check {
+        true => check(common, dir),
+        false => write(common, dir),
+    }
+}
+
+fn write(common: &Common, dir: &Path) -> Result<ExitCode, Failure> {
+    // What the lock that is there says, if it can be read, tells what changes.
+    let before = kit::load(dir).ok().and_then(|kit| kit.lock);
+    let kit = kit::load_unlocked(dir).map_err(|faults| invalid(&faults, dir))?;
+    let made = lock::made(&kit).map_err(|faults| {
+        let words = in_words("the kit cannot be locked", &faults);
+        Failure::could_not_run(words).hint(format!("ktsu validate {}", quoted(dir)))
+    })?;
+    let drift = before.map(|held| held.drift).unwrap_or_default();
+    let file = kit.root.join(FILE);
+    let text = lock::written(&made);
+    let same = std::fs::read_to_string(&file).is_ok_and(|before| before == text);
+    if !same {
+        put(&file, &text)?;
+        reads_back(&kit, &made)?;
+    }
+    let shown = dir.join(FILE).display().to_string();
+    if common.json {
+        let body = json!({
+            "lock": shown,
+            "written": !same,
+            "entries": made.entries,
+            "prices": made.prices,
+            "changes": drift,
+        });
+        line(&shape::pretty(&body.to_string()));
+        return Ok(ExitCode::SUCCESS);
+    }
+    for one in &drift {
+        note(&format!("  {}", text::line(&one.to_string())));
+    }
+    let count = match made.entries.len() {
+        1 => "1 file".to_owned(),
+        count => format!("{count} files"),
+    };
+    let what = if same {
+        "nothing has changed"
+    } else {
+        "locked"
+    };
+    line(&format!("{}: {count}, {what}", text::line(&shown)));
+    if !same {
+        let words = format!("  ktsu run {} --locked", quoted(dir));
+        note(&painted(DIM, &words));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What was written is what was meant: a kit whose lock nobody could read is not locked.
+fn reads_back(kit: &Kit, made: &ktsu_ledger::event::lock::Lock) -> Result<(), Failure> {
+    let words = format!("{FILE} does not read back as what was written");
+    let again = kit::load(&kit.root);
+    let again = again.map_err(|faults| Failure::could_not_run(in_words(&words, &faults)))?;
+    match again.lock.is_some_and(|held| held.lock == *made) {
+        true => Ok(()),
+        false => {
+            Err(Failure::could_not_run(words).hint("did a file change meanwhile? lock it again"))
+        }
+    }
+}
+
+fn check(common: &Common, dir: &Path) -> Result<ExitCode, Failure> {
+    let (held, name) = match kit::load(dir) {
+        Ok(kit) => {
+            let drift = kit.lock.as_ref().map(|held| held.drift.clone());
+            (
+                kit.must_be_locked().map_err(|faults| (faults, drift)),
+                kit.name,
+            )
+        }
+        // A lock that cannot be read is a verdict on the lock; a kit that cannot be is none.
+        Err(faults) if faults.faults.iter().all(|one| one.file == Path::new(FILE)) => {
+            (Err((faults, None)), dir.display().to_string())
+        }
+        Err(faults) => return Err(invalid(&faults, dir)),
+    };
+    if common.json {
+        let none = (Faults::default(), None);
+        let (faults, drift) = held.as_ref().err().unwrap_or(&none);
+        let drift: &[Drift] = drift.as_deref().unwrap_or_default();
+        let body = json!({
+            "lock": dir.join(FILE).display().to_string(),
+            "locked": held.is_ok(),
+            "drift": drift,
+            "faults": render::json(faults),
+        });
+        line(&shape::pretty(&body.to_string()));
+    } else {
+        tell(&held.as_ref().map_err(|(faults, _)| faults), &name, dir);
+    }
+    Ok(match held {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::from(EXIT_VERDICT),
+    })
+}
+
+fn tell(held: &Result<&(), &Faults>, name: &str, dir: &Path) {
+    let name = text::line(name);
+    let Err(faults) = held else {
+        line(&format!("kit {name}: {}", painted(GOOD, "as locked")));
+        return;
+    };
+    let shown = render::text(faults, is_coloured());
+    for one in text::clean_coloured(&shown).lines() {
+        line(one);
+    }
+    let count = match faults.faults.len() {
+        1 => "1 difference".to_owned(),
+        count => format!("{count} differences"),
+    };
+    line(&format!(
+        "kit {name}: {} ({count})",
+        painted(BAD, "not as locked")
+    ));
+    let words = format!("  to lock it as it is now: ktsu lock {}", quoted(dir));
+    note(&painted(DIM, &words));
+}

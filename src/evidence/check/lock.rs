@@ -1,0 +1,110 @@
+//! What the runs of an archive were locked to: the lock each records, held against its definition.
+
+use std::collections::BTreeMap;
+
+use ktsu_ledger::event::lock::FORMAT;
+use ktsu_ledger::event::{RunCreated, RunEvent};
+use ktsu_ledger::{Event, Hash, strict};
+use serde_json::Value;
+
+use super::super::archive::Placed;
+use super::{Claim, Evidence, Wrong};
+
+/// What a lock shows of a run.
+enum Shown {
+    /// The run had the definition that was locked.
+    Locked,
+    /// It says nothing, and why.
+    Nothing(&'static str),
+}
+
+/// What a frame keeps as blobs, by the place it was in: hashes, and the bytes that have them.
+type Apart<'a> = BTreeMap<&'a str, (Hash, &'a [u8])>;
+
+impl Evidence {
+    /// Whether every run had the definition that its lock names.
+    pub(super) fn lock(&self) -> Claim {
+        let (mut locked, mut open) = (0, None);
+        for placed in &self.frames {
+            let shown = match &placed.frame.event {
+                Event::Run(RunEvent::Created(created)) => self.locked(placed, created),
+                Event::Run(RunEvent::Branched(branch)) if branch.digest.is_some() => {
+                    Ok(Shown::Nothing("its definition was changed by a person"))
+                }
+                _ => continue,
+            };
+            let frame = placed.frame.id();
+            match shown {
+                Ok(Shown::Locked) => locked += 1,
+                Ok(Shown::Nothing(why)) => drop(open.get_or_insert((frame, why))),
+                Err(reason) => return Claim::failed("lock", Wrong::at(frame, reason)),
+            }
+        }
+        match (open, locked) {
+            (Some((frame, why)), _) => Claim {
+                frame: Some(frame),
+                ..Claim::not_covered("lock", why)
+            },
+            (None, 0) => Claim::not_covered("lock", "there is no run"),
+            (None, locked) => {
+                let words = format!("{locked} runs had the definition that their lock names");
+                Claim::proven("lock", words)
+            }
+        }
+    }
+
+    fn locked(&self, placed: &Placed, created: &RunCreated) -> Result<Shown, &'static str> {
+        if placed.frame.ext.iter().all(|one| one.path != "/lock") {
+            return Ok(Shown::Nothing("it records no lock"));
+        }
+        let apart = self.apart(placed)?;
+        let definition = apart.get("/definition").map(|(hash, _)| hash.to_string());
+        if definition.as_ref() != Some(&created.digest) {
+            return Err("its definition is not the one it names");
+        }
+        let lock = apart.get("/lock").and_then(|(_, bytes)| value(bytes));
+        let lock = lock.ok_or("its lock cannot be read")?;
+        if lock.get("format") != Some(&Value::from(FORMAT)) {
+            return Ok(Shown::Nothing(
+                "its lock is of a format that this verifier does not know",
+            ));
+        }
+        let path = format!("workflows/{}.workflow.yaml", created.workflow);
+        let entries = lock.get("entries").and_then(Value::as_array);
+        let found = entries.into_iter().flatten();
+        let mut found = found.filter(|entry| text(entry, "path") == Some(&path));
+        let said = found
+            .next()
+            .map(|entry| (text(entry, "kind"), text(entry, "definition")));
+        let wanted = (Some("workflow"), Some(created.digest.as_str()));
+        match said == Some(wanted) && found.next().is_none() {
+            true => Ok(Shown::Locked),
+            false => Err("its lock names another definition of the workflow"),
+        }
+    }
+
+    fn apart<'a>(&'a self, placed: &'a Placed) -> Result<Apart<'a>, &'static str> {
+        let mut apart = BTreeMap::new();
+        for external in &placed.frame.ext {
+            let bytes = self.blob(&external.hash).map(Vec::as_slice);
+            let bytes = bytes.filter(|bytes| Hash::of(bytes) == external.hash);
+            let bytes = bytes.ok_or("one of its blobs is missing or another")?;
+            let before = apart.insert(external.path.as_str(), (external.hash, bytes));
+            if before.is_some() {
+                return Err("two of its blobs are in one place");
+            }
+        }
+        Ok(apart)
+    }
+}
+
+/// As strictly as frames are read: two verifiers must read one thing.
+fn value(bytes: &[u8]) -> Option<Value> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    strict::check_value(text).ok()?;
+    serde_json::from_str(text).ok()
+}
+
+fn text<'a>(entry: &'a Value, name: &str) -> Option<&'a str> {
+    entry.get(name).and_then(Value::as_str)
+}

@@ -1,0 +1,241 @@
+//! `ktsu.lock.yaml`: written the same on every machine, read as strictly as any file of a kit.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use ktsu_ledger::Hash;
+use ktsu_ledger::event::lock::{Entry, FORMAT, Kind, Lock, Prices};
+
+use super::drift::{Difference, Drift, PRICES};
+use crate::kit::fault::{Fault, FaultCode};
+use crate::kit::read::{Fields, Reader};
+use crate::kit::yaml::{Data, Node, Place};
+
+/// Beside `kit.yaml`.
+pub const FILE: &str = "ktsu.lock.yaml";
+
+const HEAD: &str =
+    "# Written by `ktsu lock`: what this kit was when it was locked. Not to be edited.\n";
+
+/// The text of a lock. Everything from files stands in quotes, so no name means anything to YAML.
+pub fn written(lock: &Lock) -> String {
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    let mut text = format!("{HEAD}format: {}\n", lock.format);
+    let prices = &lock.prices;
+    let _ = writeln!(text, "prices:\n  version: {}", quoted(&prices.version));
+    let _ = writeln!(text, "  digest: {}\nentries:", quoted(&prices.digest));
+    for entry in &lock.entries {
+        let _ = writeln!(text, "  - kind: {}", entry.kind.text());
+        for (name, value) in [
+            ("path", Some(&entry.path)),
+            ("version", Some(&entry.version)),
+            ("digest", Some(&entry.digest)),
+            ("definition", entry.definition.as_ref()),
+        ] {
+            if let Some(value) = value {
+                let _ = writeln!(text, "    {name}: {}", quoted(value));
+            }
+        }
+        if !entry.tools.is_empty() {
+            text.push_str("    tools:\n");
+        }
+        for (tool, digest) in &entry.tools {
+            let _ = writeln!(text, "      {}: {}", quoted(tool), quoted(digest));
+        }
+    }
+    text
+}
+
+/// A lock as read, with the places of what it says.
+pub(in crate::kit) struct Placed {
+    pub(super) lock: Lock,
+    entries: Place,
+    prices: Place,
+    places: BTreeMap<String, EntryPlaces>,
+}
+
+struct EntryPlaces {
+    path: Place,
+    version: Place,
+    digest: Place,
+    definition: Place,
+}
+
+impl Placed {
+    /// Where the lock says what the kit is not.
+    pub(super) fn place(&self, drift: &Drift) -> Place {
+        if drift.path == PRICES && drift.kind.is_none() {
+            return self.prices;
+        }
+        let entry = self.places.get(&drift.path);
+        entry.map_or(self.entries, |entry| match drift.difference {
+            Difference::Added | Difference::Prices | Difference::Removed => entry.path,
+            Difference::Changed => entry.digest,
+            Difference::Definition => entry.definition,
+            Difference::Version => entry.version,
+        })
+    }
+}
+
+/// Reads the tree of a lock's file; every fault, and the lock if it is none.
+pub(super) fn read(text: &str, root: &Node) -> (Option<Placed>, Vec<Fault>) {
+    let mut reader = Reader::new(Path::new(FILE), text);
+    let placed = whole(&mut reader, root);
+    let broken = !reader.faults.is_empty();
+    (placed.filter(|_| !broken), reader.faults)
+}
+
+fn whole(reader: &mut Reader<'_>, root: &Node) -> Option<Placed> {
+    // What another version of ktsu wrote may have any keys.
+    format(reader, root)?;
+    let fields = reader.map(root, "the lock", &["entries", "format", "prices"])?;
+    let prices = reader
+        .required(&fields, "prices", "the lock")
+        .and_then(|node| Some((prices(reader, node)?, node.place)));
+    let listed = reader.required(&fields, "entries", "the lock")?;
+    let nodes = reader.list(listed, "entries")?;
+    let mut entries: Vec<Entry> = Vec::with_capacity(nodes.len());
+    let mut places = BTreeMap::new();
+    for node in nodes {
+        let Some((entry, place)) = entry(reader, node) else {
+            continue;
+        };
+        let at = place.path;
+        let (path, kind) = (entry.path.clone(), entry.kind);
+        entries.push(entry);
+        if places.insert(path.clone(), place).is_some() {
+            let words = format!("the {} {path:?} is locked twice", kind.text());
+            reader.fault(Fault::new(FaultCode::DuplicateName, at, words));
+        }
+    }
+    let (prices, prices_place) = prices?;
+    Some(Placed {
+        lock: Lock {
+            entries,
+            format: FORMAT,
+            prices,
+        },
+        entries: fields.key("entries").unwrap_or(fields.place),
+        prices: prices_place,
+        places,
+    })
+}
+
+fn format(reader: &mut Reader<'_>, root: &Node) -> Option<()> {
+    let open = reader.open_map(root, "the lock")?;
+    let node = reader.required(&open, "format", "the lock")?;
+    let known = match &node.data {
+        Data::Number(number) => number.as_u64() == Some(u64::from(FORMAT)),
+        Data::Null | Data::Bool(_) | Data::Text(_) | Data::List(_) | Data::Map(_) => false,
+    };
+    if !known {
+        let words = format!("the lock is not of format {FORMAT}, which this version of ktsu knows");
+        let fault = Fault::new(FaultCode::LockFormat, node.place, words);
+        reader.fault(
+            fault.hint("use the version of ktsu that wrote it, or write it anew with `ktsu lock`"),
+        );
+    }
+    known.then_some(())
+}
+
+fn prices(reader: &mut Reader<'_>, node: &Node) -> Option<Prices> {
+    let fields = reader.map(node, "prices", &["digest", "version"])?;
+    let digest = digest(reader, &fields, "prices", "digest");
+    let version = text(reader, &fields, "prices", "version");
+    Some(Prices {
+        digest: digest?.0,
+        version: version?.0,
+    })
+}
+
+fn entry(reader: &mut Reader<'_>, node: &Node) -> Option<(Entry, EntryPlaces)> {
+    const KEYS: [&str; 6] = ["definition", "digest", "kind", "path", "tools", "version"];
+    const KINDS: [(&str, Kind); 3] = [
+        ("agent", Kind::Agent),
+        ("server", Kind::Server),
+        ("workflow", Kind::Workflow),
+    ];
+    let fields = reader.map(node, "an entry", &KEYS)?;
+    let kind = reader
+        .required(&fields, "kind", "an entry")
+        .and_then(|node| reader.word(node, "kind", &KINDS));
+    let path = text(reader, &fields, "an entry", "path");
+    let version = text(reader, &fields, "an entry", "version");
+    if let Some((version, place)) = &version
+        && semver::Version::parse(version).is_err()
+    {
+        let words = format!("{version:?} is not a semantic version");
+        reader.fault(Fault::new(FaultCode::BadVersion, *place, words));
+    }
+    let own = digest(reader, &fields, "an entry", "digest");
+    let definition = match fields.get("definition") {
+        Some(_) => Some(digest(reader, &fields, "an entry", "definition")?),
+        None => None,
+    };
+    let tools = fields.get("tools").map(|node| tools(reader, node, kind));
+    let ((path, path_place), (version, version_place)) = (path?, version?);
+    let (own, own_place) = own?;
+    let definition_place = definition.as_ref().map_or(path_place, |(_, place)| *place);
+    Some((
+        Entry {
+            definition: definition.map(|(text, _)| text),
+            digest: own,
+            kind: kind?,
+            path,
+            tools: tools.unwrap_or_default(),
+            version,
+        },
+        EntryPlaces {
+            path: path_place,
+            version: version_place,
+            digest: own_place,
+            definition: definition_place,
+        },
+    ))
+}
+
+/// The tools of a server, which nothing here has seen yet.
+fn tools(reader: &mut Reader<'_>, node: &Node, kind: Option<Kind>) -> BTreeMap<String, String> {
+    if kind.is_some_and(|kind| kind != Kind::Server) {
+        let words = "only a server has tools";
+        reader.fault(Fault::new(FaultCode::MisplacedKey, node.place, words));
+    }
+    let mut found = BTreeMap::new();
+    let fields = reader.open_map(node, "tools");
+    let (Some(fields), Data::Map(members)) = (fields, &node.data) else {
+        return found;
+    };
+    for (key, _) in members {
+        if let Some((text, _)) = digest(reader, &fields, "tools", &key.text) {
+            found.insert(key.text.clone(), text);
+        }
+    }
+    found
+}
+
+fn text(
+    reader: &mut Reader<'_>,
+    fields: &Fields<'_>,
+    what: &str,
+    name: &str,
+) -> Option<(String, Place)> {
+    let node = reader.required(fields, name, what)?;
+    let text = reader.string(node, name)?;
+    Some((text.to_owned(), node.place))
+}
+
+fn digest(
+    reader: &mut Reader<'_>,
+    fields: &Fields<'_>,
+    what: &str,
+    name: &str,
+) -> Option<(String, Place)> {
+    let (text, place) = text(reader, fields, what, name)?;
+    if text.parse::<Hash>().is_err() {
+        let words = format!("{name} must be a BLAKE3 digest: 64 lower-case hexadecimal digits");
+        reader.fault(Fault::new(FaultCode::BadValue, place, words));
+        return None;
+    }
+    Some((text, place))
+}

@@ -1,0 +1,130 @@
+//! The lock of a kit: `ktsu.lock.yaml`, which freezes every file with its version (seed 000,
+//! invariant 12; decision K2).
+//!
+//! ```text
+//! kit ──made──▶ Lock ──written──▶ ktsu.lock.yaml ──read──▶ Lock with places
+//!  └───────────────── compared ──────────────────────────────┘ drift, path by path
+//! ```
+//!
+//! A kit is held against its lock whenever it is read. Drift is a warning, unless nothing but what
+//! was locked may be used; where a workflow's own files are those of the lock, its runs record it.
+
+mod drift;
+mod file;
+mod made;
+
+use std::path::Path;
+
+use ktsu_ledger::Json;
+use ktsu_ledger::event::lock::Lock;
+
+use super::Kit;
+use super::fault::{Fault, FaultCode, Faults, Severity};
+use super::loader::Loader;
+use super::yaml::Place;
+
+pub use drift::{Difference, Drift};
+pub(super) use file::Placed;
+pub use file::{FILE, written};
+pub use made::made;
+
+/// What became of holding a kit against its lock.
+#[derive(Debug, Clone)]
+pub struct Held {
+    /// What the file says.
+    pub lock: Lock,
+    /// In what the kit differs, by path.
+    pub drift: Vec<Drift>,
+}
+
+/// The lock that lies beside the files of a kit; what is wrong with it is a fault of the kit.
+pub(super) fn read(loader: &mut Loader) -> Option<Placed> {
+    // A link that leads nowhere is there, too.
+    loader.root.join(FILE).symlink_metadata().ok()?;
+    let text = loader.text(FILE)?;
+    let node = loader.node(FILE, &text)?;
+    let (placed, mut faults) = file::read(&text, &node);
+    loader.faults.faults.append(&mut faults);
+    placed
+}
+
+/// Holds a sound kit against its lock.
+pub(super) fn hold(kit: &mut Kit, placed: Placed) {
+    // What cannot be locked is told by whoever insists on it.
+    let Ok(wanted) = made(kit) else { return };
+    let drift = drift::between(&placed.lock, &wanted, kit);
+    for one in &drift {
+        kit.warnings.add(fault(one, &placed));
+    }
+    kit.warnings.sort();
+    let json = serde_json::to_value(&placed.lock);
+    let json = json.ok().and_then(|value| Json::from_value(&value).ok());
+    for workflow in kit.workflows.values_mut() {
+        let plan = &workflow.definition.plan;
+        let differs = drift.iter().any(|one| one.concerns(plan));
+        workflow.lock = json.clone().filter(|_| !differs);
+    }
+    kit.lock = Some(Held {
+        lock: placed.lock,
+        drift,
+    });
+}
+
+fn fault(drift: &Drift, placed: &Placed) -> Fault {
+    let place = placed.place(drift);
+    let fault = Fault::new(FaultCode::LockDrift, place, drift.to_string()).warning();
+    let hint = match drift.difference {
+        Difference::Definition => {
+            "another version of ktsu resolves the same files otherwise; `ktsu lock` takes it in"
+        }
+        Difference::Prices => "`ktsu lock` takes the prices in that count now",
+        Difference::Added | Difference::Changed | Difference::Removed | Difference::Version => {
+            "put the file back, or take the change in with `ktsu lock`"
+        }
+    };
+    fault.hint(hint).in_file(Path::new(FILE))
+}
+
+impl Kit {
+    /// Refuses a kit that is not what its lock says, or that has none.
+    ///
+    /// # Errors
+    /// Every difference, or that there is no lock.
+    pub fn must_be_locked(&self) -> Result<(), Faults> {
+        let mut found = Faults {
+            faults: Vec::new(),
+            sources: self.warnings.sources.clone(),
+        };
+        found.faults = self.warnings.faults.clone();
+        found
+            .faults
+            .retain(|fault| fault.code == FaultCode::LockDrift);
+        for fault in &mut found.faults {
+            fault.severity = Severity::Error;
+        }
+        if !found.sources.contains_key(Path::new(FILE)) {
+            found.faults.push(absent());
+        }
+        if self.lock.is_none()
+            && let Err(unfit) = made(self)
+        {
+            found.faults.extend(unfit.faults);
+            found.sources.extend(unfit.sources);
+        }
+        match found.faults.is_empty() {
+            true => Ok(()),
+            false => Err(found),
+        }
+    }
+}
+
+fn absent() -> Fault {
+    let words = "the kit has no lock, and nothing but what is locked may be used";
+    let fault = Fault::new(FaultCode::LockMissing, Place::default(), words);
+    fault
+        .hint("write one with `ktsu lock`")
+        .in_file(Path::new(FILE))
+}
+
+#[cfg(test)]
+mod tests;
