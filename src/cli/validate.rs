@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 use super::engine::{must_be_file, no_kit, process_environment};
 use super::output::{BAD, GOOD, is_coloured, line, painted};
 use super::{Common, Failure, json as shape, text};
+use crate::assemble::values;
 use crate::egress;
-use crate::environment::{self, Environment};
+use crate::environment::{Environment, Principals};
 use crate::error::EXIT_VERDICT;
 use crate::gateway::{self, Gateway};
 use crate::kit::fault::{Faults, Severity};
@@ -122,19 +123,25 @@ fn judge(path: &Path, kit: Option<&Kit>) -> (Faults, Vec<String>) {
             .entry(variable.clone())
             .or_insert_with(|| "http://127.0.0.1:9".to_owned());
     }
-    let mut unset = Vec::new();
-    for (name, workflow) in kit.iter().flat_map(|kit| &kit.workflows) {
-        let declared = workflow
-            .definition
-            .root()
-            .map(|root| root.plan.env.as_slice());
-        let resolved =
-            environment::resolve(Some(&environment), declared.unwrap_or_default(), &process);
-        if let Err(error) = resolved {
-            unset.push(format!("workflow {name}: {error}"));
+    let mut faults = environment.warnings.clone();
+    let principals = match Principals::resolve(Some(&environment), &process) {
+        Ok(principals) => principals,
+        Err(found) => {
+            faults.faults.extend(found.faults);
+            faults.sources.extend(found.sources);
+            return (faults, Vec::new());
         }
-    }
-    (Faults::default(), unset)
+    };
+    let file = Some(&environment);
+    let resolved = kit.map(|kit| values::resolve(kit, &principals, file, &process));
+    let unset = resolved
+        .into_iter()
+        .flatten()
+        .filter_map(|(name, resolved)| {
+            let error = resolved.err()?;
+            Some(format!("workflow {name}: {error}"))
+        });
+    (faults, unset.collect())
 }
 
 /// What is wrong with the kit's `gateway.yaml`, as this environment would use it.

@@ -63,6 +63,7 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<Draft> {
         let params = reader.map(node, "params", &["schema"])?;
         let schema = reader.required(&params, "schema", "params")?;
         optional_params(reader, schema);
+        super::agent::secrets(reader, schema);
         reader.params_schema(schema)
     });
     let mut groups = Vec::new();

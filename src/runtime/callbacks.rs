@@ -24,11 +24,20 @@ pub enum Callbacks {
     Local(Arc<OnceLock<Router>>),
     /// Reports go where their URLs say, heartbeats to the orchestrator.
     Remote {
-        /// `http://127.0.0.1:5050`.
-        orchestrator: String,
+        /// Where heartbeats go.
+        orchestrator: Arc<Elsewhere>,
         /// For all of them.
         connections: Connections,
     },
+}
+
+/// An orchestrator in another process.
+pub struct Elsewhere {
+    /// `http://127.0.0.1:5050`.
+    url: String,
+    /// What heartbeats show. Reports show nothing but the token of their URL: whoever gave that URL
+    /// gets no other.
+    token: Option<String>,
 }
 
 /// What came of a callback that was sent until it was answered.
@@ -43,9 +52,14 @@ pub(super) enum Delivered {
 impl Callbacks {
     /// An orchestrator in another process.
     pub fn remote(orchestrator: impl Into<String>) -> Self {
-        let orchestrator = orchestrator.into();
+        Self::remote_as(orchestrator, None)
+    }
+
+    /// An orchestrator in another process, which asks for the token of a principal.
+    pub fn remote_as(orchestrator: impl Into<String>, token: Option<String>) -> Self {
+        let url = orchestrator.into().trim_end_matches('/').to_owned();
         Self::Remote {
-            orchestrator: orchestrator.trim_end_matches('/').to_owned(),
+            orchestrator: Arc::new(Elsewhere { url, token }),
             connections: Connections::default(),
         }
     }
@@ -55,7 +69,7 @@ impl Callbacks {
     pub(super) async fn deliver(&self, url: &str, json: Bytes, silence: &Silence) -> Delivered {
         let mut backoff = Backoff::default();
         loop {
-            match self.post(TRY, url, json.clone()).await {
+            match self.post(TRY, url, None, json.clone()).await {
                 Ok((200, body)) => return Delivered::Taken(body),
                 Ok((status @ (408 | 429 | 500..), _)) => {
                     tracing::debug!(status, "a callback is sent again");
@@ -77,18 +91,21 @@ impl Callbacks {
         limit: Duration,
         json: Bytes,
     ) -> Result<(u16, Vec<u8>), Unreachable> {
-        let orchestrator = match self {
-            Self::Local(_) => "http://localhost",
-            Self::Remote { orchestrator, .. } => orchestrator,
+        let (orchestrator, token) = match self {
+            Self::Local(_) => ("http://localhost", None),
+            Self::Remote { orchestrator, .. } => {
+                (orchestrator.url.as_str(), orchestrator.token.clone())
+            }
         };
-        self.post(limit, &format!("{orchestrator}/heartbeat"), json)
-            .await
+        let url = format!("{orchestrator}/heartbeat");
+        self.post(limit, &url, token, json).await
     }
 
     async fn post(
         &self,
         limit: Duration,
         url: &str,
+        token: Option<String>,
         json: Bytes,
     ) -> Result<(u16, Vec<u8>), Unreachable> {
         let (origin, path) = peer::split(url)?;
@@ -101,7 +118,7 @@ impl Callbacks {
                     return Err(Unreachable::Silent { url, why });
                 }
             },
-            Self::Remote { connections, .. } => Peer::over(connections.clone(), origin, None),
+            Self::Remote { connections, .. } => Peer::over(connections.clone(), origin, token),
         };
         peer.post_within(limit, &path, &[], json).await
     }

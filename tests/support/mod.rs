@@ -214,6 +214,8 @@ impl Within {
             appender,
             readers,
             environment: resolved.collect(),
+            principals: Arc::default(),
+            max_active: 50_000,
             kit,
             egress,
             clock: at.unwrap_or_else(clock::system),

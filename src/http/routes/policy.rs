@@ -1,0 +1,79 @@
+//! Who may call which route: one table, and deny by default.
+//!
+//! A route that does not stand here is answered as if its method were not served, so forgetting one
+//! shuts it; a test holds the table against the routes, so forgetting one is noticed, too.
+
+use axum::http::Method;
+
+use crate::environment::principals::Role;
+use crate::environment::principals::Role::{Admin, Approver, Auditor, Operator, Runtime, Viewer};
+
+/// Who may call a route, where principals are configured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Policy {
+    /// Anybody, without a token.
+    Public,
+    /// Whoever has the token of the attempt that the path and the query name (decision W1).
+    Attempt,
+    /// Principals with one of these roles.
+    Roles(&'static [Role]),
+}
+
+const READ: Policy = Policy::Roles(&[Viewer, Operator, Approver, Auditor, Admin]);
+const RECORD: Policy = Policy::Roles(&[Operator, Auditor, Admin]);
+const OPERATE: Policy = Policy::Roles(&[Operator, Admin]);
+
+/// Method and path as they are registered.
+pub const TABLE: [(&str, &str, Policy); 18] = [
+    ("GET", "/openapi.json", Policy::Public),
+    ("GET", "/health", Policy::Public),
+    ("POST", "/invoke/{workflow}", OPERATE),
+    ("GET", "/runs", READ),
+    ("GET", "/runs/{id}", READ),
+    ("GET", "/runs/{id}/envelope", READ),
+    ("GET", "/runs/{id}/frames", RECORD),
+    ("GET", "/runs/{id}/trace", READ),
+    ("GET", "/diff", READ),
+    ("POST", "/runs/{id}/replay", RECORD),
+    ("POST", "/runs/{id}/fork", OPERATE),
+    ("POST", "/runs/{id}/overlay", OPERATE),
+    ("POST", "/runs/{id}/resume", OPERATE),
+    ("POST", "/runs/{id}/recompute", OPERATE),
+    ("GET", "/runs/{id}/recompute", READ),
+    ("POST", "/runs/{id}/steps/{step}/report", Policy::Attempt),
+    ("POST", "/runs/{id}/steps/{step}/complete", Policy::Attempt),
+    ("POST", "/heartbeat", Policy::Roles(&[Runtime, Admin])),
+];
+
+/// The policy of a route. `HEAD` is `GET` without the body.
+pub fn of(method: &Method, path: &str) -> Option<Policy> {
+    let method = match *method {
+        Method::HEAD => "GET",
+        ref other => other.as_str(),
+    };
+    let mut rows = TABLE.iter();
+    let found = rows.find(|(known, route, _)| *known == method && *route == path);
+    found.map(|(_, _, policy)| *policy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_route_without_a_row_has_no_policy() {
+        assert_eq!(of(&Method::GET, "/runs"), Some(READ));
+        assert_eq!(of(&Method::HEAD, "/runs"), Some(READ));
+        assert_eq!(of(&Method::DELETE, "/runs"), None);
+        assert_eq!(of(&Method::GET, "/secrets"), None);
+    }
+
+    #[test]
+    fn an_admin_may_do_whatever_anybody_may() {
+        for (method, path, policy) in TABLE {
+            if let Policy::Roles(roles) = policy {
+                assert!(roles.contains(&Admin), "{method} {path}");
+            }
+        }
+    }
+}
