@@ -166,3 +166,74 @@ fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a [u
         Some(_) => Err(Malformed),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::Router;
+    use axum::middleware::from_fn;
+    use axum::routing::get;
+    use tower::ServiceExt as _;
+
+    /// Deny by default: a route nobody thought of is shut, whoever asks.
+    #[tokio::test]
+    async fn a_route_without_a_policy_is_not_served() {
+        let access = Access::default();
+        let router = Router::new()
+            .route("/secrets", get(async || "all of them"))
+            .route("/health", get(async || "fine").post(async || "done"))
+            .layer(from_fn(move |request, next| {
+                judge(access.clone(), request, next)
+            }));
+        for (method, path, expected) in [
+            ("GET", "/health", 200),
+            ("HEAD", "/health", 200),
+            ("POST", "/health", 405),
+            ("GET", "/secrets", 405),
+        ] {
+            let request = Request::builder().method(method).uri(path);
+            let request = request.body(Body::empty()).unwrap();
+            let answer = router.clone().oneshot(request).await.unwrap();
+            assert_eq!(answer.status().as_u16(), expected, "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_shown_once_and_in_one_way() {
+        let read = |given: &[(&'static str, &'static str)]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in given {
+                headers.append(*name, value.parse().unwrap());
+            }
+            let token = token(&headers);
+            token.map(|token| token.map(|token| String::from_utf8_lossy(token).into_owned()))
+        };
+        let shown = |given: &[_]| read(given).ok();
+        let is = |token: &str| Some(Some(token.to_owned()));
+        assert_eq!(shown(&[]), Some(None));
+        assert_eq!(shown(&[("authorization", "Bearer abc")]), is("abc"));
+        assert_eq!(shown(&[("authorization", "bearer  abc ")]), is("abc"));
+        assert_eq!(shown(&[("ktsu-token", "abc")]), is("abc"));
+        let both = [
+            ("ktsu-token", "abc"),
+            ("authorization", "what the workflow asks for"),
+        ];
+        assert_eq!(shown(&both), is("abc"));
+        for malformed in [
+            &[("authorization", "")][..],
+            &[("authorization", "abc")],
+            &[("authorization", "Bearer")],
+            &[("authorization", "Bearer ")],
+            &[("authorization", "Basic abc")],
+            &[
+                ("authorization", "Bearer abc"),
+                ("authorization", "Bearer abc"),
+            ],
+            &[("ktsu-token", "")],
+            &[("ktsu-token", "abc"), ("ktsu-token", "abc")],
+            &[("ktsu-token", ""), ("authorization", "Bearer abc")],
+        ] {
+            assert_eq!(shown(malformed), None, "{malformed:?}");
+        }
+    }
+}

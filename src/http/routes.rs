@@ -59,7 +59,8 @@ pub fn router_for(orchestrator: Orchestrator, access: Access) -> Router {
         true => Names::Loopback,
         false => Names::Any,
     };
-    let (router, api) = described().split_for_parts();
+    let (router, mut api) = described().split_for_parts();
+    policy::describe(&mut api);
     let document = api.clone();
     let router = router
         .route(
@@ -78,7 +79,9 @@ pub fn router_for(orchestrator: Orchestrator, access: Access) -> Router {
 
 /// The description alone.
 pub fn openapi() -> utoipa::openapi::OpenApi {
-    described().split_for_parts().1
+    let mut api = described().split_for_parts().1;
+    policy::describe(&mut api);
+    api
 }
 
 fn described() -> OpenApiRouter<Orchestrator> {

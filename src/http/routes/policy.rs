@@ -4,6 +4,9 @@
 //! shuts it; a test holds the table against the routes, so forgetting one is noticed, too.
 
 use axum::http::Method;
+use utoipa::openapi::OpenApi;
+use utoipa::openapi::path::Operation;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 
 use crate::environment::principals::Role;
 use crate::environment::principals::Role::{Admin, Approver, Auditor, Operator, Runtime, Viewer};
@@ -56,9 +59,56 @@ pub fn of(method: &Method, path: &str) -> Option<Policy> {
     found.map(|(_, _, policy)| *policy)
 }
 
+/// Says in the description which routes ask for a token, and what they answer without one.
+pub(super) fn describe(api: &mut OpenApi) {
+    let scheme = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
+    let components = api.components.get_or_insert_default();
+    components.add_security_scheme(SCHEME, scheme);
+    for (path, item) in &mut api.paths.paths {
+        let operations = [
+            (Method::GET, item.get.as_mut()),
+            (Method::POST, item.post.as_mut()),
+        ];
+        for (method, operation) in operations {
+            if let (Some(Policy::Roles(roles)), Some(operation)) = (of(&method, path), operation) {
+                ask(operation, roles);
+            }
+        }
+    }
+}
+
+/// The name of the way principals show who they are.
+const SCHEME: &str = "principal";
+
+fn ask(operation: &mut Operation, roles: &[Role]) {
+    let words: Vec<&str> = roles.iter().map(|role| role.as_str()).collect();
+    let required = SecurityRequirement::new(SCHEME, words);
+    operation.security = Some(vec![required]);
+    // The shape is that of every refusal.
+    let responses = &mut operation.responses.responses;
+    if let Some(refusal) = responses.get("403").cloned() {
+        responses.entry("401".to_owned()).or_insert(refusal);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_route_has_a_row_and_every_row_a_route() {
+        let api = super::super::openapi();
+        let mut served = BTreeSet::from([("GET".to_owned(), "/openapi.json".to_owned())]);
+        for (path, item) in &api.paths.paths {
+            let item = serde_json::to_value(item).unwrap();
+            let methods = item.as_object().unwrap().keys();
+            served.extend(methods.map(|method| (method.to_uppercase(), path.clone())));
+        }
+        let rows = TABLE.map(|(method, path, _)| (method.to_owned(), path.to_owned()));
+        assert_eq!(rows.len(), served.len(), "a row stands twice");
+        assert_eq!(BTreeSet::from(rows), served);
+    }
 
     #[test]
     fn a_route_without_a_row_has_no_policy() {
