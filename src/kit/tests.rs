@@ -1,9 +1,11 @@
 use std::fs;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::fault::{Fault, Faults};
 use super::loader::file_names;
 use super::*;
+use crate::environment::{Environment, Principals};
 use ktsu_ledger::event::plan::Plan;
 use ktsu_ledger::event::plan::Work;
 
@@ -439,7 +441,8 @@ fn the_examples_of_the_kits_fit_their_params() {
 }
 
 /// Files under `tests/broken`: `# ^ CODE` below a line says what that line gets; `--- PATH`
-/// begins another file of the same kit.
+/// begins another file of the same kit. Files below `environments/` are judged as environments, with
+/// values from their own `variables` alone.
 #[test]
 fn broken_kits_are_told_where_they_are_broken() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/broken");
@@ -458,6 +461,7 @@ fn broken_kits_are_told_where_they_are_broken() {
             Ok(kit) => kit.warnings,
             Err(faults) => faults,
         };
+        let faults = with_environments(faults, dir.path(), &files);
         let told = faults.faults.iter();
         let mut told: Vec<_> = told
             .map(|f| {
@@ -481,6 +485,33 @@ fn broken_kits_are_told_where_they_are_broken() {
         );
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What is wrong with the environments of a fixture, beside what is wrong with its kit.
+fn with_environments(mut all: Faults, dir: &Path, files: &[(String, String)]) -> Faults {
+    let paths = files.iter().map(|(path, _)| path);
+    for path in paths.filter(|path| path.starts_with("environments/")) {
+        let found = match Environment::load(&dir.join(path)) {
+            Err(faults) => faults,
+            Ok(environment) => {
+                let process = BTreeMap::new();
+                let boot = Principals::resolve(Some(&environment), &process);
+                let mut found = environment.warnings.clone();
+                let boot = boot.err().unwrap_or_default();
+                found.faults.extend(boot.faults);
+                found.sources.extend(boot.sources);
+                found
+            }
+        };
+        let own = |mut fault: Fault| {
+            fault.file = path.into();
+            fault
+        };
+        all.faults.extend(found.faults.into_iter().map(own));
+        let texts = found.sources.into_values();
+        all.sources.extend(texts.map(|text| (path.into(), text)));
+    }
+    all
 }
 
 type Expected = Vec<(String, usize, String)>;
