@@ -213,3 +213,28 @@ fn everything_missing_or_too_short_is_named_at_once() {
         "no value for A, B; secrets need at least 6 characters: C"
     );
 }
+
+#[test]
+fn every_environment_of_the_repository_is_sound() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("environments");
+    let mut found = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let environment = Environment::load(&path).unwrap_or_else(|faults| panic!("{faults}"));
+        assert_eq!(environment.warnings.faults, []);
+        let value = |reference: &principals::Reference| {
+            let name = reference.variable.clone();
+            (name.clone(), format!("value-of-{name}"))
+        };
+        let people = &environment.principals;
+        let tokens = people.iter().map(|one| value(&one.token));
+        let keys = people
+            .iter()
+            .flat_map(|one| one.secrets.values().map(value));
+        let process = tokens.chain(keys).collect();
+        let principals = Principals::resolve(Some(&environment), &process);
+        principals.unwrap_or_else(|faults| panic!("{faults}"));
+        found += 1;
+    }
+    assert!(found >= 4);
+}

@@ -152,3 +152,42 @@ impl Backoff {
         self.0 = (self.0 * 2).min(WAIT.1);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::extract::Request;
+    use std::sync::{Mutex, PoisonError};
+
+    /// Whoever gives a runtime a task gives it the URL to report to, and must not get its token.
+    #[tokio::test]
+    async fn a_heartbeat_shows_the_token_and_a_report_does_not() {
+        type Heard = Arc<Mutex<Vec<(String, Option<String>)>>>;
+        let heard = Heard::default();
+        let said = Arc::clone(&heard);
+        let orchestrator = Router::new().fallback(async move |request: Request| {
+            let shown = request.headers().get("authorization");
+            let shown = shown.map(|value| value.to_str().unwrap_or_default().to_owned());
+            let path = request.uri().path().to_owned();
+            let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+            said.push((path, shown));
+        });
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, orchestrator).await });
+        let callbacks = Callbacks::remote_as(&*url, Some("t0ken-of-mine".to_owned()));
+        let beaten = callbacks.beat(TRY, Bytes::new()).await.unwrap();
+        assert_eq!(beaten.0, 200);
+        let report = format!("{url}/report?token=t");
+        let silence = Silence::default();
+        let taken = callbacks.deliver(&report, Bytes::new(), &silence).await;
+        assert_eq!(taken, Delivered::Taken(Vec::new()));
+        let heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = Some("Bearer t0ken-of-mine".to_owned());
+        let expected = [
+            ("/heartbeat".to_owned(), shown),
+            ("/report".to_owned(), None),
+        ];
+        assert_eq!(*heard, expected);
+    }
+}

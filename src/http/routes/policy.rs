@@ -1,6 +1,6 @@
 //! Who may call which route: one table, and deny by default.
 //!
-//! A route that does not stand here is answered as if its method were not served, so forgetting one
+//! The page docs/http.md shows it. A route that does not stand here is answered as if its method were not served, so forgetting one
 //! shuts it; a test holds the table against the routes, so forgetting one is noticed, too.
 
 use axum::http::Method;
@@ -116,6 +116,23 @@ mod tests {
         assert_eq!(of(&Method::HEAD, "/runs"), Some(READ));
         assert_eq!(of(&Method::DELETE, "/runs"), None);
         assert_eq!(of(&Method::GET, "/secrets"), None);
+    }
+
+    #[test]
+    fn the_page_says_what_the_table_says() {
+        let page = include_str!("../../../docs/http.md");
+        for (method, path, policy) in TABLE {
+            let who = match policy {
+                Policy::Public => "everybody".to_owned(),
+                Policy::Attempt => "whoever has the token of the attempt, in the query".to_owned(),
+                Policy::Roles(roles) => {
+                    let words: Vec<_> = roles.iter().map(|role| role.as_str()).collect();
+                    words.join(", ")
+                }
+            };
+            let row = format!("| `{method} {path}` | {who} |");
+            assert!(page.contains(&row), "docs/http.md has no {row}");
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod diff;
 mod evidence;
 mod failing;
 mod owning;
+mod principals;
 mod reading;
 mod replay;
 mod running;
