@@ -173,7 +173,7 @@ pub enum NotOpened {
 /// [`NotOpened`].
 pub async fn open(mut setup: Setup) -> Result<Engine, NotOpened> {
     let (principals, environment) = values::of(&setup)?;
-    values::with_signing_key(&mut setup)?;
+    values::put_signing_key(setup.environment.as_ref(), &mut setup.process)?;
     let known = (setup.environment.clone(), setup.process.clone());
     let file = setup.environment.as_ref();
     let egress = egress::Client::new(&policy(file))?;

@@ -61,22 +61,24 @@ fn common(root: &Workflow) -> Vec<String> {
     names.collect()
 }
 
-/// The process environment of an engine, with the signing key that the environment file names,
-/// unless there is one already.
+/// Puts the signing key that the environment file names into a process environment, unless there is
+/// one already.
 ///
 /// # Errors
 /// [`NotOpened::Other`] if the file holds no key.
-pub(super) fn with_signing_key(setup: &mut Setup) -> Result<(), NotOpened> {
-    let file = setup.environment.as_ref();
-    let Some(path) = file.and_then(|file| file.evidence.signing_key.as_deref()) else {
+pub fn put_signing_key(
+    environment: Option<&Environment>,
+    process: &mut BTreeMap<String, String>,
+) -> Result<(), NotOpened> {
+    let path = environment.and_then(|file| file.evidence.signing_key.as_deref());
+    let Some(path) = path else {
         return Ok(());
     };
-    let given = setup.process.get(signing_key::VARIABLE);
+    let given = process.get(signing_key::VARIABLE);
     if given.is_some_and(|key| !key.is_empty()) {
         return Ok(());
     }
-    let key = read_key(path)?;
-    setup.process.insert(signing_key::VARIABLE.to_owned(), key);
+    process.insert(signing_key::VARIABLE.to_owned(), read_key(path)?);
     Ok(())
 }
 

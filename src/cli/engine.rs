@@ -161,6 +161,14 @@ pub(super) fn peer_of(engine: &Engine) -> Peer {
     Peer::Local(engine.router.clone().layer(map_request(showing)))
 }
 
+/// The process environment of a command that signs without a kit.
+pub(super) fn signing_environment() -> Result<BTreeMap<String, String>, Failure> {
+    let mut process = process_environment();
+    let put = assemble::values::put_signing_key(nearby()?.as_ref(), &mut process);
+    put.map_err(|refused| Failure::could_not_run(refused.to_string()))?;
+    Ok(process)
+}
+
 /// The process environment, as far as it is text.
 pub(super) fn process_environment() -> BTreeMap<String, String> {
     let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {

@@ -173,6 +173,8 @@ impl Arguments {
 /// Starts, and stays until it is told to stop.
 pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
     logging::start(arguments.log_format, "info")?;
+    // What is typed is judged before what is read.
+    arguments.host.as_deref().map(address).transpose()?;
     let signals = Signals::new()?;
     match arguments.service {
         Some(Service::Runtime) => runtime(common, arguments, signals).await,

@@ -4,9 +4,12 @@ use std::collections::BTreeSet;
 
 use ktsu::assemble::LedgerPlace;
 use serde_json::json;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
 
 use super::describe::{Case, Described};
-use crate::support::{Client, KitDir, Lab};
+use crate::support::sink::Reply;
+use crate::support::{Client, KitDir, Lab, Sink, guarded};
 
 const ROLES: [&str; 6] = [
     "viewer", "operator", "approver", "auditor", "admin", "runtime",
@@ -362,20 +365,32 @@ async fn names_of_other_hosts_are_taken_where_a_token_is_asked_for() {
 /// What an environment bounds is bounded.
 #[tokio::test]
 async fn limits_of_the_environment_hold() {
-    let kit = kit();
-    let text = format!(
-        "{}limits: {{body_bytes: 1024, active_runs: 1}}\n",
-        environment()
-    );
-    let lab = Lab::in_environment(LedgerPlace::Memory, &kit, &text, &[HOOK]).await;
-    let operator = Client::showing(&lab.engine.url, &token("operator"));
+    let sink = Sink::scripted(|_| Reply::Never).await;
+    let kit = KitDir::new(&[(
+        "stuck",
+        "env: [{name: SINK}]\npipeline: [{id: s, webhook: {url: \"{{ env.SINK }}/x\"}}]\n",
+    )]);
+    let limits = "limits: {body_bytes: 1024, active_runs: 1, connections: 1}\n";
+    let text = format!("{}{limits}", environment());
+    let pairs = [("SINK", sink.url.as_str())];
+    let lab = Lab::in_environment(LedgerPlace::Memory, &kit, &text, &pairs).await;
+    let within = Client::within(lab.engine.router.clone());
     let large = json!({"x": "x".repeat(1100)}).to_string();
-    let answer = operator.post("/invoke/hello", large).await;
+    let answer = within.post("/invoke/stuck", large).await;
     assert_eq!(answer.status, 413);
     assert_eq!(answer.json()["code"], "body_too_large");
-    assert_eq!(
-        operator.post("/invoke/hello?wait=60", "{}").await.status,
-        200
-    );
-    lab.close().await;
+    let run = within.invoke("stuck", json!({})).await;
+    let answer = within.post("/invoke/stuck", "{}").await;
+    assert_eq!(answer.status, 503, "{}", answer.text());
+    assert_eq!(answer.json()["code"], "overloaded");
+    // Following a run takes the one connection there is.
+    let operator = Client::showing(&lab.engine.url, &token("operator"));
+    let _events = operator.events(&run, None).await;
+    let place = lab.engine.url.strip_prefix("http://").unwrap();
+    let mut other = TcpStream::connect(place).await.unwrap();
+    let mut answer = String::new();
+    let read = other.read_to_string(&mut answer);
+    guarded("the refusal", read).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+    assert!(answer.contains("connections"), "{answer}");
 }

@@ -101,7 +101,7 @@ fn an_environment_whose_principals_cannot_be_told_starts_nothing() {
     desk.ktsu(&["validate", &hello, env[0], env[1]])
         .is(1)
         .says("error[no-value]")
-        .says("closed.env.yaml:3:29");
+        .says("closed.env.yaml:3:28");
     for command in [
         vec!["run", &hello],
         vec!["start", "--kit", &hello, "--port", "0"],
@@ -110,7 +110,7 @@ fn an_environment_whose_principals_cannot_be_told_starts_nothing() {
         desk.ktsu(&[command, env.to_vec()].concat())
             .is(2)
             .warns("error[no-value]")
-            .warns("closed.env.yaml:3:29")
+            .warns("closed.env.yaml:3:28")
             .warns("export OPS_TOKEN=");
     }
 }

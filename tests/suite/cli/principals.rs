@@ -156,6 +156,14 @@ fn a_ledger_is_signed_with_the_key_that_the_environment_names() {
     assert!(desk.path().join(".ktsu/ledger.db").is_file());
     let beside = desk.path().join(".ktsu/ledger.db.signing-key");
     assert!(!beside.exists(), "a key was made though there is one");
+    let rotated = desk
+        .command(&["evidence", "key", "rotate"])
+        .env("KTSU_ENV", "environments/here.env.yaml")
+        .output()
+        .unwrap();
+    assert_eq!(rotated.status.code(), Some(2));
+    let words = String::from_utf8(rotated.stderr).unwrap();
+    assert!(words.contains("the environment names"), "{words}");
     desk.write_file("environments/keys/sign", "no key at all\n");
     desk.ktsu(&run)
         .is(2)
