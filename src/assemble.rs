@@ -4,9 +4,10 @@ pub mod import;
 mod key;
 pub mod keys;
 mod notary;
+pub mod values;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -21,15 +22,18 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::egress::{self, Policy};
-use crate::environment::{self, Environment, ResolveError, Resolved};
+use crate::environment::{self, Environment, ResolveError};
 use crate::evidence::notary::{Feed, Notary, Parts as Notarial};
 use crate::evidence::store_stream::StoreStream;
 use crate::gateway::{self, Gateway};
+use crate::http::access::Access;
 use crate::http::routes;
 use crate::http::server::{self, BindError, Limits};
 use crate::kit::Kit;
 use crate::kit::fault::Faults;
-use crate::orchestrator::{Clock, Orchestrator, Parts, Recovered, clock, rebuild_index};
+use crate::orchestrator::{
+    Clock, MAX_ACTIVE, Orchestrator, Parts, Recovered, clock, rebuild_index,
+};
 use crate::peer::Peer;
 use crate::readers::Readers;
 use crate::runtime::{self, Callbacks, Runtime};
@@ -59,7 +63,7 @@ pub struct Setup {
     pub process: BTreeMap<String, String>,
     /// Where the ledger is.
     pub ledger: LedgerPlace,
-    /// Where to listen; loopback only (decision H5).
+    /// Where to listen; loopback only where no principals are configured (decision H5).
     pub listen: SocketAddr,
     /// The time; the machine's, unless a test stops it.
     pub clock: Option<Clock>,
@@ -146,9 +150,9 @@ pub enum NotOpened {
         /// Which.
         error: ResolveError,
     },
-    /// The environment configures principals, and nothing here judges by them.
-    #[error("principals are configured, and this version does not judge who asks")]
-    Principals,
+    /// Tokens or keys of principals have no usable values.
+    #[error("the principals of the environment cannot be told")]
+    Principals(Faults),
     /// `egress.allow` has an entry that is none.
     #[error(transparent)]
     Egress(#[from] egress::BadEntry),
@@ -167,20 +171,13 @@ pub enum NotOpened {
 ///
 /// # Errors
 /// [`NotOpened`].
-pub async fn open(setup: Setup) -> Result<Engine, NotOpened> {
-    let environment = resolve(&setup)?;
+pub async fn open(mut setup: Setup) -> Result<Engine, NotOpened> {
+    let (principals, environment) = values::of(&setup)?;
+    values::put_signing_key(setup.environment.as_ref(), &mut setup.process)?;
     let known = (setup.environment.clone(), setup.process.clone());
     let file = setup.environment.as_ref();
-    let local = file.is_none_or(|file| file.principals.is_null());
-    if !local {
-        return Err(NotOpened::Principals);
-    }
-    let policy = Policy {
-        allow: file.map(|one| one.egress_allow.clone()).unwrap_or_default(),
-        // Without principals everything is local, and so is what it may call (decision K6).
-        loopback: local,
-    };
-    let egress = egress::Client::new(&policy)?;
+    let egress = egress::Client::new(&policy(file))?;
+    let limits = file.map(|file| file.limits.clone()).unwrap_or_default();
     let gateway = setup.gateway(&egress)?;
     let here = matches!(setup.agents, Agents::Here { .. });
     let groups = gateway.group_names().map(str::to_owned);
@@ -189,7 +186,10 @@ pub async fn open(setup: Setup) -> Result<Engine, NotOpened> {
     let (mut lock, mut store, readers, room) = open_store(&setup.ledger)?;
     let tokens = key::of(&setup.ledger)?;
     rebuild_index(store.as_mut())?;
-    let listener = server::bind_loopback(setup.listen).await?;
+    let listener = match principals.is_empty() {
+        true => server::bind_loopback(setup.listen).await?,
+        false => server::bind(setup.listen).await?,
+    };
     let url = url_of(&listener)?;
     if let Some(lock) = &mut lock {
         lock.set_url(&url)
@@ -229,6 +229,8 @@ pub async fn open(setup: Setup) -> Result<Engine, NotOpened> {
         readers: readers.clone(),
         kit: setup.kit,
         environment,
+        principals: Arc::clone(&principals),
+        max_active: limits.active_runs.unwrap_or(MAX_ACTIVE),
         egress,
         clock: Arc::clone(&clock),
         runtime: agents.runtime,
@@ -252,15 +254,22 @@ pub async fn open(setup: Setup) -> Result<Engine, NotOpened> {
         });
         note(&facts, found).await?;
     }
-    let router = routes::router(orchestrator.clone());
+    let access = |within| Access {
+        principals: Arc::clone(&principals),
+        within,
+        body_bytes: limits.body_bytes,
+    };
+    let router = routes::router_for(orchestrator.clone(), access(true));
+    let open = routes::router_for(orchestrator.clone(), access(false));
+    let most = server_limits(limits.connections);
     // Set once, here; whatever asked before asks again.
     let _ = way_back.set(router.clone());
-    let mut serving = vec![serve(listener, router.clone(), &stop)];
+    let mut serving = vec![serve(listener, open, most.clone(), &stop)];
     let mut services = Vec::new();
     for (name, address, router) in agents.listening {
         let listener = server::bind_loopback(address).await?;
         services.push((name, url_of(&listener)?));
-        serving.push(serve(listener, router, &stop));
+        serving.push(serve(listener, router, most.clone(), &stop));
     }
     if let Some(runtime) = agents.here.clone() {
         let stopped = stopped(&stop);
@@ -336,7 +345,7 @@ pub struct Service {
     stop: watch::Sender<bool>,
 }
 
-/// Starts a runtime in a process of its own.
+/// Starts a runtime in a process of its own. `token`: what it shows an orchestrator with principals.
 ///
 /// # Errors
 /// [`BindError`].
@@ -344,10 +353,11 @@ pub async fn open_runtime(
     listen: SocketAddr,
     orchestrator: &str,
     gateway: &str,
+    token: Option<String>,
 ) -> Result<Service, NotOpened> {
     let runtime = Runtime::new(runtime::Parts {
         gateway: Peer::remote(gateway, None),
-        orchestrator: Callbacks::remote(orchestrator),
+        orchestrator: Callbacks::remote_as(orchestrator, token),
     });
     let mut service = open_service(listen, runtime.router()).await?;
     let (beating, stopped) = (runtime.clone(), stopped(&service.stop));
@@ -362,7 +372,7 @@ async fn open_service(listen: SocketAddr, router: Router) -> Result<Service, Not
     let stop = watch::Sender::new(false);
     Ok(Service {
         url: url_of(&listener)?,
-        serving: vec![serve(listener, router, &stop)],
+        serving: vec![serve(listener, router, Limits::default(), &stop)],
         runtime: None,
         stop,
     })
@@ -381,17 +391,49 @@ impl Service {
     }
 }
 
+/// Where a listener is reached from this machine.
 fn url_of(listener: &TcpListener) -> Result<String, NotOpened> {
     let address = listener.local_addr();
-    let address = address.map_err(|error| NotOpened::Other(error.to_string()))?;
+    let mut address = address.map_err(|error| NotOpened::Other(error.to_string()))?;
+    // Every address is none that one could connect to.
+    if address.ip().is_unspecified() {
+        address.set_ip(match address {
+            SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        });
+    }
     Ok(format!("http://{address}"))
 }
 
-fn serve(listener: TcpListener, router: Router, stop: &watch::Sender<bool>) -> JoinHandle<()> {
+fn serve(
+    listener: TcpListener,
+    router: Router,
+    limits: Limits,
+    stop: &watch::Sender<bool>,
+) -> JoinHandle<()> {
     let stopped = stopped(stop);
     tokio::spawn(async move {
-        server::serve(listener, router, Limits::default(), stopped).await;
+        server::serve(listener, router, limits, stopped).await;
     })
+}
+
+fn server_limits(connections: Option<usize>) -> Limits {
+    let usual = Limits::default();
+    Limits {
+        connections: connections.unwrap_or(usual.connections),
+        ..usual
+    }
+}
+
+/// What may be called. Without principals everything is local, and so is what it may call
+/// (decision K6).
+fn policy(environment: Option<&Environment>) -> Policy {
+    Policy {
+        allow: environment
+            .map(|one| one.egress_allow.clone())
+            .unwrap_or_default(),
+        loopback: environment.is_none_or(|one| one.principals.is_empty()),
+    }
 }
 
 /// Resolves once everything is to stop.
@@ -460,13 +502,7 @@ pub async fn open_gateway(
     environment: Option<&Environment>,
     process: &BTreeMap<String, String>,
 ) -> Result<Service, NotOpened> {
-    let policy = Policy {
-        allow: environment
-            .map(|one| one.egress_allow.clone())
-            .unwrap_or_default(),
-        loopback: environment.is_none_or(|one| one.principals.is_null()),
-    };
-    let egress = egress::Client::new(&policy)?;
+    let egress = egress::Client::new(&policy(environment))?;
     let gateway = Gateway::load(file, environment, process, &egress);
     let gateway = gateway.map_err(NotOpened::Gateway)?;
     open_service(listen, gateway::router(gateway)).await
@@ -484,25 +520,6 @@ pub fn readers(path: &Path) -> Result<Readers, StoreError> {
         let reader: Box<dyn Reader> = Box::new(SqliteReader::open(&path)?);
         Ok(reader)
     }))
-}
-
-/// The values every root workflow of the kit declares. A variable without one is found here, so
-/// no run can meet it (decision K3).
-fn resolve(setup: &Setup) -> Result<BTreeMap<String, Resolved>, NotOpened> {
-    let mut all = BTreeMap::new();
-    for (name, workflow) in &setup.kit.workflows {
-        let Some(root) = workflow.definition.root() else {
-            continue;
-        };
-        let environment = setup.environment.as_ref();
-        let resolved = environment::resolve(environment, &root.plan.env, &setup.process);
-        let resolved = resolved.map_err(|error| NotOpened::Environment {
-            workflow: name.clone(),
-            error,
-        })?;
-        all.insert(name.clone(), resolved);
-    }
-    Ok(all)
 }
 
 type Opened = (Option<OwnerLock>, Box<dyn Store>, Readers, Room);

@@ -64,6 +64,8 @@ error_codes! {
     InvalidQuery = "invalid_query", 400, EXIT_COULD_NOT_RUN, "The query is not valid";
     /// Credentials are missing or wrong.
     Unauthorized = "unauthorized", 401, EXIT_COULD_NOT_RUN, "Credentials are missing or wrong";
+    /// Whoever asks is known, and may not.
+    Forbidden = "forbidden", 403, EXIT_COULD_NOT_RUN, "Whoever asks may not do this";
     /// A web page of another site made the request.
     ForeignOrigin = "foreign_origin", 403, EXIT_COULD_NOT_RUN, "The request comes from another site";
     /// No resource at this path.
@@ -299,6 +301,10 @@ impl IntoResponse for Problem {
         let headers = response.headers_mut();
         let json = HeaderValue::from_static("application/problem+json");
         headers.insert(header::CONTENT_TYPE, json);
+        if self.code == ErrorCode::Unauthorized {
+            let bearer = HeaderValue::from_static("Bearer");
+            headers.insert(header::WWW_AUTHENTICATE, bearer);
+        }
         if self.code == ErrorCode::Overloaded {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }

@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::assemble;
 use crate::egress;
-use crate::environment::{self, Environment};
+use crate::environment::{self, Environment, Principals};
 use crate::gateway::{self, Gateway};
 use crate::kit::fault::{Fault, Faults};
 use crate::kit::{self, Kit};
@@ -27,6 +28,11 @@ impl Judged {
     /// Whether nothing hinders a start.
     pub fn is_sound(&self) -> bool {
         self.kit.is_some() && !self.faults.has_errors() && self.unset.is_empty()
+    }
+
+    fn take(&mut self, found: Faults) {
+        self.faults.sources.extend(found.sources);
+        self.faults.faults.extend(found.faults);
     }
 }
 
@@ -65,13 +71,16 @@ pub fn judge(
     let own = own_environments(dir, environment);
     let gateway = judge_gateway(dir, chosen.as_ref(), process);
     for faults in broken.into_iter().chain(own).chain(Some(gateway)) {
-        judged.faults.sources.extend(faults.sources);
-        judged.faults.faults.extend(faults.faults);
+        judged.take(faults);
+    }
+    if let Some(environment) = &chosen {
+        judged.take(environment.warnings.clone());
+        match values(environment, judged.kit.as_ref(), process) {
+            Ok(unset) => judged.unset = unset,
+            Err(faults) => judged.take(faults),
+        }
     }
     judged.faults.sort();
-    if let (Some(environment), Some(kit)) = (&chosen, &judged.kit) {
-        judged.unset = unset(environment, kit, process);
-    }
     judged
 }
 
@@ -100,12 +109,20 @@ fn own_environments(dir: &Path, but: Option<&Path>) -> Vec<Faults> {
         .map(|name| PathBuf::from(ENVIRONMENTS).join(name))
         .filter(|file| judged.is_none() || real(&dir.join(file)) != judged);
     files
-        .filter_map(|file| Environment::load_in(dir, &file).err())
+        .map(|file| match Environment::load_in(dir, &file) {
+            Ok(environment) => environment.warnings,
+            Err(faults) => faults,
+        })
         .collect()
 }
 
-/// Which variables of the kit have no usable value.
-fn unset(environment: &Environment, kit: &Kit, process: &BTreeMap<String, String>) -> Vec<String> {
+/// Whether an environment's principals have tokens, and which variables of the kit have no usable
+/// value.
+fn values(
+    environment: &Environment,
+    kit: Option<&Kit>,
+    process: &BTreeMap<String, String>,
+) -> Result<Vec<String>, Faults> {
     let mut process = process.clone();
     // `run` and `start` give this one a value themselves.
     if let Some(variable) = &environment.receiver {
@@ -113,16 +130,15 @@ fn unset(environment: &Environment, kit: &Kit, process: &BTreeMap<String, String
             .entry(variable.clone())
             .or_insert_with(|| "http://127.0.0.1:9".to_owned());
     }
-    let mut unset = Vec::new();
-    for (name, workflow) in &kit.workflows {
-        let root = workflow.definition.root();
-        let declared = root.map(|root| root.plan.env.as_slice());
-        let declared = declared.unwrap_or_default();
-        if let Err(error) = environment::resolve(Some(environment), declared, &process) {
-            unset.push(format!("workflow {name}: {error}"));
-        }
-    }
-    unset
+    let file = Some(environment);
+    let principals = Principals::resolve(file, &process)?;
+    let resolved = kit.map(|kit| assemble::values::resolve(kit, &principals, file, &process));
+    let unset = resolved.into_iter().flatten();
+    let unset = unset.filter_map(|(name, resolved)| {
+        let error = resolved.err()?;
+        Some(format!("workflow {name}: {error}"))
+    });
+    Ok(unset.collect())
 }
 
 /// What is wrong with the kit's `gateway.yaml`, as this environment would use it.

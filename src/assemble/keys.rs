@@ -27,8 +27,9 @@ pub fn rotate(ledger: &Path, process: &BTreeMap<String, String>) -> Result<Vec<K
     {
         let variable = signing_key::VARIABLE;
         return Err(format!(
-            "the key is in {variable}, where ktsu cannot put a new one: unset it to rotate the \
-             key file, or put another key there, which nobody will vouch for"
+            "the key is in {variable}, or in the file that the environment names, where ktsu cannot \
+             put a new one: unset it to rotate the key file beside the ledger, or put another key \
+             there, which nobody will vouch for"
         ));
     }
     change(ledger, |keys| {

@@ -31,7 +31,7 @@ pub(super) struct Found {
 /// Where checkpoints go beside the ledger.
 pub(super) fn place(setup: &Setup) -> Result<Option<Place>, NotOpened> {
     let file = setup.environment.as_ref();
-    let file = file.and_then(|file| file.witness.as_ref());
+    let file = file.and_then(|file| file.evidence.witness.as_ref());
     let witness = setup.process.get(WITNESS).or(file);
     let place = witness.filter(|place| !place.is_empty());
     let place = place.map(|place| place.parse::<Place>()).transpose();

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use ktsu_ledger::event::plan::AuthScheme;
 
-use super::engine::{Place, any_port, open, process_environment, quoted, receiver};
+use super::engine::{
+    Place, any_port, open, peer_of, process_environment, quoted, receiver, warn_of,
+};
 use super::envelope::{self, Shown};
 use super::follow::{Asked, follow, invoke};
 use super::live::Live;
@@ -17,7 +19,6 @@ use super::{Common, Failure, json, text};
 use crate::assemble::{Agents, Engine, LedgerPlace, Setup};
 use crate::environment::Environment;
 use crate::kit::Kit;
-use crate::peer::Peer;
 use crate::receiver::Delivery;
 
 /// What to run, and where.
@@ -42,6 +43,7 @@ pub(super) async fn run(common: &Common, job: Job) -> Result<ExitCode, Failure> 
         job.ledger.as_ref().map(|place| place.path.as_path()),
     )
     .await?;
+    warn_of(job.environment.as_ref());
     let engine = open(Setup {
         kit: Arc::clone(&job.kit),
         environment: job.environment.clone(),
@@ -96,7 +98,7 @@ async fn run_and_follow(
     job: &Job,
     signals: &mut Signals,
 ) -> Result<Option<(String, String)>, Failure> {
-    let peer = Peer::Local(engine.router.clone());
+    let peer = peer_of(engine);
     let asked = Asked {
         workflow: &job.workflow,
         input: job.input.clone(),

@@ -6,14 +6,19 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use axum::extract::Request;
+use axum::http::HeaderValue;
+use axum::middleware::map_request;
 use ktsu_ledger::lock::Holder;
 
 use super::{Common, Failure};
 use crate::assemble::{self, Engine, LedgerPlace, NotOpened, Setup};
 use crate::environment::Environment;
+use crate::http::access::TOKEN_HEADER;
 use crate::http::server::BindError;
-use crate::kit::fault::Faults;
+use crate::kit::fault::{Faults, Severity};
 use crate::kit::{self, Kit};
+use crate::peer::Peer;
 use crate::receiver::Receiver;
 
 /// Where the ledger is, unless said otherwise.
@@ -145,6 +150,49 @@ pub(super) fn must_be_file(path: &Path) -> Result<(), Failure> {
     Err(Failure::could_not_run(words).hint("--env FILE, such as environments/local.env.yaml"))
 }
 
+/// Says in the log what is not wrong enough to refuse the file.
+pub(super) fn warn_of(environment: Option<&Environment>) {
+    let warnings = environment.iter().flat_map(|one| &one.warnings.faults);
+    for fault in warnings.filter(|fault| fault.severity == Severity::Warning) {
+        tracing::warn!(
+            file = %fault.file.display(),
+            line = fault.line,
+            code = fault.code.text(),
+            "{}",
+            fault.message
+        );
+    }
+}
+
+/// The token commands show where principals are configured.
+pub(super) fn own_token() -> Option<String> {
+    let token = std::env::var("KTSU_TOKEN").ok();
+    token.filter(|token| !token.is_empty())
+}
+
+/// An engine of our own. Whoever runs it owns the ledger, and is asked for no token; one that is
+/// there all the same says as whom to ask.
+pub(super) fn peer_of(engine: &Engine) -> Peer {
+    let token = own_token().and_then(|token| token.parse::<HeaderValue>().ok());
+    let Some(token) = token else {
+        return Peer::Local(engine.router.clone());
+    };
+    let showing = move |mut request: Request| {
+        let token = token.clone();
+        request.headers_mut().insert(TOKEN_HEADER, token);
+        std::future::ready(request)
+    };
+    Peer::Local(engine.router.clone().layer(map_request(showing)))
+}
+
+/// The process environment of a command that signs without a kit.
+pub(super) fn signing_environment() -> Result<BTreeMap<String, String>, Failure> {
+    let mut process = process_environment();
+    let put = assemble::values::put_signing_key(nearby()?.as_ref(), &mut process);
+    put.map_err(|refused| Failure::could_not_run(refused.to_string()))?;
+    Ok(process)
+}
+
 /// The process environment, as far as it is text.
 pub(super) fn process_environment() -> BTreeMap<String, String> {
     let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
@@ -208,11 +256,14 @@ fn explain(refused: NotOpened, path: &str) -> Failure {
     match refused {
         NotOpened::Owned(holder) => owned(path, holder.as_ref()),
         NotOpened::Environment { workflow, error } => {
-            let first = error.missing.first().or(error.short.first()).cloned();
-            let name = first.unwrap_or_default();
-            Failure::could_not_run(format!("workflow {workflow}: {error}")).hint(format!(
-                "export {name}=…, or set it under `variables` of the environment file"
-            ))
+            let name = error.first().unwrap_or_default();
+            let hint = match error.without.iter().any(|(other, _)| other == name) {
+                true => format!("export {name}=… for everybody, or name it under each `secrets`"),
+                false => {
+                    format!("export {name}=…, or set it under `variables` of the environment file")
+                }
+            };
+            Failure::could_not_run(format!("workflow {workflow}: {error}")).hint(hint)
         }
         NotOpened::Bind(error) => {
             let failure = Failure::could_not_run(error.to_string());
@@ -220,12 +271,19 @@ fn explain(refused: NotOpened, path: &str) -> Failure {
                 BindError::System { source, .. } if source.kind() == ErrorKind::AddrInUse => {
                     failure.hint("another port: --port 6050 (--runtime-port, --gateway-port), or --port 0 for any free ones")
                 }
-                BindError::System { .. } | BindError::NotLoopback(_) => failure,
+                BindError::NotLoopback(_) => failure
+                    .hint("--host 127.0.0.1; an orchestrator with principals may listen elsewhere"),
+                BindError::System { .. } => failure,
             }
         }
         NotOpened::Gateway(faults) => {
             let shown = kit::render::text(&faults, false);
             let words = format!("the gateway is not configured well\n\n{}", shown.trim_end());
+            Failure::could_not_run(words)
+        }
+        NotOpened::Principals(faults) => {
+            let shown = kit::render::text(&faults, false);
+            let words = format!("principals cannot be told\n\n{}", shown.trim_end());
             Failure::could_not_run(words)
         }
         other => Failure::could_not_run(chain(&other)),

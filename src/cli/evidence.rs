@@ -89,14 +89,10 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
         Arguments::Key(Key::Show) => show(common),
         Arguments::Key(change) => {
             let place = place_nearby(common)?;
+            let process = super::engine::signing_environment()?;
             let done = tokio::task::spawn_blocking(move || match change {
-                Key::Rotate => keys::rotate(&place.path, &super::engine::process_environment()),
-                Key::Revoke { id, reason } => keys::revoke(
-                    &place.path,
-                    &super::engine::process_environment(),
-                    &id,
-                    &reason,
-                ),
+                Key::Rotate => keys::rotate(&place.path, &process),
+                Key::Revoke { id, reason } => keys::revoke(&place.path, &process, &id, &reason),
                 Key::Show => Ok(Vec::new()),
             });
             let known = done

@@ -11,7 +11,7 @@ use ktsu_ledger::store::{Filter, Reader as _};
 use serde_json::json;
 
 use super::embedded::{self, Job};
-use super::engine::{Place, load_environment, load_kit, place, place_nearby};
+use super::engine::{Place, load_environment, load_kit, own_token, place, place_nearby};
 use super::follow::{Asked, follow, invoke};
 use super::input::{given_input, workflow_of};
 use super::live::Live;
@@ -113,8 +113,7 @@ async fn remote(
     place: Option<&Place>,
 ) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new()?;
-    let token = std::env::var("KTSU_TOKEN").ok();
-    let peer = Peer::remote(url.trim_end_matches('/'), token);
+    let peer = Peer::remote(url.trim_end_matches('/'), own_token());
     let asked = Asked {
         workflow: &arguments.workflow,
         input,

@@ -10,8 +10,8 @@ use ktsu_ledger::lock;
 use serde_json::Value;
 
 use super::engine::{
-    Place, any_port, load_environment, load_kit, open, place, place_nearby, process_environment,
-    receiver,
+    Place, any_port, load_environment, load_kit, open, own_token, peer_of, place, place_nearby,
+    process_environment, receiver,
 };
 use super::follow::problem;
 use super::logging::{self, LogFormat};
@@ -66,9 +66,8 @@ impl Owner {
                 );
                 return Err(Failure::could_not_run(words).hint("try again in a moment"));
             };
-            let token = std::env::var("KTSU_TOKEN").ok();
             return Ok(Self {
-                peer: Peer::remote(url, token),
+                peer: Peer::remote(url, own_token()),
                 place,
                 engine: None,
                 _receiver: None,
@@ -107,7 +106,7 @@ impl Owner {
         })
         .await?;
         Ok(Self {
-            peer: Peer::Local(engine.router.clone()),
+            peer: peer_of(&engine),
             place,
             engine: Some(engine),
             _receiver: receiver,

@@ -7,6 +7,7 @@ use axum::http::Request;
 use serde_json::{Value, json};
 
 use super::compared::{self, Shape};
+use super::engine::own_token;
 use super::follow::{follow, problem};
 use super::output::{DIM, line, note, painted};
 use super::owner::{Owner, Where};
@@ -49,8 +50,7 @@ pub(super) struct Arguments {
 /// Starts a recompute, on whatever engine owns the ledger.
 pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
     if let Some(url) = &arguments.orchestrator {
-        let token = std::env::var("KTSU_TOKEN").ok();
-        let peer = Peer::remote(url.trim_end_matches('/'), token);
+        let peer = Peer::remote(url.trim_end_matches('/'), own_token());
         return elsewhere(common, &arguments, &arguments.run, &peer).await;
     }
     let place = Owner::place(common, &arguments.engine)?;

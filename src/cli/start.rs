@@ -9,13 +9,15 @@ use clap::ValueEnum;
 use serde_json::json;
 
 use super::engine::{
-    load_environment, load_kit_as, open, place, process_environment, receiver, refused,
+    load_environment, load_kit_as, open, own_token, place, process_environment, receiver, refused,
+    warn_of,
 };
 use super::logging::{self, LogFormat};
 use super::output::{line, note};
 use super::signals::Signals;
 use super::{Common, Failure};
 use crate::assemble::{self, Agents, Engine, LedgerPlace, Setup};
+use crate::environment::settings::Listen;
 use crate::kit::fault::Severity;
 
 /// How often the ledger is asked whether it still works.
@@ -45,17 +47,18 @@ pub(super) struct Arguments {
     /// Who is given every signed checkpoint: file:PATH, command:COMMAND, or a URL
     #[arg(long, value_name = "PLACE")]
     witness: Option<String>,
-    /// Where to listen: an address of this machine alone
+    /// Where to listen; beyond this machine only with principals [default: what the environment
+    /// file says under `listen`, else 127.0.0.1]
     #[arg(
         long,
         alias = "orchestrator-host",
         env = "KTSU_ORCHESTRATOR_HOST",
         hide_env_values = true,
-        default_value = "127.0.0.1",
         value_name = "ADDRESS"
     )]
-    host: String,
-    /// The port; 0 for any free one [default: 5050, 5051 for the runtime, 5052 for the gateway]
+    host: Option<String>,
+    /// The port; 0 for any free one [default: what the environment file says, else 5050, 5051 for the
+    /// runtime, 5052 for the gateway]
     #[arg(long)]
     port: Option<u16>,
     /// The orchestrator's port, if `--port` does not name it
@@ -131,13 +134,21 @@ enum Service {
 
 impl Arguments {
     /// Where a service that stands by itself listens: the port of another is none of its business.
-    fn listen(&self, own: Option<u16>, usual: u16) -> Result<SocketAddr, Failure> {
-        let port = self.port.or(own).unwrap_or(usual);
-        Ok(SocketAddr::new(address(&self.host)?, port))
+    /// What the command says goes before what the environment file says, part by part.
+    fn listen(
+        &self,
+        own: Option<u16>,
+        file: Option<SocketAddr>,
+        usual: u16,
+    ) -> Result<SocketAddr, Failure> {
+        let file = file.unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, usual)));
+        let host = self.host.as_deref().map(address).transpose()?;
+        let port = self.port.or(own).unwrap_or(file.port());
+        Ok(SocketAddr::new(host.unwrap_or(file.ip()), port))
     }
 
     /// Where agents run.
-    fn agents(&self) -> Result<Agents, Failure> {
+    fn agents(&self, listen: &Listen) -> Result<Agents, Failure> {
         if self.service == Some(Service::Orchestrator) {
             let gateway = self.gateway_url.clone();
             let remote = self.runtime_url.clone();
@@ -146,14 +157,18 @@ impl Arguments {
                 gateway,
             }));
         }
-        let host = address(&self.host)?;
-        let at = |port: Option<u16>, usual| {
+        let host = self.host.as_deref().map(address).transpose()?;
+        // They ask nobody who they are, so they stay on this machine wherever the orchestrator is.
+        let host = host.filter(IpAddr::is_loopback);
+        let at = |port: Option<u16>, file: Option<SocketAddr>, usual| {
             let usual = if self.port == Some(0) { 0 } else { usual };
-            Some(SocketAddr::new(host, port.unwrap_or(usual)))
+            let file = file.unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, usual)));
+            let port = port.unwrap_or(file.port());
+            Some(SocketAddr::new(host.unwrap_or(file.ip()), port))
         };
         Ok(Agents::Here {
-            runtime: at(self.runtime_port, 5051),
-            gateway: at(self.gateway_port, 5052),
+            runtime: at(self.runtime_port, listen.runtime, 5051),
+            gateway: at(self.gateway_port, listen.gateway, 5052),
         })
     }
 }
@@ -161,6 +176,8 @@ impl Arguments {
 /// Starts, and stays until it is told to stop.
 pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
     logging::start(arguments.log_format, "info")?;
+    // What is typed is judged before what is read.
+    arguments.host.as_deref().map(address).transpose()?;
     let signals = Signals::new()?;
     match arguments.service {
         Some(Service::Runtime) => runtime(common, arguments, signals).await,
@@ -178,14 +195,20 @@ async fn runtime(
         let words = format!("the runtime needs to know where it is: {flag}");
         url.ok_or_else(|| Failure::could_not_run(words).hint(format!("{flag} {example}")))
     };
-    let listen = arguments.listen(arguments.runtime_port, 5051)?;
+    // A runtime knows nothing of an environment but where it listens, so it looks for none.
+    let environment = match &arguments.env {
+        Some(path) => load_environment(Some(path), &arguments.kit)?,
+        None => None,
+    };
+    let file = environment.and_then(|file| file.listen.runtime);
+    let listen = arguments.listen(arguments.runtime_port, file, 5051)?;
     let orchestrator = needed(
         arguments.orchestrator_url,
         "--orchestrator",
         "http://127.0.0.1:5050",
     )?;
     let gateway = needed(arguments.gateway_url, "--gateway", "http://127.0.0.1:5052")?;
-    let service = assemble::open_runtime(listen, &orchestrator, &gateway).await;
+    let service = assemble::open_runtime(listen, &orchestrator, &gateway, own_token()).await;
     stay(common, "runtime", service.map_err(refused)?, signals).await
 }
 
@@ -194,10 +217,11 @@ async fn gateway(
     arguments: Arguments,
     signals: Signals,
 ) -> Result<ExitCode, Failure> {
-    let listen = arguments.listen(arguments.gateway_port, 5052)?;
     let config = arguments.config.clone();
     let config = config.unwrap_or_else(|| arguments.kit.join("gateway.yaml"));
     let environment = load_environment(arguments.env.as_deref(), &arguments.kit)?;
+    let file = environment.as_ref().and_then(|file| file.listen.gateway);
+    let listen = arguments.listen(arguments.gateway_port, file, 5052)?;
     let process = process_environment();
     let service = assemble::open_gateway(listen, &config, environment.as_ref(), &process).await;
     stay(common, "gateway", service.map_err(refused)?, signals).await
@@ -225,8 +249,6 @@ async fn orchestrator(
     arguments: Arguments,
     mut signals: Signals,
 ) -> Result<ExitCode, Failure> {
-    let listen = arguments.listen(arguments.orchestrator_port, 5050)?;
-    let agents = arguments.agents()?;
     let kit = load_kit_as(&arguments.kit, arguments.locked)?;
     for fault in &kit.warnings.faults {
         if fault.severity == Severity::Warning {
@@ -241,6 +263,12 @@ async fn orchestrator(
     }
     let name = kit.name.clone();
     let environment = load_environment(arguments.env.as_deref(), &kit.root)?;
+    warn_of(environment.as_ref());
+    let listening = environment.as_ref().map(|file| file.listen.clone());
+    let listening = listening.unwrap_or_default();
+    let own_port = arguments.orchestrator_port;
+    let listen = arguments.listen(own_port, listening.orchestrator, 5050)?;
+    let agents = arguments.agents(&listening)?;
     let ledger = place(common, environment.as_ref());
     let mut process = process_environment();
     if let Some(witness) = arguments.witness {
@@ -314,13 +342,5 @@ fn address(host: &str) -> Result<IpAddr, Failure> {
     }
     let address: Option<IpAddr> = host.parse().ok();
     let words = |why: &str| Failure::could_not_run(format!("cannot listen on {host}: {why}"));
-    let address =
-        address.ok_or_else(|| words("it is not an IP address").hint("--host 127.0.0.1"))?;
-    if address.is_loopback() {
-        return Ok(address);
-    }
-    Err(
-        words("other machines could reach it, and nobody would ask them who they are")
-            .hint("--host 127.0.0.1"),
-    )
+    address.ok_or_else(|| words("it is not an IP address").hint("--host 127.0.0.1"))
 }

@@ -121,6 +121,11 @@ fn of_v6(address: Ipv6Addr) -> Kind {
 #[error("{0:?} is neither a host, a host with a port, nor an address range")]
 pub struct BadEntry(pub String);
 
+/// Whether a text can stand in a policy.
+pub fn is_entry(text: &str) -> bool {
+    Rules::default().add(text).is_some()
+}
+
 /// A policy, read.
 #[derive(Debug, Default)]
 pub(super) struct Rules {

@@ -1,17 +1,23 @@
 //! Environment files: what differs between one machine and the next, and nothing else (seed 000,
 //! invariant 13; decisions C3 and K3).
 
+pub mod people;
+pub mod principals;
+mod resolve;
+pub mod settings;
+
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 pub use ktsu_ledger::event::plan::Variable;
-use serde_json::Value;
 
-use crate::kit::fault::{Fault, FaultCode, Faults};
+use crate::kit::fault::Faults;
 use crate::kit::read::{self, Fields, Reader};
 use crate::kit::yaml::{self, Data, Node};
-use crate::secret::{MIN_LENGTH, Secret};
+pub use people::Principals;
+use principals::Declared;
+pub use resolve::{ResolveError, Resolved, resolve, resolve_for};
+use settings::{Evidence, Limits, Listen};
 
 /// One `environments/NAME.env.yaml`.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,67 +33,41 @@ pub struct Environment {
     pub providers: Vec<Node>,
     /// The file as read, for whoever finds a fault in it later.
     pub text: String,
-    /// Principals, as they stand (decision H5). Nothing judges by them yet, so a file that has
-    /// them is refused.
-    pub principals: Value,
+    /// Who may ask (decision H5). Empty: only this machine may, and nobody is asked who they are.
+    pub principals: Vec<Declared>,
+    /// Where services listen.
+    pub listen: Listen,
+    /// The URL of each tool server, by its name.
+    pub servers: BTreeMap<String, String>,
+    /// How much an engine takes on.
+    pub limits: Limits,
     /// Where the ledger is.
     pub ledger: Option<String>,
     /// The variable that gets the URL of a local webhook receiver, if `ktsu run` starts one.
     pub receiver: Option<String>,
     /// Hosts that outgoing requests may reach although they are private (decision K6).
     pub egress_allow: Vec<String>,
-    /// Who keeps checkpoints elsewhere: `file:PATH`, `command:…`, or a URL.
-    pub witness: Option<String>,
+    /// Who keeps checkpoints elsewhere, and what they are signed with.
+    pub evidence: Evidence,
+    /// What is not wrong enough to refuse the file.
+    pub warnings: Faults,
 }
-
-/// Values of all declared variables.
-#[derive(Debug, Clone, Default)]
-pub struct Resolved {
-    /// Those that may be shown.
-    pub values: BTreeMap<String, String>,
-    /// Those that may not.
-    pub secrets: BTreeMap<String, Secret>,
-}
-
-/// Why variables have no usable values: a boot error that names all of them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ResolveError {
-    /// Declared, with neither value nor default.
-    pub missing: Vec<String>,
-    /// Secrets shorter than [`MIN_LENGTH`].
-    pub short: Vec<String>,
-}
-
-impl fmt::Display for ResolveError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let missing = self.missing.join(", ");
-        let short = self.short.join(", ");
-        if !missing.is_empty() {
-            write!(f, "no value for {missing}")?;
-        }
-        if !missing.is_empty() && !short.is_empty() {
-            f.write_str("; ")?;
-        }
-        if !short.is_empty() {
-            write!(f, "secrets need at least {MIN_LENGTH} characters: {short}")?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for ResolveError {}
 
 /// How the names of environment files end.
 pub const SUFFIX: &str = ".env.yaml";
 
-const KEYS: [&str; 8] = [
+const KEYS: [&str; 12] = [
     "egress",
     "evidence",
     "ledger",
+    "limits",
+    "listen",
     "name",
     "principals",
     "providers",
     "receiver",
+    "retention",
+    "servers",
     "variables",
 ];
 
@@ -101,7 +81,11 @@ impl Environment {
     pub fn load_in(root: &Path, file: &Path) -> Result<Self, Faults> {
         let mut faults = Faults::default();
         match Self::read(root, file, &mut faults) {
-            Some(environment) if !faults.has_errors() => Ok(environment),
+            Some(mut environment) if !faults.has_errors() => {
+                faults.sort();
+                environment.warnings = faults;
+                Ok(environment)
+            }
             Some(_) | None => {
                 faults.sort();
                 Err(faults)
@@ -141,11 +125,15 @@ fn from_node(reader: &mut Reader<'_>, path: &Path, node: &yaml::Node) -> Option<
         variables: BTreeMap::new(),
         providers: Vec::new(),
         text: reader.text.to_owned(),
-        principals: Value::Null,
+        principals: Vec::new(),
+        listen: Listen::default(),
+        servers: BTreeMap::new(),
+        limits: Limits::default(),
         ledger: None,
         receiver: None,
         egress_allow: Vec::new(),
-        witness: None,
+        evidence: Evidence::default(),
+        warnings: Faults::default(),
     };
     if matches!(node.data, Data::Null) {
         return Some(environment);
@@ -158,18 +146,24 @@ fn from_node(reader: &mut Reader<'_>, path: &Path, node: &yaml::Node) -> Option<
         name.clone_into(&mut environment.name);
     }
     environment.variables = variables(reader, &fields);
-    let principals = fields.get("principals").map(Node::to_value);
-    environment.principals = principals.unwrap_or_default();
     if let Some(node) = fields.get("providers") {
         let providers = reader.list(node, "providers");
         environment.providers = providers.unwrap_or_default().to_vec();
     }
-    // With or without a value: who wrote the key expects not everybody to be let in.
     if let Some(place) = fields.key("principals") {
-        let words = "principals are not built yet: nobody would be kept out";
-        let fault = Fault::new(FaultCode::PrincipalsNotBuilt, place, words);
-        reader.fault(fault.hint("remove the block; ktsu listens on loopback only"));
+        environment.principals = principals::read(reader, place, fields.get("principals"));
     }
+    let asks = fields.key("principals").is_some();
+    if let Some(node) = fields.get("listen") {
+        environment.listen = settings::listen(reader, node, asks);
+    }
+    if let Some(node) = fields.get("servers") {
+        environment.servers = settings::servers(reader, node);
+    }
+    if let Some(node) = fields.get("limits") {
+        environment.limits = settings::limits(reader, node);
+    }
+    settings::retention(reader, &fields);
     let ledger = fields
         .get("ledger")
         .and_then(|node| reader.string(node, "ledger"));
@@ -181,13 +175,12 @@ fn from_node(reader: &mut Reader<'_>, path: &Path, node: &yaml::Node) -> Option<
             .string(variable, "receiver.variable")
             .map(str::to_owned)
     });
-    environment.egress_allow = allowed(reader, &fields);
-    environment.witness = fields.get("evidence").and_then(|node| {
-        let fields = reader.map(node, "evidence", &["witness"])?;
-        let witness = reader.required(&fields, "witness", "evidence")?;
-        let witness = reader.string(witness, "evidence.witness");
-        witness.map(str::to_owned)
-    });
+    if let Some(node) = fields.get("egress") {
+        environment.egress_allow = settings::egress(reader, node);
+    }
+    if let Some(node) = fields.get("evidence") {
+        environment.evidence = settings::evidence(reader, node, path);
+    }
     Some(environment)
 }
 
@@ -203,59 +196,6 @@ fn variables(reader: &mut Reader<'_>, fields: &Fields<'_>) -> BTreeMap<String, S
         }
     }
     variables
-}
-
-fn allowed(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<String> {
-    let mut hosts = Vec::new();
-    let allow = fields.get("egress").and_then(|node| {
-        let fields = reader.map(node, "egress", &["allow"])?;
-        reader.required(&fields, "allow", "egress")
-    });
-    let list = allow.and_then(|node| reader.list(node, "egress.allow"));
-    for node in list.unwrap_or_default() {
-        let host = reader.string(node, "an entry of egress.allow");
-        hosts.extend(host.map(str::to_owned));
-    }
-    hosts
-}
-
-/// The values of declared variables: the process environment goes before the file, the file
-/// before the default. Set and empty counts as set.
-pub fn resolve(
-    environment: Option<&Environment>,
-    declared: &[Variable],
-    process: &BTreeMap<String, String>,
-) -> Result<Resolved, ResolveError> {
-    let mut resolved = Resolved::default();
-    let mut error = ResolveError {
-        missing: Vec::new(),
-        short: Vec::new(),
-    };
-    for variable in declared {
-        let name = &variable.name;
-        let file = || environment.and_then(|environment| environment.variables.get(name));
-        let value = process
-            .get(name)
-            .or_else(file)
-            .or(variable.default.as_ref());
-        match value {
-            None => error.missing.push(name.clone()),
-            Some(value) if variable.secret && value.chars().count() < MIN_LENGTH => {
-                error.short.push(name.clone());
-            }
-            Some(value) if variable.secret => {
-                resolved
-                    .secrets
-                    .insert(name.clone(), Secret::new(value.clone()));
-            }
-            Some(value) => drop(resolved.values.insert(name.clone(), value.clone())),
-        }
-    }
-    if error.missing.is_empty() && error.short.is_empty() {
-        Ok(resolved)
-    } else {
-        Err(error)
-    }
 }
 
 #[cfg(test)]

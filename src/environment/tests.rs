@@ -53,8 +53,8 @@ fn unknown_keys_and_unquoted_numbers_are_refused_at_their_line() {
 }
 
 #[test]
-fn principals_are_refused_at_their_line() {
-    for value in ["", " []", " [{id: ops}]", "\n  - id: ops"] {
+fn whoever_writes_principals_and_names_nobody_is_told() {
+    for value in ["", " []"] {
         let (_dir, path) = file(&format!("name: x\nprincipals:{value}\n"));
         let faults = Environment::load(&path).unwrap_err();
         let told: Vec<_> = faults
@@ -62,8 +62,115 @@ fn principals_are_refused_at_their_line() {
             .iter()
             .map(|f| (f.line, f.code.text()))
             .collect();
-        assert_eq!(told, [(2, "principals-not-built")], "{value:?}");
+        assert_eq!(told, [(2, "bad-value")], "{value:?}");
     }
+}
+
+const PEOPLE: &str = "variables: {ADA: ada-token, BEA: bea-token, ADA_KEY: ada-key-1}
+listen: {orchestrator: '0.0.0.0:5050', runtime: 'localhost:5051', gateway: '[::1]:0'}
+servers: {desk: {url: 'https://desk.example/mcp'}}
+limits: {active_runs: 10, connections: 20, body_bytes: 4096}
+retention: {complete_days: 400}
+evidence: {signing_key: keys/sign, witness: 'file:heads'}
+principals:
+  - {name: ada, token: {env: ADA}, roles: [operator, viewer], secrets: {KEY: {env: ADA_KEY}}}
+  - {name: bea, token: {env: BEA}, roles: [runtime]}
+";
+
+fn people(text: &str) -> (Environment, Result<Principals, Faults>) {
+    let (_dir, path) = file(text);
+    let environment = Environment::load(&path).unwrap_or_else(|faults| panic!("{faults}"));
+    let principals = Principals::resolve(Some(&environment), &BTreeMap::new());
+    (environment, principals)
+}
+
+#[test]
+fn what_an_environment_says_of_places_and_bounds_is_read() {
+    let (environment, _) = people(PEOPLE);
+    let listen = &environment.listen;
+    let shown = [listen.orchestrator, listen.runtime, listen.gateway];
+    let shown = shown.map(|address| address.unwrap().to_string());
+    assert_eq!(shown, ["0.0.0.0:5050", "127.0.0.1:5051", "[::1]:0"]);
+    assert_eq!(environment.servers["desk"], "https://desk.example/mcp");
+    let limits = &environment.limits;
+    let bounds = [limits.active_runs, limits.connections, limits.body_bytes];
+    assert_eq!(bounds, [Some(10), Some(20), Some(4096)]);
+    let evidence = &environment.evidence;
+    assert_eq!(evidence.witness.as_deref(), Some("file:heads"));
+    let key = evidence.signing_key.as_deref().unwrap();
+    assert!(key.ends_with("environments/keys/sign"), "{key:?}");
+    let told: Vec<_> = environment
+        .warnings
+        .faults
+        .iter()
+        .map(|f| f.code.text())
+        .collect();
+    assert_eq!(told, ["retention-not-built"]);
+}
+
+#[test]
+fn a_token_says_who_asks_and_what_is_theirs() {
+    let (_, principals) = people(PEOPLE);
+    let principals = principals.unwrap();
+    let ada = principals.who(b"ada-token").unwrap();
+    assert_eq!(ada.name, "ada");
+    assert!(ada.roles.contains(&principals::Role::Operator));
+    assert_eq!(principals.who(b"bea-token").unwrap().name, "bea");
+    for wrong in [&b""[..], b"ada-toke", b"ada-token ", b"ADA-TOKEN"] {
+        assert!(principals.who(wrong).is_none());
+    }
+    assert_eq!(
+        principals.secret("ada", "KEY").unwrap().expose(),
+        "ada-key-1"
+    );
+    assert!(principals.secret("bea", "KEY").is_none());
+    assert_eq!(principals.secrets().count(), 3);
+    let shown = format!("{principals:?}");
+    assert!(
+        !shown.contains("ada-token") && !shown.contains("ada-key"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn the_process_goes_before_the_file_for_tokens_too() {
+    let (_dir, path) = file(PEOPLE);
+    let environment = Environment::load(&path).unwrap();
+    let process = BTreeMap::from([("ADA".to_owned(), "another-token".to_owned())]);
+    let principals = Principals::resolve(Some(&environment), &process).unwrap();
+    assert!(principals.who(b"ada-token").is_none());
+    assert_eq!(principals.who(b"another-token").unwrap().name, "ada");
+}
+
+/// K3, with principals: a secret that each of those who may start runs has is nothing to miss.
+#[test]
+fn a_secret_needs_no_value_for_everybody_where_each_has_their_own() {
+    let (environment, principals) = people(PEOPLE);
+    let principals = principals.unwrap();
+    let declared = [variable("KEY", true, None)];
+    let none = BTreeMap::new();
+    let with = |principals: &Principals, common: &[String]| {
+        resolve_for(principals, Some(&environment), &declared, &none, common)
+    };
+    let resolved = with(&principals, &[]).unwrap();
+    assert_eq!(resolved.personal, ["KEY"]);
+    assert!(resolved.secrets.is_empty());
+    let error = with(&principals, &["KEY".to_owned()]).unwrap_err();
+    assert_eq!(error.to_string(), "no value for KEY");
+    let text = PEOPLE.replace("roles: [runtime]", "roles: [admin]");
+    let (_, all) = people(&text);
+    let error = with(&all.unwrap(), &[]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "no value for KEY, and principal bea has none of their own"
+    );
+    let open = [variable("KEY", false, None)];
+    let error = resolve_for(&principals, Some(&environment), &open, &none, &[]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "no value for KEY",
+        "only secrets are anybody's own"
+    );
 }
 
 #[test]
@@ -105,4 +212,29 @@ fn everything_missing_or_too_short_is_named_at_once() {
         error.to_string(),
         "no value for A, B; secrets need at least 6 characters: C"
     );
+}
+
+#[test]
+fn every_environment_of_the_repository_is_sound() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("environments");
+    let mut found = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let environment = Environment::load(&path).unwrap_or_else(|faults| panic!("{faults}"));
+        assert_eq!(environment.warnings.faults, []);
+        let value = |reference: &principals::Reference| {
+            let name = reference.variable.clone();
+            (name.clone(), format!("value-of-{name}"))
+        };
+        let people = &environment.principals;
+        let tokens = people.iter().map(|one| value(&one.token));
+        let keys = people
+            .iter()
+            .flat_map(|one| one.secrets.values().map(value));
+        let process = tokens.chain(keys).collect();
+        let principals = Principals::resolve(Some(&environment), &process);
+        principals.unwrap_or_else(|faults| panic!("{faults}"));
+        found += 1;
+    }
+    assert!(found >= 4);
 }

@@ -53,6 +53,23 @@ pub fn of(ledger: Option<&Path>, process: &BTreeMap<String, String>) -> Result<S
     }
 }
 
+/// The key of a file as [`VARIABLE`] would hold it: text, or the 32 bytes of a file beside a ledger.
+///
+/// # Errors
+/// What the system says, or that it holds no key.
+pub fn text_of(path: &Path) -> std::io::Result<String> {
+    let bytes = Zeroizing::new(std::fs::read(path)?);
+    if let Ok(seed) = <[u8; 32]>::try_from(bytes.as_slice()) {
+        return Ok(BASE64.encode(seed));
+    }
+    let text = std::str::from_utf8(&bytes).ok().map(str::trim);
+    let text = text.filter(|text| parse(text).is_ok());
+    text.map(str::to_owned).ok_or_else(|| {
+        let words = "holds no key: 32 bytes, or as `openssl rand -base64 32` writes them";
+        std::io::Error::new(std::io::ErrorKind::InvalidData, words)
+    })
+}
+
 /// The key that is to follow: it becomes the ledger's with [`promote`].
 ///
 /// # Errors

@@ -16,6 +16,10 @@ use crate::error::{ErrorCode, Problem};
 /// The most bytes of a request body.
 pub const MAX_BODY: usize = 1024 * 1024;
 
+/// A lower limit than [`MAX_BODY`], where the environment has one; an extension of requests.
+#[derive(Debug, Clone, Copy)]
+pub struct BodyLimit(pub usize);
+
 /// The body of a request as a JSON object; an axum extractor, the last argument of a handler.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JsonObject(pub Map<String, Value>);
@@ -24,7 +28,9 @@ impl<S: Send + Sync> FromRequest<S> for JsonObject {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, Problem> {
-        object(&read(request.into_body()).await?).map(Self)
+        let limit = request.extensions().get::<BodyLimit>();
+        let limit = limit.map_or(MAX_BODY, |limit| limit.0.min(MAX_BODY));
+        object(&read_at_most(request.into_body(), limit).await?).map(Self)
     }
 }
 

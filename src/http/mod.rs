@@ -3,6 +3,7 @@
 //! Nothing here knows of runs or workflows. A service builds its router and hands it to
 //! [`server::serve`]; [`server::guarded`] is the same router without sockets.
 
+pub mod access;
 pub mod body;
 pub mod ids;
 pub mod origin;

@@ -7,6 +7,10 @@
 //! requests apart: the first by `Origin` and `Sec-Fetch-Site`, the second by `Host`. Programs
 //! that are no browsers send the address they were given, and calls within the process send
 //! nothing at all.
+//!
+//! Where principals are configured, a request is worth what its token is worth, and a browser adds
+//! no token by itself. The service may then have any name: that of the machine, or of a proxy that
+//! speaks TLS for it. Pages of other sites are refused all the same.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -15,11 +19,43 @@ use axum::http::{HeaderMap, HeaderName, header};
 
 use crate::error::{ErrorCode, Problem};
 
-/// Lets a request pass that comes from this machine, and not from a page of another site.
+/// By which names a service may be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Names {
+    /// Those of this machine's loopback addresses.
+    Loopback,
+    /// Any: whoever asks shows a token.
+    Any,
+}
+
+/// Lets a request pass that names this service, and does not come from a page of another site.
 ///
 /// # Errors
 /// [`ErrorCode::ForeignOrigin`].
-pub async fn judge(request: Request) -> Result<Request, Problem> {
+pub async fn judge(names: Names, request: Request) -> Result<Request, Problem> {
+    match names {
+        Names::Loopback => of_this_machine(request),
+        Names::Any => of_this_site(request),
+    }
+}
+
+fn of_this_site(request: Request) -> Result<Request, Problem> {
+    let headers = request.headers();
+    let asked = headers.get(&header::HOST).map(|host| host.as_bytes());
+    let own = |origin: &str| {
+        let named = origin.split_once("://").map(|(_, host)| host.as_bytes());
+        named.is_some_and(|named| asked.is_some_and(|asked| asked.eq_ignore_ascii_case(named)))
+    };
+    let site = HeaderName::from_static("sec-fetch-site");
+    if all(headers, &header::ORIGIN, own) && all(headers, &site, |site| site != "cross-site") {
+        return Ok(request);
+    }
+    let words = "the request comes from a page of another site";
+    Err(Problem::new(ErrorCode::ForeignOrigin, words)
+        .with_hint("ask from a page of this service, or from a program"))
+}
+
+fn of_this_machine(request: Request) -> Result<Request, Problem> {
     let refused = |words: &str| {
         Err(Problem::new(ErrorCode::ForeignOrigin, words)
             .with_hint("ask at http://127.0.0.1:PORT or http://localhost:PORT"))
@@ -82,11 +118,15 @@ mod tests {
     use axum::body::Body;
 
     async fn code(uri: &str, headers: &[(&str, &str)]) -> Option<ErrorCode> {
+        code_at(Names::Loopback, uri, headers).await
+    }
+
+    async fn code_at(names: Names, uri: &str, headers: &[(&str, &str)]) -> Option<ErrorCode> {
         let mut request = Request::post(uri);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let judged = judge(request.body(Body::empty()).unwrap()).await;
+        let judged = judge(names, request.body(Body::empty()).unwrap()).await;
         judged.err().map(|problem| problem.code)
     }
 
@@ -110,6 +150,28 @@ mod tests {
         for site in ["same-origin", "same-site", "none"] {
             assert_eq!(code("/", &[("sec-fetch-site", site)]).await, None);
         }
+    }
+
+    #[tokio::test]
+    async fn where_a_token_is_asked_for_the_service_may_have_any_name() {
+        let any = async |headers: &[(&str, &str)]| code_at(Names::Any, "/", headers).await;
+        let host = ("host", "ktsu.example:5050");
+        assert_eq!(any(&[host]).await, None);
+        assert_eq!(
+            any(&[host, ("origin", "https://ktsu.example:5050")]).await,
+            None
+        );
+        let foreign = Some(ErrorCode::ForeignOrigin);
+        assert_eq!(
+            any(&[host, ("origin", "https://evil.example")]).await,
+            foreign
+        );
+        assert_eq!(any(&[host, ("origin", "null")]).await, foreign);
+        assert_eq!(any(&[("origin", "https://ktsu.example")]).await, foreign);
+        assert_eq!(
+            any(&[host, ("sec-fetch-site", "cross-site")]).await,
+            foreign
+        );
     }
 
     #[tokio::test]

@@ -10,6 +10,7 @@ mod health;
 mod invoke;
 mod paths;
 mod people;
+pub mod policy;
 mod query;
 mod recompute;
 mod replay;
@@ -19,18 +20,21 @@ pub mod wire;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use axum::middleware::from_fn;
 use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router};
 use ktsu_ledger::StreamId;
-use ktsu_ledger::event::{self, Principal};
+use ktsu_ledger::event;
 use ktsu_ledger::store::StoreError;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use self::query::{Nothing, Query};
+use super::access::{self, Access};
 use super::ids::RunPath;
+use super::origin::Names;
 use crate::error::{ErrorCode, Problem, Violation};
 use crate::history::Unreadable;
 use crate::history::find::{self, Found};
@@ -44,17 +48,30 @@ use crate::orchestrator::Orchestrator;
 ))]
 struct Api;
 
-/// The routes, and their description.
+/// The routes where nobody is asked who they are, and their description.
 pub fn router(orchestrator: Orchestrator) -> Router {
-    let (router, api) = described().split_for_parts();
+    router_for(orchestrator, Access::default())
+}
+
+/// The routes, for those who may call them.
+pub fn router_for(orchestrator: Orchestrator, access: Access) -> Router {
+    let names = match access.principals.is_empty() || access.within {
+        true => Names::Loopback,
+        false => Names::Any,
+    };
+    let (router, mut api) = described().split_for_parts();
+    policy::describe(&mut api);
     let document = api.clone();
     let router = router
         .route(
             "/openapi.json",
             get(async move |_: Query<Nothing>| Json(document)),
         )
-        .with_state(orchestrator);
-    let router = super::server::guarded(router);
+        .with_state(orchestrator)
+        .layer(from_fn(move |request, next| {
+            access::judge(access.clone(), request, next)
+        }));
+    let router = super::server::guarded_as(router, names);
     // `R/call` may be written with raw slashes; the routes below know one segment a run.
     let inner = tower::util::MapRequest::new(router, paths::join_scopes);
     Router::new().fallback_service(inner)
@@ -62,7 +79,9 @@ pub fn router(orchestrator: Orchestrator) -> Router {
 
 /// The description alone.
 pub fn openapi() -> utoipa::openapi::OpenApi {
-    described().split_for_parts().1
+    let mut api = described().split_for_parts().1;
+    policy::describe(&mut api);
+    api
 }
 
 fn described() -> OpenApiRouter<Orchestrator> {
@@ -124,14 +143,6 @@ async fn found(orchestrator: &Orchestrator, asked: &RunPath) -> Result<Run, Prob
 
 fn no_such_run() -> Problem {
     ErrorCode::RunNotFound.into()
-}
-
-/// Whoever asks, where no principals are configured (decision H5).
-fn local() -> Principal {
-    Principal {
-        auth: "none".to_owned(),
-        id: "local".to_owned(),
-    }
 }
 
 /// Findings as they stand in an answer.

@@ -33,7 +33,7 @@ use tower::{Layer as _, Service};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::timeout::RequestBodyDeadlineLayer;
 
-use super::origin;
+use super::origin::{self, Names};
 use crate::error::{ErrorCode, Problem};
 
 /// What a client may do. The defaults are what the services use; tests use shorter ones.
@@ -67,7 +67,9 @@ impl Default for Limits {
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// The address is reachable from other machines.
-    #[error("cannot listen on {0}: it is not a loopback address, and no principals are configured")]
+    #[error(
+        "cannot listen on {0}: other machines could reach it, and nobody would ask them who they are"
+    )]
     NotLoopback(IpAddr),
     /// The system refused.
     #[error("cannot listen on {address}: {source}")]
@@ -85,6 +87,11 @@ pub async fn bind_loopback(address: SocketAddr) -> Result<TcpListener, BindError
     if !address.ip().is_loopback() {
         return Err(BindError::NotLoopback(address.ip()));
     }
+    bind(address).await
+}
+
+/// Listens on any address: for a router that asks for a token.
+pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     let listener = TcpListener::bind(address).await;
     listener.map_err(|source| BindError::System { address, source })
 }
@@ -94,10 +101,15 @@ pub async fn bind_loopback(address: SocketAddr) -> Result<TcpListener, BindError
 /// guessing. Applied by whoever makes a
 /// router, since it replaces the fallback: over a socket and within the process the same answers.
 pub fn guarded(router: Router) -> Router {
+    guarded_as(router, Names::Loopback)
+}
+
+/// As [`guarded`], for a service that may have other names.
+pub fn guarded_as(router: Router, names: Names) -> Router {
     router
         .fallback(async || Problem::from(ErrorCode::NotFound))
         .method_not_allowed_fallback(async || Problem::from(ErrorCode::MethodNotAllowed))
-        .layer(map_request(origin::judge))
+        .layer(map_request(move |request| origin::judge(names, request)))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(map_response(with_fixed_headers))
 }

@@ -189,7 +189,7 @@ fn params(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<(Params, Json)
 }
 
 /// The params marked as secrets. Their values come from variables alone, so none has a default.
-fn secrets(reader: &mut Reader<'_>, schema: &Node) -> Vec<String> {
+pub(super) fn secrets(reader: &mut Reader<'_>, schema: &Node) -> Vec<String> {
     let mut secrets = Vec::new();
     for (key, property) in members(member(Some(schema), "properties")) {
         let Some(mark) = member(Some(property), "secret") else {

@@ -106,8 +106,8 @@ fault_codes! {
     OptionalWithoutDefault = "optional-without-default",
     /// `output.from`.
     OutputFrom = "output-from",
-    /// An environment file configures principals.
-    PrincipalsNotBuilt = "principals-not-built",
+    /// A service that asks nobody who they are would listen to other machines.
+    OpenToAll = "open-to-all",
     /// A prompt names something that is no param.
     PromptBeyondParams = "prompt-beyond-params",
     /// `prompt.system` has an expression.
@@ -116,6 +116,12 @@ fault_codes! {
     ReflectOneTurn = "reflect-one-turn",
     /// A step id that means something else.
     ReservedId = "reserved-id",
+    /// A name that means something else.
+    ReservedName = "reserved-name",
+    /// How long runs are kept, which nothing follows yet (a warning).
+    RetentionNotBuilt = "retention-not-built",
+    /// Two principals with one token.
+    SameToken = "same-token",
     /// A secret where it could leak.
     SecretNotAllowed = "secret-not-allowed",
     /// An agent names a server file that is not there.
@@ -154,6 +160,8 @@ fault_codes! {
     UnknownReserved = "unknown-reserved",
     /// A model of a provider that does not exist.
     UnknownProvider = "unknown-provider",
+    /// A role that does not exist.
+    UnknownRole = "unknown-role",
     /// A tool server that nothing declares.
     UnknownServer = "unknown-server",
     /// A step that does not exist.

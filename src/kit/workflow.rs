@@ -56,6 +56,7 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<Draft> {
         let params = reader.shaped(node, &PARAMS)?;
         let schema = params.get("schema")?;
         optional_params(reader, schema);
+        super::agent::secrets(reader, schema);
         reader.params_schema(schema)
     });
     let mut groups = Vec::new();

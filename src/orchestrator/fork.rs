@@ -63,6 +63,13 @@ pub struct Branch {
     pub status: String,
 }
 
+impl ForkAsked {
+    /// Whether the branch does something else than the run did.
+    pub fn changes(&self) -> bool {
+        self.definition.is_some() || !self.params.is_empty() || !self.overlays.is_empty()
+    }
+}
+
 impl Orchestrator {
     /// Forks a run, and returns once the branch is durable.
     ///

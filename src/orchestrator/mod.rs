@@ -16,6 +16,7 @@ mod effects;
 mod fork;
 mod idempotency;
 mod people;
+mod personal;
 pub mod recompute;
 mod recover;
 pub mod reports;
@@ -45,7 +46,8 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
 use crate::egress;
-use crate::environment::Resolved;
+use crate::environment::settings::MOST_RUNS;
+use crate::environment::{Principals, Resolved};
 use crate::kit::Kit;
 use crate::peer::Peer;
 use crate::readers::Readers;
@@ -60,9 +62,9 @@ use idempotency::Keys;
 use run::{Message, RunTask};
 use supervise::Supervisor;
 
-/// The most runs under way at once. A waiting run takes some ten kilobytes, so this many stay well
-/// within a gigabyte; further requests are refused and may be repeated.
-pub const MAX_ACTIVE: usize = 50_000;
+/// The most runs under way at once, unless the environment says fewer; further requests are refused
+/// and may be repeated.
+pub const MAX_ACTIVE: usize = MOST_RUNS;
 
 /// What the engine works with; see `assemble`.
 pub struct Parts {
@@ -74,6 +76,10 @@ pub struct Parts {
     pub kit: Arc<Kit>,
     /// Values of the environment, per root workflow.
     pub environment: BTreeMap<String, Resolved>,
+    /// Who may ask, and their own keys.
+    pub principals: Arc<Principals>,
+    /// The most runs under way at once.
+    pub max_active: usize,
     /// The one way out.
     pub egress: egress::Client,
     /// The time.
@@ -111,6 +117,8 @@ pub(crate) struct Shared {
     readers: Readers,
     kit: Arc<Kit>,
     environment: BTreeMap<String, Resolved>,
+    principals: Arc<Principals>,
+    max_active: usize,
     redactor: Redactor,
     secret: SecretOf,
     egress: egress::Client,
@@ -175,6 +183,14 @@ pub enum NotStarted {
     /// The workflow reaches an agent that names tool servers.
     #[error("agent {0} names tool servers, and tools are not built yet")]
     NeedsTools(String),
+    /// Every principal has a value of its own for a secret, and whoever asks has none.
+    #[error("{principal} has no value of its own for {variable}, and there is none for everybody")]
+    NoKey {
+        /// The variable.
+        variable: String,
+        /// Who asks.
+        principal: String,
+    },
     /// The key was used for another request.
     #[error("the idempotency key was used for another request")]
     KeyReused,
@@ -202,7 +218,8 @@ impl Orchestrator {
             parts
                 .environment
                 .values()
-                .flat_map(|one| one.secrets.values()),
+                .flat_map(|one| one.secrets.values())
+                .chain(parts.principals.secrets()),
         );
         let definitions = parts
             .kit
@@ -215,6 +232,8 @@ impl Orchestrator {
             readers: parts.readers,
             kit: parts.kit,
             environment: parts.environment,
+            principals: parts.principals,
+            max_active: parts.max_active,
             redactor,
             secret: parts.secret,
             egress: parts.egress,
@@ -295,6 +314,12 @@ impl Orchestrator {
         }
         if let (None, Some(step)) = (&shared.runtime, definition.first_agent()) {
             return Err(NotStarted::NoRuntime(step));
+        }
+        if let Some(variable) = shared.lacks_value(&request.workflow, &request.principal) {
+            return Err(NotStarted::NoKey {
+                variable,
+                principal: request.principal.id,
+            });
         }
         let invocation = Invocation {
             body: request.body,
@@ -456,7 +481,7 @@ impl Shared {
         if self.appender.low_on_disk() {
             return Err(NotStarted::DiskFull);
         }
-        if *self.stop.borrow() || lock(&self.active).len() >= MAX_ACTIVE {
+        if *self.stop.borrow() || lock(&self.active).len() >= self.max_active {
             return Err(NotStarted::Overloaded);
         }
         Ok(())
@@ -475,7 +500,8 @@ impl Shared {
             .environment
             .values()
             .flat_map(|one| one.secrets.values());
-        Cow::Owned(Redactor::new(kit.chain(&own)))
+        let personal = self.principals.secrets();
+        Cow::Owned(Redactor::new(kit.chain(personal).chain(&own)))
     }
 
     /// What `run.created` may say about the environment: secrets by name only (decision K3).
@@ -488,6 +514,7 @@ impl Shared {
         let secret = resolved
             .secrets
             .keys()
+            .chain(&resolved.personal)
             .map(|name| (name.clone(), EnvValue::Secret));
         plain.chain(secret).collect()
     }

@@ -24,11 +24,20 @@ pub enum Callbacks {
     Local(Arc<OnceLock<Router>>),
     /// Reports go where their URLs say, heartbeats to the orchestrator.
     Remote {
-        /// `http://127.0.0.1:5050`.
-        orchestrator: String,
+        /// Where heartbeats go.
+        orchestrator: Arc<Elsewhere>,
         /// For all of them.
         connections: Connections,
     },
+}
+
+/// An orchestrator in another process.
+pub struct Elsewhere {
+    /// `http://127.0.0.1:5050`.
+    url: String,
+    /// What heartbeats show. Reports show nothing but the token of their URL: whoever gave that URL
+    /// gets no other.
+    token: Option<String>,
 }
 
 /// What came of a callback that was sent until it was answered.
@@ -43,9 +52,14 @@ pub(super) enum Delivered {
 impl Callbacks {
     /// An orchestrator in another process.
     pub fn remote(orchestrator: impl Into<String>) -> Self {
-        let orchestrator = orchestrator.into();
+        Self::remote_as(orchestrator, None)
+    }
+
+    /// An orchestrator in another process, which asks for the token of a principal.
+    pub fn remote_as(orchestrator: impl Into<String>, token: Option<String>) -> Self {
+        let url = orchestrator.into().trim_end_matches('/').to_owned();
         Self::Remote {
-            orchestrator: orchestrator.trim_end_matches('/').to_owned(),
+            orchestrator: Arc::new(Elsewhere { url, token }),
             connections: Connections::default(),
         }
     }
@@ -55,7 +69,7 @@ impl Callbacks {
     pub(super) async fn deliver(&self, url: &str, json: Bytes, silence: &Silence) -> Delivered {
         let mut backoff = Backoff::default();
         loop {
-            match self.post(TRY, url, json.clone()).await {
+            match self.post(TRY, url, None, json.clone()).await {
                 Ok((200, body)) => return Delivered::Taken(body),
                 Ok((status @ (408 | 429 | 500..), _)) => {
                     tracing::debug!(status, "a callback is sent again");
@@ -77,18 +91,21 @@ impl Callbacks {
         limit: Duration,
         json: Bytes,
     ) -> Result<(u16, Vec<u8>), Unreachable> {
-        let orchestrator = match self {
-            Self::Local(_) => "http://localhost",
-            Self::Remote { orchestrator, .. } => orchestrator,
+        let (orchestrator, token) = match self {
+            Self::Local(_) => ("http://localhost", None),
+            Self::Remote { orchestrator, .. } => {
+                (orchestrator.url.as_str(), orchestrator.token.clone())
+            }
         };
-        self.post(limit, &format!("{orchestrator}/heartbeat"), json)
-            .await
+        let url = format!("{orchestrator}/heartbeat");
+        self.post(limit, &url, token, json).await
     }
 
     async fn post(
         &self,
         limit: Duration,
         url: &str,
+        token: Option<String>,
         json: Bytes,
     ) -> Result<(u16, Vec<u8>), Unreachable> {
         let (origin, path) = peer::split(url)?;
@@ -101,7 +118,7 @@ impl Callbacks {
                     return Err(Unreachable::Silent { url, why });
                 }
             },
-            Self::Remote { connections, .. } => Peer::over(connections.clone(), origin, None),
+            Self::Remote { connections, .. } => Peer::over(connections.clone(), origin, token),
         };
         peer.post_within(limit, &path, &[], json).await
     }
@@ -133,5 +150,44 @@ impl Backoff {
     pub(super) async fn wait(&mut self) {
         tokio::time::sleep(self.0).await;
         self.0 = (self.0 * 2).min(WAIT.1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::extract::Request;
+    use std::sync::{Mutex, PoisonError};
+
+    /// Whoever gives a runtime a task gives it the URL to report to, and must not get its token.
+    #[tokio::test]
+    async fn a_heartbeat_shows_the_token_and_a_report_does_not() {
+        type Heard = Arc<Mutex<Vec<(String, Option<String>)>>>;
+        let heard = Heard::default();
+        let said = Arc::clone(&heard);
+        let orchestrator = Router::new().fallback(async move |request: Request| {
+            let shown = request.headers().get("authorization");
+            let shown = shown.map(|value| value.to_str().unwrap_or_default().to_owned());
+            let path = request.uri().path().to_owned();
+            let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+            said.push((path, shown));
+        });
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, orchestrator).await });
+        let callbacks = Callbacks::remote_as(&*url, Some("t0ken-of-mine".to_owned()));
+        let beaten = callbacks.beat(TRY, Bytes::new()).await.unwrap();
+        assert_eq!(beaten.0, 200);
+        let report = format!("{url}/report?token=t");
+        let silence = Silence::default();
+        let taken = callbacks.deliver(&report, Bytes::new(), &silence).await;
+        assert_eq!(taken, Delivered::Taken(Vec::new()));
+        let heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = Some("Bearer t0ken-of-mine".to_owned());
+        let expected = [
+            ("/heartbeat".to_owned(), shown),
+            ("/report".to_owned(), None),
+        ];
+        assert_eq!(*heard, expected);
     }
 }

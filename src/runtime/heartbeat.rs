@@ -38,6 +38,9 @@ pub(super) async fn once(runtime: &Inner) {
     };
     let body = match runtime.orchestrator.beat(BEAT, json).await {
         Ok((200, body)) => body,
+        Ok((status @ (401 | 403), _)) => {
+            return tracing::warn!(status, "a heartbeat is refused: KTSU_TOKEN is no runtime's");
+        }
         Ok((status, _)) => return tracing::debug!(status, "a heartbeat is refused"),
         Err(error) => return tracing::debug!(%error, "a heartbeat is not heard"),
     };

@@ -1,5 +1,7 @@
 //! Params: defaults filled in, then judged by JSON Schema, before a run exists (decision K4).
 
+use std::collections::HashSet;
+
 use ktsu_ledger::Json;
 use serde_json::{Map, Value};
 
@@ -66,6 +68,77 @@ impl ParamsSchema {
         found.filter(|one| within(&one.pointer)).collect()
     }
 
+    /// The params marked `secret: true` that a value holds. A secret is recorded nowhere, so it can
+    /// come from a variable alone (seed 000, invariant 10).
+    pub fn secrets_in(&self, value: &Value) -> Vec<Violation> {
+        let mut looking = Looking::default();
+        self.secrets_at(&self.document, value, 0, &mut looking);
+        looking.found.dedup();
+        looking.found
+    }
+
+    fn secrets_at(&self, schema: &Value, value: &Value, depth: usize, looking: &mut Looking) {
+        let pair = (std::ptr::from_ref(schema), std::ptr::from_ref(value));
+        if depth > 4 * MAX_DEPTH || !looking.seen.insert(pair) {
+            return;
+        }
+        if schema.get("secret") == Some(&Value::Bool(true)) {
+            looking.found.push(Violation {
+                pointer: looking.at.clone(),
+                rule: "secret".to_owned(),
+                message: "a secret is not sent by value".to_owned(),
+            });
+            return;
+        }
+        for part in self.parts(schema) {
+            self.secrets_at(part, value, depth + 1, looking);
+        }
+        let length = looking.at.len();
+        let mut below = |schema: &Value, segment: &str, value: &Value| {
+            looking.at.push('/');
+            looking.at.push_str(&escaped(segment));
+            self.secrets_at(schema, value, depth + 1, looking);
+            looking.at.truncate(length);
+        };
+        match value {
+            Value::Object(members) => {
+                let properties = schema.get("properties").and_then(Value::as_object);
+                for (name, property) in properties.into_iter().flatten() {
+                    if let Some(member) = members.get(name) {
+                        below(property, name, member);
+                    }
+                }
+            }
+            Value::Array(items) => {
+                if let Some(schema) = schema.get("items") {
+                    for (index, item) in items.iter().enumerate() {
+                        below(schema, &index.to_string(), item);
+                    }
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+
+    /// Schemas that describe the same value: what `$ref` names, and the branches of combinations.
+    fn parts<'a>(&'a self, schema: &'a Value) -> Vec<&'a Value> {
+        let target = schema.get("$ref").and_then(Value::as_str);
+        let target = target
+            .and_then(|target| target.strip_prefix('#'))
+            .and_then(|at| self.document.pointer(at));
+        let mut parts: Vec<&Value> = target.into_iter().collect();
+        for name in ["allOf", "anyOf", "oneOf"] {
+            let list = schema.get(name).and_then(Value::as_array);
+            parts.extend(list.into_iter().flatten());
+        }
+        parts.extend(
+            ["if", "then", "else"]
+                .iter()
+                .filter_map(|name| schema.get(name)),
+        );
+        parts
+    }
+
     fn property(&self, name: &str) -> Option<&Value> {
         self.document.get("properties")?.get(name)
     }
@@ -121,6 +194,15 @@ impl ParamsSchema {
             }
         }
     }
+}
+
+/// Where one looks for secrets, and what was found.
+#[derive(Default)]
+struct Looking {
+    at: String,
+    found: Vec<Violation>,
+    /// Schemas held against values: a schema within itself is looked at once a value.
+    seen: HashSet<(*const Value, *const Value)>,
 }
 
 /// A name as a segment of a JSON pointer.
@@ -193,6 +275,33 @@ mod tests {
             "expected object"
         );
         assert_eq!(resolve(None, json!({"x": 1})), Ok(json!({"x": 1})));
+    }
+
+    #[test]
+    fn a_secret_by_value_is_found_wherever_the_schema_marks_it() {
+        let schema = json!({"$defs": {"k": {"secret": true}},
+            "properties": {"key": {"type": "string", "secret": true}, "plain": {"secret": false},
+                "a/b": {"items": {"properties": {"t": {"$ref": "#/$defs/k"}}}}},
+            "anyOf": [{"properties": {"other": {"secret": true}}}]});
+        let schema = ParamsSchema::compile(&Json::from_value(&schema).unwrap()).unwrap();
+        let places = |body: Value| -> Vec<String> {
+            let found = schema.secrets_in(&body);
+            assert!(found.iter().all(|one| !one.message.contains("hunter2")));
+            found.into_iter().map(|one| one.pointer).collect()
+        };
+        let body = json!({"key": "hunter2", "plain": 1, "other": 2, "a/b": [{}, {"t": "hunter2"}]});
+        assert_eq!(places(body), ["/other", "/a~1b/1/t", "/key"]);
+        assert_eq!(places(json!({"plain": "hunter2"})), Vec::<String>::new());
+        assert_eq!(places(json!({"key": null})), ["/key"]);
+    }
+
+    #[test]
+    fn a_schema_within_itself_ends() {
+        let schema = json!({"allOf": [{"$ref": "#"}, {"$ref": "#"}]});
+        let compiled = ParamsSchema::compile(&Json::from_value(&schema).unwrap());
+        if let Ok(schema) = compiled {
+            assert_eq!(schema.secrets_in(&json!({})), []);
+        }
     }
 
     #[test]

@@ -215,6 +215,8 @@ async fn an_engine_without_syncs() {
         appender,
         readers,
         kit: Arc::clone(&load(Path::new(&kit))),
+        principals: Arc::default(),
+        max_active: 50_000,
         environment: Default::default(),
         egress: egress::Client::new(&Policy::default()).unwrap(),
         clock: clock::system(),

@@ -52,6 +52,13 @@ impl Client {
         }
     }
 
+    /// As a principal, on connections of its own.
+    pub(crate) fn showing(url: &str, token: &str) -> Self {
+        Self {
+            peer: Peer::remote(url, Some(token.to_owned())),
+        }
+    }
+
     /// The same routes without a socket.
     pub(crate) fn within(router: axum::Router) -> Self {
         Self {

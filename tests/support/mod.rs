@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use ktsu::assemble::{self, Agents, Engine, LedgerPlace, Setup};
 use ktsu::egress::{self, Policy};
-use ktsu::environment;
+use ktsu::environment::{self, Environment};
 use ktsu::gateway::{self, Gateway};
 use ktsu::http::routes;
 use ktsu::kit::{self, Kit};
@@ -137,6 +137,22 @@ impl Lab {
         Self::with(LedgerPlace::Memory, kit.load(), pairs, None, agents).await
     }
 
+    /// In an environment, given as the text of its file.
+    pub(crate) async fn in_environment(
+        ledger: LedgerPlace,
+        kit: &KitDir,
+        text: &str,
+        pairs: &[(&str, &str)],
+    ) -> Self {
+        let path = kit.dir.path().join("environments/test.env.yaml");
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        let environment = Environment::load(&path).unwrap_or_else(|faults| panic!("{faults}"));
+        let mut setup = Self::setup(ledger, kit.load(), pairs, None, Agents::here());
+        setup.environment = Some(environment);
+        Self::open(setup).await
+    }
+
     async fn with(
         ledger: LedgerPlace,
         kit: Arc<Kit>,
@@ -144,7 +160,17 @@ impl Lab {
         clock: Option<Clock>,
         agents: Agents,
     ) -> Self {
-        let engine = assemble::open(Setup {
+        Self::open(Self::setup(ledger, kit, pairs, clock, agents)).await
+    }
+
+    fn setup(
+        ledger: LedgerPlace,
+        kit: Arc<Kit>,
+        pairs: &[(&str, &str)],
+        clock: Option<Clock>,
+        agents: Agents,
+    ) -> Setup {
+        Setup {
             kit,
             environment: None,
             process: process(pairs),
@@ -155,8 +181,11 @@ impl Lab {
             own_url: None,
             gateway: None,
             takes_up: true,
-        });
-        let engine = engine.await.unwrap();
+        }
+    }
+
+    async fn open(setup: Setup) -> Self {
+        let engine = assemble::open(setup).await.unwrap();
         let client = Client::of(&engine.url);
         Self { engine, client }
     }
@@ -214,6 +243,8 @@ impl Within {
             appender,
             readers,
             environment: resolved.collect(),
+            principals: Arc::default(),
+            max_active: 50_000,
             kit,
             egress,
             clock: at.unwrap_or_else(clock::system),

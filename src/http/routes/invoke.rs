@@ -12,9 +12,10 @@ use serde_json::Value;
 use subtle::ConstantTimeEq as _;
 
 use super::query::{Query, Wait, invalid};
-use super::{json, local, violations, wire};
+use super::{json, violations, wire};
 use crate::error::{ErrorCode, Problem};
 use crate::history;
+use crate::http::access::Asker;
 use crate::http::body::JsonObject;
 use crate::http::ids;
 use crate::orchestrator::{Accepted, NotStarted, Orchestrator, Request};
@@ -49,6 +50,7 @@ const MAX_KEY: usize = 255;
     ))]
 pub(super) async fn invoke(
     State(orchestrator): State<Orchestrator>,
+    asker: Asker,
     workflow: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
     Query(wait): Query<Wait>,
@@ -74,7 +76,7 @@ pub(super) async fn invoke(
             workflow,
             body: Value::Object(body.0),
             idempotency_key: idempotency_key(&headers)?,
-            principal: local(),
+            principal: asker.principal,
         })
         .await?;
     match wait.wait {
@@ -162,6 +164,8 @@ impl From<NotStarted> for Problem {
                 .with_hint("start the orchestrator with --runtime-url"),
             NotStarted::NeedsTools(_) => Self::new(ErrorCode::ToolsNotSupported, words)
                 .with_hint("ktsu validate names the file; run it without `servers`"),
+            NotStarted::NoKey { .. } => Self::new(ErrorCode::Forbidden, words)
+                .with_hint("ask as a principal that has one: KTSU_TOKEN"),
             NotStarted::KeyReused => ErrorCode::IdempotencyConflict.into(),
             NotStarted::DiskFull => ErrorCode::DiskFull.into(),
             NotStarted::LedgerStopped(reason) => Self::new(ErrorCode::LedgerStopped, reason),

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use ktsu_ledger::event::Effects;
+use ktsu_ledger::event::{Effects, Principal};
 use serde_json::{Map, Value};
 
 use super::query::{Nothing, Query};
-use super::{Run, local, wire};
+use super::{Run, wire};
 use crate::error::{ErrorCode, Problem};
+use crate::http::access::Asker;
 use crate::http::body::JsonObject;
 use crate::orchestrator::{ForkAsked, NotDone, Orchestrator, Said, Word};
 use crate::workflow::admit::person::{NotSaid, Overlay, Point};
@@ -33,6 +34,7 @@ use crate::workflow::definition::Definition;
     ))]
 pub(super) async fn fork(
     State(orchestrator): State<Orchestrator>,
+    asker: Asker,
     run: Run,
     _: Query<Nothing>,
     body: JsonObject,
@@ -41,7 +43,10 @@ pub(super) async fn fork(
         let words = "an inline child is forked with its run";
         return Err(Problem::new(ErrorCode::ForkRefused, words));
     }
-    let asked = fork_asked(body.0)?;
+    let asked = fork_asked(body.0, asker.principal.clone())?;
+    if asked.changes() {
+        with_own_keys(&orchestrator, &run, &asker, asked.definition.as_deref()).await?;
+    }
     let branch = orchestrator.fork(&run.stream, asked).await?;
     let body = wire::Branch {
         run_id: branch.branch_id.clone(),
@@ -74,6 +79,7 @@ pub(super) async fn fork(
     ))]
 pub(super) async fn overlay(
     State(orchestrator): State<Orchestrator>,
+    asker: Asker,
     run: Run,
     headers: HeaderMap,
     _: Query<Nothing>,
@@ -86,9 +92,10 @@ pub(super) async fn overlay(
         field: members.needed("field")?,
         value: members.value("value")?,
         reason: members.needed("reason")?,
-        by: local(),
+        by: asker.principal.clone(),
     };
     members.none_left()?;
+    with_own_keys(&orchestrator, &run, &asker, None).await?;
     let said = orchestrator.say(&run.stream, Word::Overlay(overlay), expected(&headers)?);
     Ok(answer(StatusCode::OK, &run, said.await?))
 }
@@ -113,6 +120,7 @@ pub(super) async fn overlay(
     ))]
 pub(super) async fn resume(
     State(orchestrator): State<Orchestrator>,
+    asker: Asker,
     run: Run,
     headers: HeaderMap,
     _: Query<Nothing>,
@@ -125,7 +133,7 @@ pub(super) async fn resume(
     let mut members = Members(body.0);
     let word = Word::Resume {
         from: members.text("from")?,
-        by: local(),
+        by: asker.principal,
         reason: members.text("reason")?,
     };
     members.none_left()?;
@@ -155,7 +163,27 @@ fn expected(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
         .ok_or_else(|| invalid("If-Match takes the number of a frame").with_hint("If-Match: 41"))
 }
 
-fn fork_asked(body: Map<String, Value>) -> Result<ForkAsked, Problem> {
+/// Whoever changes what a run does makes it do so with their own keys: a run acts with those of
+/// whoever started it, and a definition from elsewhere could send them anywhere.
+async fn with_own_keys(
+    orchestrator: &Orchestrator,
+    run: &Run,
+    asker: &Asker,
+    definition: Option<&Definition>,
+) -> Result<(), Problem> {
+    if asker.is_admin {
+        return Ok(());
+    }
+    let theirs = orchestrator.key_of_another(&run.stream, &asker.principal, definition);
+    let Some(key) = theirs.await? else {
+        return Ok(());
+    };
+    let words = format!("the run would act with a value of {key} that is not yours");
+    Err(Problem::new(ErrorCode::Forbidden, words)
+        .with_hint("whoever started the run may do this, or an admin"))
+}
+
+fn fork_asked(body: Map<String, Value>, by: Principal) -> Result<ForkAsked, Problem> {
     let mut members = Members(body);
     let point = point(&mut members)?;
     let reason = members.text("reason")?;
@@ -172,7 +200,7 @@ fn fork_asked(body: Map<String, Value>) -> Result<ForkAsked, Problem> {
     };
     let mut asked = ForkAsked {
         point,
-        by: local(),
+        by,
         reason,
         effects,
         definition,

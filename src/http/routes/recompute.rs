@@ -9,9 +9,10 @@ use ktsu_ledger::StreamId;
 use serde_json::Value;
 
 use super::query::{Nothing, Query, Wait};
-use super::{Run, json, local, unreadable, wire};
+use super::{Run, json, unreadable, wire};
 use crate::error::{ErrorCode, Problem};
 use crate::history::recompute::recomputed;
+use crate::http::access::Asker;
 use crate::http::body::JsonObject;
 use crate::orchestrator::Orchestrator;
 use crate::orchestrator::recompute::NotBegun;
@@ -35,6 +36,7 @@ use crate::workflow::recompute::NotRecomputed;
     ))]
 pub(super) async fn start(
     State(orchestrator): State<Orchestrator>,
+    asker: Asker,
     run: Run,
     Query(wait): Query<Wait>,
     body: JsonObject,
@@ -46,7 +48,9 @@ pub(super) async fn start(
             .with_hint(format!(r#"{{"step": "{}/STEP"}}"#, run.scope)));
     }
     let run_id = run.stream.name().to_owned();
-    let accepted = orchestrator.recompute(run.stream, step, local()).await?;
+    let accepted = orchestrator
+        .recompute(run.stream, step, asker.principal)
+        .await?;
     let id = accepted.run_id;
     if let Some(seconds) = wait.wait {
         let ended = orchestrator.wait_until_ended(&id);

@@ -9,6 +9,7 @@ use super::super::loader::file_names;
 use super::super::render;
 use super::super::yaml::Place;
 use super::kit;
+use crate::environment::{Environment, Principals};
 
 /// Files under `tests/broken`, whole projects: `--- PATH` begins another file of the same one. A
 /// marker below a line says what that line gets: `# ^ CODE` somewhere in it; with the caret
@@ -33,7 +34,8 @@ fn broken_kits_are_told_where_they_are_broken() {
         let dir = kit(&borrowed);
         let judged = crate::project::judge(dir.path(), None, &BTreeMap::new(), false);
         refused += usize::from(!judged.is_sound());
-        let faults = judged.faults;
+        let mut faults = judged.faults;
+        boot(&mut faults, dir.path(), &files);
         assert!(!faults.faults.is_empty(), "{case} passes");
         if let Some(words) = mismatch(expected, &faults) {
             wrong.push(format!("{case}: {words}\n{faults}"));
@@ -43,6 +45,24 @@ fn broken_kits_are_told_where_they_are_broken() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(refused >= 120, "{refused}");
     assert!(markers > 250 && columns > 80, "{markers} {columns}");
+}
+
+/// What an environment lacks to start with: values come from its own `variables` alone.
+fn boot(faults: &mut Faults, dir: &Path, files: &[(String, String)]) {
+    let paths = files.iter().map(|(path, _)| Path::new(path));
+    for path in paths.filter(|path| path.starts_with("environments")) {
+        let environment = Environment::load_in(dir, path).ok();
+        let found = environment.and_then(|environment| {
+            Principals::resolve(Some(&environment), &BTreeMap::new()).err()
+        });
+        for mut fault in found.into_iter().flat_map(|found| found.faults) {
+            fault.file = path.to_owned();
+            faults.add(fault);
+        }
+        let text = fs::read_to_string(dir.join(path)).unwrap();
+        faults.sources.insert(path.to_owned(), text);
+    }
+    faults.sort();
 }
 
 /// What a marker says.

@@ -59,7 +59,7 @@ pub(super) fn prepare(
     let names = WithSecrets {
         names: Scoped::new(state, place.scope, &memo),
         shared,
-        workflow: &state.outline().root().plan.name,
+        state,
     };
     if let Some(secret) = names.lacked_by(&step.work) {
         let run = state.stream().name();
@@ -129,7 +129,7 @@ fn whole(template: &Template, names: &dyn Names) -> Result<Value, EvaluationErro
 struct WithSecrets<'a> {
     names: Scoped<'a>,
     shared: &'a Shared,
-    workflow: &'a str,
+    state: &'a RunState,
 }
 
 impl WithSecrets<'_> {
@@ -146,8 +146,8 @@ impl WithSecrets<'_> {
     }
 
     fn secret(&self, name: &str) -> Option<&str> {
-        let resolved = self.shared.environment.get(self.workflow)?;
-        resolved.secrets.get(name).map(Secret::expose)
+        let secret = self.shared.secret_of(self.state, name);
+        secret.map(Secret::expose)
     }
 }
 

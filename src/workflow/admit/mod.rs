@@ -56,6 +56,14 @@ pub fn invocation(definition: &Definition, asked: Invocation) -> Result<Draft, N
     if root.plan.visibility == Visibility::SubWorkflow {
         return Err(NotAdmitted::NotARoot);
     }
+    // Before anything else is said about the body: not even a fault may come near the value.
+    let secrets = root
+        .params
+        .as_ref()
+        .map(|params| params.secrets_in(&asked.body));
+    if let Some(found) = secrets.filter(|found| !found.is_empty()) {
+        return Err(NotAdmitted::Params(violations(found)));
+    }
     let resolved = params::resolve(root.params.as_ref(), asked.body);
     let resolved = resolved.map_err(|found| NotAdmitted::Params(violations(found)))?;
     let too_deep = |_| {

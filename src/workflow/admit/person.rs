@@ -430,8 +430,14 @@ fn changed_params(
         return Ok(None);
     }
     let mut params = state.created().params.to_value();
+    let mut said = Value::Object(serde_json::Map::new());
     for (path, value) in &asked.params {
         set(&mut params, path, value);
+        set(&mut said, path, value);
+    }
+    let secrets = root.params.as_ref().map(|params| params.secrets_in(&said));
+    if let Some(found) = secrets.filter(|found| !found.is_empty()) {
+        return Err(NotSaid::Params(violations(found)));
     }
     let resolved = params::resolve(root.params.as_ref(), params);
     let resolved = resolved.map_err(|found| NotSaid::Params(violations(found)))?;

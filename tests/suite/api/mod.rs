@@ -1,5 +1,6 @@
 //! The routes over real sockets, every answer held against `/openapi.json`.
 
+mod access;
 mod bodies;
 mod compared;
 mod describe;
@@ -7,6 +8,7 @@ mod follow;
 mod idempotency;
 mod lists;
 mod people;
+mod personal;
 mod recompute;
 mod reports;
 mod secrets;

@@ -89,18 +89,19 @@ fn an_environment_is_judged_on_demand() {
         .is(2);
 }
 
-/// Nothing judges by principals yet, so a file that has them must not look as if something did.
+/// What a person has to put right is told alike by every command, and nothing starts.
 #[test]
-fn an_environment_with_principals_starts_nothing() {
+fn an_environment_whose_principals_cannot_be_told_starts_nothing() {
     let desk = Desk::new();
     let hello = kit("hello");
-    let text = "name: closed\nprincipals: [{id: ops}]\n";
+    let text =
+        "name: closed\nprincipals:\n- {name: ops, token: {env: OPS_TOKEN}, roles: [admin]}\n";
     std::fs::write(desk.path().join("closed.env.yaml"), text).unwrap();
     let env = ["--env", "closed.env.yaml"];
     desk.ktsu(&["validate", &hello, env[0], env[1]])
         .is(1)
-        .says("error[principals-not-built]")
-        .says("closed.env.yaml:2:1");
+        .says("error[no-value]")
+        .says("closed.env.yaml:3:28");
     for command in [
         vec!["run", &hello],
         vec!["start", "--kit", &hello, "--port", "0"],
@@ -108,9 +109,9 @@ fn an_environment_with_principals_starts_nothing() {
     ] {
         desk.ktsu(&[command, env.to_vec()].concat())
             .is(2)
-            .warns("error[principals-not-built]")
-            .warns("closed.env.yaml:2:1")
-            .warns("remove the block");
+            .warns("error[no-value]")
+            .warns("closed.env.yaml:3:28")
+            .warns("export OPS_TOKEN=");
     }
 }
 

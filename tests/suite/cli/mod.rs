@@ -14,6 +14,7 @@ mod failing;
 mod init;
 mod lock;
 mod owning;
+mod principals;
 mod reading;
 mod replay;
 mod running;

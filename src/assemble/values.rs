@@ -1,0 +1,93 @@
+//! What an environment comes to: everybody who may ask, and the values of every variable. All of it
+//! is looked up at the start, so that no run can meet what is missing (decision K3).
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::{NotOpened, Setup};
+use crate::environment::{self, Environment, Principals, ResolveError, Resolved};
+use crate::evidence::signing_key;
+use crate::kit::Kit;
+use crate::workflow::definition::Workflow;
+use crate::workflow::expression::Root;
+use crate::workflow::template::Template;
+
+/// Who may ask, and the values every root workflow of the kit declares.
+pub(super) fn of(
+    setup: &Setup,
+) -> Result<(Arc<Principals>, BTreeMap<String, Resolved>), NotOpened> {
+    let file = setup.environment.as_ref();
+    let principals = Principals::resolve(file, &setup.process).map_err(NotOpened::Principals)?;
+    let mut all = BTreeMap::new();
+    for (workflow, resolved) in resolve(&setup.kit, &principals, file, &setup.process) {
+        let resolved = resolved.map_err(|error| NotOpened::Environment {
+            workflow: workflow.clone(),
+            error,
+        })?;
+        all.insert(workflow, resolved);
+    }
+    Ok((Arc::new(principals), all))
+}
+
+/// The values of each root workflow, or why there are none.
+pub fn resolve(
+    kit: &Kit,
+    principals: &Principals,
+    environment: Option<&Environment>,
+    process: &BTreeMap<String, String>,
+) -> Vec<(String, Result<Resolved, ResolveError>)> {
+    let roots = kit.workflows.iter().filter_map(|(name, workflow)| {
+        let root = workflow.definition.root()?;
+        let declared = &root.plan.env;
+        let common = common(root);
+        let resolved =
+            environment::resolve_for(principals, environment, declared, process, &common);
+        Some((name.clone(), resolved))
+    });
+    roots.collect()
+}
+
+/// The variables that need a value for everybody: what callers of the workflow must show is one
+/// secret, whoever they are.
+fn common(root: &Workflow) -> Vec<String> {
+    let auth = root.plan.invoke.as_ref();
+    let template = auth.and_then(|auth| Template::text(&auth.secret).ok());
+    let roots = template.as_ref().map(Template::roots);
+    let names = roots.into_iter().flatten().filter_map(|root| match root {
+        Root::Env(name) => Some(name.clone()),
+        Root::Params | Root::Step(_) | Root::Item | Root::ItemIndex => None,
+    });
+    names.collect()
+}
+
+/// Puts the signing key that the environment file names into a process environment, unless there is
+/// one already.
+///
+/// # Errors
+/// [`NotOpened::Other`] if the file holds no key.
+pub fn put_signing_key(
+    environment: Option<&Environment>,
+    process: &mut BTreeMap<String, String>,
+) -> Result<(), NotOpened> {
+    let path = environment.and_then(|file| file.evidence.signing_key.as_deref());
+    let Some(path) = path else {
+        return Ok(());
+    };
+    let given = process.get(signing_key::VARIABLE);
+    if given.is_some_and(|key| !key.is_empty()) {
+        return Ok(());
+    }
+    process.insert(signing_key::VARIABLE.to_owned(), read_key(path)?);
+    Ok(())
+}
+
+/// A key from a file: as text, or as the 32 bytes of a key file beside a ledger.
+fn read_key(path: &Path) -> Result<String, NotOpened> {
+    let failed = |words: String| {
+        let path = path.display();
+        NotOpened::Other(format!("evidence.signing_key: {path} {words}"))
+    };
+    let text = signing_key::text_of(path);
+    text.map_err(|error| failed(error.to_string()))
+}

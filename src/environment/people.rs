@@ -1,0 +1,188 @@
+//! Principals with their tokens and keys in place: who is asking, and what is theirs.
+//!
+//! A token is known by its digest, which is compared in constant time with that of every principal:
+//! how long the answer takes says neither whose token is nearly right nor how many there are before.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ktsu_ledger::Hash;
+use subtle::{Choice, ConditionallySelectable as _, ConstantTimeEq as _};
+
+use super::Environment;
+use super::principals::{Declared, Reference, Role};
+use super::resolve::value;
+use crate::kit::fault::{Fault, FaultCode, Faults};
+use crate::secret::{MIN_LENGTH, Secret};
+
+/// What frames record of a principal that has shown its token.
+pub const BY_TOKEN: &str = "token";
+
+/// A principal that can be told by its token.
+#[derive(Debug, Clone)]
+pub struct Known {
+    /// The name.
+    pub name: String,
+    /// What it may do.
+    pub roles: BTreeSet<Role>,
+    digest: [u8; 32],
+    token: Secret,
+    secrets: BTreeMap<String, Secret>,
+}
+
+/// Everybody who may ask. Without principals nobody is asked who they are.
+#[derive(Debug, Clone, Default)]
+pub struct Principals {
+    known: Vec<Known>,
+}
+
+impl Principals {
+    /// Looks up every token and every key.
+    ///
+    /// # Errors
+    /// Everything that is wrong, at its place in the file.
+    pub fn resolve(
+        environment: Option<&Environment>,
+        process: &BTreeMap<String, String>,
+    ) -> Result<Self, Faults> {
+        let Some(file) = environment else {
+            return Ok(Self::default());
+        };
+        let mut boot = Boot {
+            file,
+            process,
+            faults: Vec::new(),
+        };
+        let known: Vec<Known> = file
+            .principals
+            .iter()
+            .filter_map(|one| boot.known(one))
+            .collect();
+        boot.tell_tokens_apart(&known);
+        if boot.faults.is_empty() {
+            return Ok(Self { known });
+        }
+        let mut faults = Faults::default();
+        let text = (file.path.clone(), file.text.clone());
+        faults.sources.insert(text.0, text.1);
+        faults.faults = boot.faults;
+        faults.sort();
+        Err(faults)
+    }
+
+    /// Whether nobody is configured.
+    pub fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    /// Whose token this is. Every principal is looked at, whoever it is.
+    pub fn who(&self, token: &[u8]) -> Option<&Known> {
+        let digest = Hash::of(token);
+        let mut found = u32::MAX;
+        let mut any = Choice::from(0);
+        for (place, known) in (0u32..).zip(&self.known) {
+            let same = known.digest.ct_eq(digest.as_bytes());
+            found.conditional_assign(&place, same);
+            any |= same;
+        }
+        let place = bool::from(any).then_some(found)?;
+        self.known.get(usize::try_from(place).ok()?)
+    }
+
+    /// The value a principal has of its own for a variable.
+    pub fn secret(&self, principal: &str, variable: &str) -> Option<&Secret> {
+        let known = self.known.iter().find(|known| known.name == principal)?;
+        known.secrets.get(variable)
+    }
+
+    /// Whatever must not be recorded: every token, and every key of every principal.
+    pub fn secrets(&self) -> impl Iterator<Item = &Secret> {
+        self.known
+            .iter()
+            .flat_map(|known| std::iter::once(&known.token).chain(known.secrets.values()))
+    }
+
+    /// Whether anybody has a value of their own for a variable.
+    pub(super) fn any_has(&self, variable: &str) -> bool {
+        let mut known = self.known.iter();
+        known.any(|known| known.secrets.contains_key(variable))
+    }
+
+    /// Who may start runs and has no value of their own for a variable.
+    pub(super) fn invoking_without(&self, variable: &str) -> Vec<String> {
+        let invoking = self
+            .known
+            .iter()
+            .filter(|known| known.roles.iter().any(|role| role.invokes()));
+        invoking
+            .filter(|known| !known.secrets.contains_key(variable))
+            .map(|known| known.name.clone())
+            .collect()
+    }
+}
+
+/// Looking values up, and gathering what is wrong with them.
+struct Boot<'a> {
+    file: &'a Environment,
+    process: &'a BTreeMap<String, String>,
+    faults: Vec<Fault>,
+}
+
+impl Boot<'_> {
+    fn known(&mut self, declared: &Declared) -> Option<Known> {
+        let what = format!("the token of {}", declared.name);
+        let token = self.value(&declared.token, &what);
+        let secrets = declared.secrets.iter().map(|(name, reference)| {
+            let what = format!("{name} of {}", declared.name);
+            Some((name.clone(), self.value(reference, &what)?))
+        });
+        let secrets: Vec<_> = secrets.collect();
+        let token = token?;
+        Some(Known {
+            name: declared.name.clone(),
+            roles: declared.roles.clone(),
+            digest: *Hash::of(token.expose().as_bytes()).as_bytes(),
+            token,
+            secrets: secrets.into_iter().flatten().collect(),
+        })
+    }
+
+    fn value(&mut self, reference: &Reference, what: &str) -> Option<Secret> {
+        let variable = &reference.variable;
+        match value(variable, Some(self.file), self.process) {
+            None => {
+                let words = format!("{what}: the variable {variable:?} has no value");
+                let fault = Fault::new(FaultCode::NoValue, reference.place, words);
+                self.fault(fault.hint(format!("export {variable}=…")));
+                None
+            }
+            Some(value) if value.chars().count() < MIN_LENGTH => {
+                let words = format!("{what} needs at least {MIN_LENGTH} characters");
+                let fault = Fault::new(FaultCode::ShortSecret, reference.place, words);
+                self.fault(fault.hint(format!("export {variable}=$(openssl rand -hex 32)")));
+                None
+            }
+            Some(value) => Some(Secret::new(value.clone())),
+        }
+    }
+
+    /// One token for two would make it a guess who is asking.
+    fn tell_tokens_apart(&mut self, known: &[Known]) {
+        for (place, later) in known.iter().enumerate() {
+            let before = known.iter().take(place);
+            let Some(earlier) = before.into_iter().find(|one| one.digest == later.digest) else {
+                continue;
+            };
+            let declared = &self.file.principals;
+            let declared = declared.iter().find(|one| one.name == later.name);
+            let words = format!("{} and {} have the same token", earlier.name, later.name);
+            if let Some(declared) = declared {
+                let fault = Fault::new(FaultCode::SameToken, declared.token.place, words);
+                self.fault(fault.hint("give each principal a token of its own"));
+            }
+        }
+    }
+
+    fn fault(&mut self, fault: Fault) {
+        self.faults.push(fault.in_file(&self.file.path));
+    }
+}

@@ -1,0 +1,241 @@
+//! `principals:` of an environment file: who may ask, what they may do, and keys of their own
+//! (decision H5). Everything secret stands elsewhere and is named here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ktsu_ledger::id::is_name;
+
+use crate::kit::fault::{Fault, FaultCode};
+use crate::kit::read::{Reader, nearest};
+use crate::kit::yaml::{Data, Node, Place};
+
+/// What a principal may do. Each route says which of these it takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// Looks at runs, envelopes, traces and differences.
+    Viewer,
+    /// Starts runs, and says something about recorded ones.
+    Operator,
+    /// Looks, and decides what is put before a person.
+    Approver,
+    /// Looks at everything that is recorded.
+    Auditor,
+    /// Everything.
+    Admin,
+    /// A runtime process: says that it is alive.
+    Runtime,
+}
+
+impl Role {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Viewer,
+        Self::Operator,
+        Self::Approver,
+        Self::Auditor,
+        Self::Admin,
+        Self::Runtime,
+    ];
+
+    /// The word of the file.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Viewer => "viewer",
+            Self::Operator => "operator",
+            Self::Approver => "approver",
+            Self::Auditor => "auditor",
+            Self::Admin => "admin",
+            Self::Runtime => "runtime",
+        }
+    }
+
+    /// Whether whoever has it may start runs, and so needs a value for every secret.
+    pub const fn invokes(self) -> bool {
+        match self {
+            Self::Operator | Self::Admin => true,
+            Self::Viewer | Self::Approver | Self::Auditor | Self::Runtime => false,
+        }
+    }
+}
+
+/// The name of whoever asks where nobody is asked for a token.
+pub const LOCAL: &str = "local";
+
+/// A variable that holds something secret: `{env: NAME}`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reference {
+    /// The variable.
+    pub variable: String,
+    /// Where the file names it.
+    pub place: Place,
+}
+
+/// A principal as the file declares it: no value has been looked up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Declared {
+    /// The name, as frames record it behind `principal:`.
+    pub name: String,
+    /// Where the token is.
+    pub token: Reference,
+    /// What it may do.
+    pub roles: BTreeSet<Role>,
+    /// Its own values for secret variables of workflows, by their names.
+    pub secrets: BTreeMap<String, Reference>,
+}
+
+/// Reads the list. Whoever writes the key wants somebody kept out, so an empty one is a fault.
+pub(super) fn read(reader: &mut Reader<'_>, place: Place, node: Option<&Node>) -> Vec<Declared> {
+    let list = node.map(|node| reader.list(node, "principals"));
+    let entries = match list {
+        Some(None) => return Vec::new(),
+        Some(Some(entries)) => entries,
+        None => &[],
+    };
+    if entries.is_empty() {
+        let fault = Fault::new(FaultCode::BadValue, place, "principals names nobody");
+        let hint = "- {name: ada, token: {env: ADA_TOKEN}, roles: [operator]}; or remove the key";
+        reader.fault(fault.hint(hint));
+    }
+    let mut found: Vec<Declared> = Vec::new();
+    let mut names: BTreeMap<String, usize> = BTreeMap::new();
+    for node in entries {
+        found.extend(principal(reader, node, &mut names));
+    }
+    found
+}
+
+fn principal(
+    reader: &mut Reader<'_>,
+    node: &Node,
+    names: &mut BTreeMap<String, usize>,
+) -> Option<Declared> {
+    let keys = ["name", "roles", "secrets", "token"];
+    let fields = reader.map(node, "the principal", &keys)?;
+    let name = reader.required(&fields, "name", "a principal");
+    let name = name.and_then(|node| name_of(reader, node, names));
+    let token = reader.required(&fields, "token", "a principal");
+    let token = token.and_then(|node| reference(reader, node, "token"));
+    let roles = reader.required(&fields, "roles", "a principal");
+    let roles = roles.and_then(|node| roles_of(reader, node));
+    let secrets = fields.get("secrets");
+    let secrets = secrets.map(|node| secrets_of(reader, node));
+    Some(Declared {
+        name: name?,
+        token: token?,
+        roles: roles?,
+        secrets: secrets.unwrap_or_default(),
+    })
+}
+
+fn name_of(
+    reader: &mut Reader<'_>,
+    node: &Node,
+    names: &mut BTreeMap<String, usize>,
+) -> Option<String> {
+    let name = reader.string(node, "name")?;
+    if !is_name(name) {
+        let words = format!("{name:?} cannot be the name of a principal");
+        let hint = "a letter or digit, then letters, digits, '.', '_' and '-', at most 64";
+        reader.fault(Fault::new(FaultCode::BadValue, node.place, words).hint(hint));
+        return None;
+    }
+    if name == LOCAL {
+        let words = "local is whoever asks where nobody is asked for a token";
+        let fault = Fault::new(FaultCode::ReservedName, node.place, words);
+        reader.fault(fault.hint("give the principal a name of its own"));
+        return None;
+    }
+    if let Some(first) = names.get(name) {
+        let words = format!("two principals are named {name:?}");
+        let hint = format!("the first one is on line {first}");
+        reader.fault(Fault::new(FaultCode::DuplicateName, node.place, words).hint(hint));
+        return None;
+    }
+    names.insert(name.to_owned(), node.place.line);
+    Some(name.to_owned())
+}
+
+fn roles_of(reader: &mut Reader<'_>, node: &Node) -> Option<BTreeSet<Role>> {
+    let known = Role::ALL.map(Role::as_str);
+    let mut roles = BTreeSet::new();
+    let mut sound = true;
+    let entries = reader.list(node, "roles")?;
+    for entry in entries {
+        let Some(word) = reader.string(entry, "a role") else {
+            sound = false;
+            continue;
+        };
+        match Role::ALL.into_iter().find(|role| role.as_str() == word) {
+            Some(role) => drop(roles.insert(role)),
+            None => {
+                let words = format!("there is no role {word:?}");
+                let hint = match nearest(word, known) {
+                    Some(near) => format!("did you mean {near}?"),
+                    None => format!("the roles: {}", known.join(", ")),
+                };
+                reader.fault(Fault::new(FaultCode::UnknownRole, entry.place, words).hint(hint));
+                sound = false;
+            }
+        }
+    }
+    if entries.is_empty() {
+        let fault = Fault::new(FaultCode::BadValue, node.place, "roles is empty");
+        reader.fault(fault.hint(format!("the roles: {}", known.join(", "))));
+        return None;
+    }
+    sound.then_some(roles)
+}
+
+fn secrets_of(reader: &mut Reader<'_>, node: &Node) -> BTreeMap<String, Reference> {
+    let mut secrets = BTreeMap::new();
+    if reader.open_map(node, "secrets").is_none() {
+        return secrets;
+    }
+    let Data::Map(members) = &node.data else {
+        return secrets;
+    };
+    for (key, node) in members {
+        if !is_variable(&key.text) {
+            let words = format!(
+                "{:?} is not the name of a variable: letters, digits and _",
+                key.text
+            );
+            reader.fault(Fault::new(FaultCode::BadValue, key.place, words));
+        }
+        if let Some(reference) = reference(reader, node, &key.text) {
+            secrets.insert(key.text.clone(), reference);
+        }
+    }
+    secrets
+}
+
+/// `{env: NAME}`. A text where this belongs is a secret written out, which the message does not
+/// repeat.
+fn reference(reader: &mut Reader<'_>, node: &Node, what: &str) -> Option<Reference> {
+    if !matches!(node.data, Data::Map(_)) {
+        let words = format!("{what} is written out: a secret stands in a variable");
+        let fault = Fault::new(FaultCode::LiteralSecret, node.place, words);
+        reader.fault(fault.hint(format!("{what}: {{env: NAME_OF_A_VARIABLE}}")));
+        return None;
+    }
+    let fields = reader.map(node, what, &["env"])?;
+    let node = reader.required(&fields, "env", what)?;
+    let variable = reader.string(node, "env")?;
+    if !is_variable(variable) {
+        // It may be the secret itself, put in the wrong place.
+        let words = format!("{what}.env is not the name of a variable: letters, digits and _");
+        return reader.bad_value(node, words);
+    }
+    Some(Reference {
+        variable: variable.to_owned(),
+        place: node.place,
+    })
+}
+
+fn is_variable(name: &str) -> bool {
+    name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
+        && name.len() <= 64
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}

@@ -1,0 +1,138 @@
+//! Values of declared variables: the process environment goes before the file, the file before
+//! the default.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use ktsu_ledger::event::plan::Variable;
+
+use super::Environment;
+use super::people::Principals;
+use crate::secret::{MIN_LENGTH, Secret};
+
+/// Values of all declared variables.
+#[derive(Debug, Clone, Default)]
+pub struct Resolved {
+    /// Those that may be shown.
+    pub values: BTreeMap<String, String>,
+    /// Those that may not.
+    pub secrets: BTreeMap<String, Secret>,
+    /// Secrets without a value for everybody: each principal has one of its own.
+    pub personal: Vec<String>,
+}
+
+/// Why variables have no usable values: a boot error that names all of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ResolveError {
+    /// Declared, with neither value nor default.
+    pub missing: Vec<String>,
+    /// Secrets shorter than [`MIN_LENGTH`].
+    pub short: Vec<String>,
+    /// Secrets that some principals have a value of their own for, and who has not.
+    pub without: Vec<(String, Vec<String>)>,
+}
+
+impl ResolveError {
+    /// The first variable that is concerned.
+    pub fn first(&self) -> Option<&str> {
+        let without = self.without.first().map(|(name, _)| name);
+        let first = self.missing.first().or(without).or(self.short.first());
+        first.map(String::as_str)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.missing.is_empty() && self.short.is_empty() && self.without.is_empty()
+    }
+}
+
+impl fmt::Display for ResolveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut words = Vec::new();
+        if !self.missing.is_empty() {
+            words.push(format!("no value for {}", self.missing.join(", ")));
+        }
+        for (name, principals) in &self.without {
+            let (principals, has) = match principals.as_slice() {
+                [one] => (format!("principal {one}"), "has"),
+                some => (format!("principals {}", some.join(", ")), "have"),
+            };
+            words.push(format!(
+                "no value for {name}, and {principals} {has} none of their own"
+            ));
+        }
+        if !self.short.is_empty() {
+            let short = self.short.join(", ");
+            words.push(format!(
+                "secrets need at least {MIN_LENGTH} characters: {short}"
+            ));
+        }
+        f.write_str(&words.join("; "))
+    }
+}
+
+impl std::error::Error for ResolveError {}
+
+/// The values of declared variables. Set and empty counts as set.
+///
+/// # Errors
+/// [`ResolveError`].
+pub fn resolve(
+    environment: Option<&Environment>,
+    declared: &[Variable],
+    process: &BTreeMap<String, String>,
+) -> Result<Resolved, ResolveError> {
+    resolve_for(&Principals::default(), environment, declared, process, &[])
+}
+
+/// As [`resolve`], where principals may have values of their own: a secret that each of those who
+/// may start runs has needs none for everybody. `common`: secrets that must have one all the same.
+///
+/// # Errors
+/// [`ResolveError`].
+pub fn resolve_for(
+    principals: &Principals,
+    environment: Option<&Environment>,
+    declared: &[Variable],
+    process: &BTreeMap<String, String>,
+    common: &[String],
+) -> Result<Resolved, ResolveError> {
+    let mut resolved = Resolved::default();
+    let mut error = ResolveError::default();
+    for variable in declared {
+        let name = &variable.name;
+        let value = value(name, environment, process).or(variable.default.as_ref());
+        match value {
+            None if variable.secret && !common.contains(name) && principals.any_has(name) => {
+                let without = principals.invoking_without(name);
+                match without.is_empty() {
+                    true => resolved.personal.push(name.clone()),
+                    false => error.without.push((name.clone(), without)),
+                }
+            }
+            None => error.missing.push(name.clone()),
+            Some(value) if variable.secret && value.chars().count() < MIN_LENGTH => {
+                error.short.push(name.clone());
+            }
+            Some(value) if variable.secret => {
+                let secret = Secret::new(value.clone());
+                resolved.secrets.insert(name.clone(), secret);
+            }
+            Some(value) => drop(resolved.values.insert(name.clone(), value.clone())),
+        }
+    }
+    if error.is_empty() {
+        Ok(resolved)
+    } else {
+        Err(error)
+    }
+}
+
+/// What a variable is set to, in the process environment or else in the file.
+pub(super) fn value<'a>(
+    name: &str,
+    environment: Option<&'a Environment>,
+    process: &'a BTreeMap<String, String>,
+) -> Option<&'a String> {
+    let file = || environment.and_then(|environment| environment.variables.get(name));
+    process.get(name).or_else(file)
+}

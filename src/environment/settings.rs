@@ -1,0 +1,235 @@
+//! The keys of an environment file that say where and how much: `listen`, `servers`, `egress`,
+//! `limits`, `retention`, `evidence`.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use ktsu_ledger::id::is_name;
+use url::Url;
+
+use crate::egress::address::is_entry;
+use crate::kit::fault::{Fault, FaultCode};
+use crate::kit::read::{Fields, Reader};
+use crate::kit::yaml::{Data, Node};
+
+/// The most runs under way at once. A waiting run takes some ten kilobytes, so this many stay well
+/// within a gigabyte.
+pub const MOST_RUNS: usize = 50_000;
+
+/// The most connections at once that can be asked for: what a machine has descriptors for.
+const MOST_CONNECTIONS: usize = 65_536;
+
+/// The most bytes of a request's body (decision H2).
+pub const MOST_BODY: usize = 1024 * 1024;
+
+/// Where services listen. What the command line says goes before.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Listen {
+    /// The orchestrator; beyond loopback only where principals are configured (decision H5).
+    pub orchestrator: Option<SocketAddr>,
+    /// The runtime; on loopback.
+    pub runtime: Option<SocketAddr>,
+    /// The gateway; on loopback.
+    pub gateway: Option<SocketAddr>,
+}
+
+/// How much an engine takes on. What is absent is as much as this version can.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Runs under way at once; further requests are refused and may be repeated.
+    pub active_runs: Option<usize>,
+    /// Connections at once.
+    pub connections: Option<usize>,
+    /// Bytes of a request's body.
+    pub body_bytes: Option<usize>,
+}
+
+/// Who keeps checkpoints elsewhere, and what they are signed with.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Evidence {
+    /// `file:PATH`, `command:…`, or a URL.
+    pub witness: Option<String>,
+    /// The file that holds the key.
+    pub signing_key: Option<PathBuf>,
+}
+
+/// `{orchestrator, runtime, gateway}`, each `ADDRESS:PORT`. `open`: whether whoever asks must say
+/// who they are.
+pub(super) fn listen(reader: &mut Reader<'_>, node: &Node, open: bool) -> Listen {
+    let keys = ["gateway", "orchestrator", "runtime"];
+    let Some(fields) = reader.map(node, "listen", &keys) else {
+        return Listen::default();
+    };
+    Listen {
+        orchestrator: address(reader, &fields, "orchestrator", open),
+        runtime: address(reader, &fields, "runtime", false),
+        gateway: address(reader, &fields, "gateway", false),
+    }
+}
+
+fn address(
+    reader: &mut Reader<'_>,
+    fields: &Fields<'_>,
+    name: &str,
+    open: bool,
+) -> Option<SocketAddr> {
+    let node = fields.get(name)?;
+    let text = reader.string(node, name)?;
+    let plain = text.strip_prefix("localhost:");
+    let plain = plain.map_or_else(|| text.to_owned(), |port| format!("127.0.0.1:{port}"));
+    let Ok(address) = plain.parse::<SocketAddr>() else {
+        let words = format!("{text:?} is not an address with a port");
+        let fault = Fault::new(FaultCode::BadValue, node.place, words);
+        reader.fault(fault.hint("127.0.0.1:5050, [::1]:5050 or 0.0.0.0:5050"));
+        return None;
+    };
+    if !address.ip().is_loopback() && !open {
+        let (words, hint) = match name {
+            "orchestrator" => (
+                "other machines could reach it, and nobody would ask them who they are",
+                "configure principals, or listen on 127.0.0.1",
+            ),
+            _ => (
+                "it asks nobody who they are, so only this machine may reach it",
+                "127.0.0.1, and the same port",
+            ),
+        };
+        reader.fault(Fault::new(FaultCode::OpenToAll, node.place, words).hint(hint));
+        return None;
+    }
+    Some(address)
+}
+
+/// `NAME: {url}` for each tool server.
+pub(super) fn servers(reader: &mut Reader<'_>, node: &Node) -> BTreeMap<String, String> {
+    let mut servers = BTreeMap::new();
+    if reader.open_map(node, "servers").is_none() {
+        return servers;
+    }
+    let Data::Map(members) = &node.data else {
+        return servers;
+    };
+    for (key, node) in members {
+        if !key.text.split('/').all(is_name) {
+            let words = format!("{:?} cannot be the name of a tool server", key.text);
+            reader.fault(Fault::new(FaultCode::BadValue, key.place, words));
+        }
+        let Some(fields) = reader.map(node, &key.text, &["url"]) else {
+            continue;
+        };
+        let url = reader.required(&fields, "url", &key.text);
+        if let Some(url) = url.and_then(|node| server_url(reader, node)) {
+            servers.insert(key.text.clone(), url);
+        }
+    }
+    servers
+}
+
+fn server_url(reader: &mut Reader<'_>, node: &Node) -> Option<String> {
+    let text = reader.string(node, "url")?;
+    let wrong = match Url::parse(text) {
+        Ok(url) if !matches!(url.scheme(), "http" | "https") => Some("is not an http or https URL"),
+        // A password in a URL would be a secret written out.
+        Ok(url) if !url.username().is_empty() || url.password().is_some() => {
+            let words = "the URL has a user or a password in it";
+            let fault = Fault::new(FaultCode::LiteralSecret, node.place, words);
+            reader.fault(fault.hint("the server file says how to authenticate"));
+            return None;
+        }
+        Ok(url) => url.host_str().is_none().then_some("names no host"),
+        Err(_) => Some("is not a URL"),
+    };
+    let Some(wrong) = wrong else {
+        return Some(text.to_owned());
+    };
+    let fault = Fault::new(FaultCode::BadUrl, node.place, format!("{text:?} {wrong}"));
+    reader.fault(fault.hint("url: https://tools.example.com/mcp"));
+    None
+}
+
+/// `egress: {allow: […]}`.
+pub(super) fn egress(reader: &mut Reader<'_>, node: &Node) -> Vec<String> {
+    let mut hosts = Vec::new();
+    let allow = reader
+        .map(node, "egress", &["allow"])
+        .and_then(|fields| reader.required(&fields, "allow", "egress"));
+    let list = allow.and_then(|node| reader.list(node, "egress.allow"));
+    for node in list.unwrap_or_default() {
+        let Some(entry) = reader.string(node, "an entry of egress.allow") else {
+            continue;
+        };
+        match is_entry(entry) {
+            true => hosts.push(entry.to_owned()),
+            false => {
+                let words = format!(
+                    "{entry:?} is neither a host, a host with a port, nor an address range"
+                );
+                let fault = Fault::new(FaultCode::BadValue, node.place, words);
+                reader.fault(fault.hint("desk.internal:8443, 10.20.0.0/16 or 127.0.0.1"));
+            }
+        }
+    }
+    hosts
+}
+
+/// `{active_runs, connections, body_bytes}`.
+pub(super) fn limits(reader: &mut Reader<'_>, node: &Node) -> Limits {
+    let keys = ["active_runs", "body_bytes", "connections"];
+    let Some(fields) = reader.map(node, "limits", &keys) else {
+        return Limits::default();
+    };
+    let mut number = |name: &str, least: i64, most: usize| {
+        let node = fields.get(name)?;
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let whole = reader.whole(node, name, least, most)?;
+        usize::try_from(whole).ok()
+    };
+    Limits {
+        active_runs: number("active_runs", 1, MOST_RUNS),
+        connections: number("connections", 1, MOST_CONNECTIONS),
+        body_bytes: number("body_bytes", 1024, MOST_BODY),
+    }
+}
+
+/// `{complete_days, failed_days}`: judged, and followed by nobody yet, which a warning says: who
+/// relies on it must not think that something is removed.
+pub(super) fn retention(reader: &mut Reader<'_>, fields: &Fields<'_>) {
+    let Some(place) = fields.key("retention") else {
+        return;
+    };
+    let words = "nothing removes recorded runs yet: they are kept for ever";
+    let fault = Fault::new(FaultCode::RetentionNotBuilt, place, words).warning();
+    reader.fault(fault.hint("watch the size of the ledger; ktsu backup copies it"));
+    let keys = ["complete_days", "failed_days"];
+    let fields = fields.get("retention");
+    let Some(fields) = fields.and_then(|node| reader.map(node, "retention", &keys)) else {
+        return;
+    };
+    for name in keys {
+        if let Some(node) = fields.get(name) {
+            reader.whole(node, name, 1, 36_500);
+        }
+    }
+}
+
+/// `{witness, signing_key}`; a path is seen from the file's folder.
+pub(super) fn evidence(reader: &mut Reader<'_>, node: &Node, file: &Path) -> Evidence {
+    let keys = ["signing_key", "witness"];
+    let Some(fields) = reader.map(node, "evidence", &keys) else {
+        return Evidence::default();
+    };
+    let mut text = |name: &str| {
+        let node = fields.get(name)?;
+        let text = reader.string(node, name)?;
+        if text.is_empty() {
+            return reader.bad_value(node, format!("{name} is empty"));
+        }
+        Some(text.to_owned())
+    };
+    let folder = file.parent().unwrap_or(Path::new(""));
+    Evidence {
+        witness: text("witness"),
+        signing_key: text("signing_key").map(|path| folder.join(path)),
+    }
+}

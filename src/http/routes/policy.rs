@@ -1,0 +1,146 @@
+//! Who may call which route: one table, and deny by default.
+//!
+//! The page docs/http.md shows it. A route that does not stand here is answered as if its method were not served, so forgetting one
+//! shuts it; a test holds the table against the routes, so forgetting one is noticed, too.
+
+use axum::http::Method;
+use utoipa::openapi::OpenApi;
+use utoipa::openapi::path::Operation;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
+
+use crate::environment::principals::Role;
+use crate::environment::principals::Role::{Admin, Approver, Auditor, Operator, Runtime, Viewer};
+
+/// Who may call a route, where principals are configured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Policy {
+    /// Anybody, without a token.
+    Public,
+    /// Whoever has the token of the attempt that the path and the query name (decision W1).
+    Attempt,
+    /// Principals with one of these roles.
+    Roles(&'static [Role]),
+}
+
+const READ: Policy = Policy::Roles(&[Viewer, Operator, Approver, Auditor, Admin]);
+const RECORD: Policy = Policy::Roles(&[Operator, Auditor, Admin]);
+const OPERATE: Policy = Policy::Roles(&[Operator, Admin]);
+
+/// Method and path as they are registered.
+pub const TABLE: [(&str, &str, Policy); 18] = [
+    ("GET", "/openapi.json", Policy::Public),
+    ("GET", "/health", Policy::Public),
+    ("POST", "/invoke/{workflow}", OPERATE),
+    ("GET", "/runs", READ),
+    ("GET", "/runs/{id}", READ),
+    ("GET", "/runs/{id}/envelope", READ),
+    ("GET", "/runs/{id}/frames", RECORD),
+    ("GET", "/runs/{id}/trace", READ),
+    ("GET", "/diff", READ),
+    ("POST", "/runs/{id}/replay", RECORD),
+    ("POST", "/runs/{id}/fork", OPERATE),
+    ("POST", "/runs/{id}/overlay", OPERATE),
+    ("POST", "/runs/{id}/resume", OPERATE),
+    ("POST", "/runs/{id}/recompute", OPERATE),
+    ("GET", "/runs/{id}/recompute", READ),
+    ("POST", "/runs/{id}/steps/{step}/report", Policy::Attempt),
+    ("POST", "/runs/{id}/steps/{step}/complete", Policy::Attempt),
+    ("POST", "/heartbeat", Policy::Roles(&[Runtime, Admin])),
+];
+
+/// The policy of a route. `HEAD` is `GET` without the body.
+pub fn of(method: &Method, path: &str) -> Option<Policy> {
+    let method = match *method {
+        Method::HEAD => "GET",
+        ref other => other.as_str(),
+    };
+    let mut rows = TABLE.iter();
+    let found = rows.find(|(known, route, _)| *known == method && *route == path);
+    found.map(|(_, _, policy)| *policy)
+}
+
+/// Says in the description which routes ask for a token, and what they answer without one.
+pub(super) fn describe(api: &mut OpenApi) {
+    let scheme = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
+    let components = api.components.get_or_insert_default();
+    components.add_security_scheme(SCHEME, scheme);
+    for (path, item) in &mut api.paths.paths {
+        let operations = [
+            (Method::GET, item.get.as_mut()),
+            (Method::POST, item.post.as_mut()),
+        ];
+        for (method, operation) in operations {
+            if let (Some(Policy::Roles(roles)), Some(operation)) = (of(&method, path), operation) {
+                ask(operation, roles);
+            }
+        }
+    }
+}
+
+/// The name of the way principals show who they are.
+const SCHEME: &str = "principal";
+
+fn ask(operation: &mut Operation, roles: &[Role]) {
+    let words: Vec<&str> = roles.iter().map(|role| role.as_str()).collect();
+    let required = SecurityRequirement::new(SCHEME, words);
+    operation.security = Some(vec![required]);
+    // The shape is that of every refusal.
+    let responses = &mut operation.responses.responses;
+    if let Some(refusal) = responses.get("403").cloned() {
+        responses.entry("401".to_owned()).or_insert(refusal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_route_has_a_row_and_every_row_a_route() {
+        let api = super::super::openapi();
+        let mut served = BTreeSet::from([("GET".to_owned(), "/openapi.json".to_owned())]);
+        for (path, item) in &api.paths.paths {
+            let item = serde_json::to_value(item).unwrap();
+            let methods = item.as_object().unwrap().keys();
+            served.extend(methods.map(|method| (method.to_uppercase(), path.clone())));
+        }
+        let rows = TABLE.map(|(method, path, _)| (method.to_owned(), path.to_owned()));
+        assert_eq!(rows.len(), served.len(), "a row stands twice");
+        assert_eq!(BTreeSet::from(rows), served);
+    }
+
+    #[test]
+    fn a_route_without_a_row_has_no_policy() {
+        assert_eq!(of(&Method::GET, "/runs"), Some(READ));
+        assert_eq!(of(&Method::HEAD, "/runs"), Some(READ));
+        assert_eq!(of(&Method::DELETE, "/runs"), None);
+        assert_eq!(of(&Method::GET, "/secrets"), None);
+    }
+
+    #[test]
+    fn the_page_says_what_the_table_says() {
+        let page = include_str!("../../../docs/http.md");
+        for (method, path, policy) in TABLE {
+            let who = match policy {
+                Policy::Public => "everybody".to_owned(),
+                Policy::Attempt => "whoever has the token of the attempt, in the query".to_owned(),
+                Policy::Roles(roles) => {
+                    let words: Vec<_> = roles.iter().map(|role| role.as_str()).collect();
+                    words.join(", ")
+                }
+            };
+            let row = format!("| `{method} {path}` | {who} |");
+            assert!(page.contains(&row), "docs/http.md has no {row}");
+        }
+    }
+
+    #[test]
+    fn an_admin_may_do_whatever_anybody_may() {
+        for (method, path, policy) in TABLE {
+            if let Policy::Roles(roles) = policy {
+                assert!(roles.contains(&Admin), "{method} {path}");
+            }
+        }
+    }
+}
