@@ -77,7 +77,7 @@ pub struct Options {
     pub log_warning_bytes: u64,
     /// Watches the disk.
     pub room: Room,
-    /// Given what was appended, once its callers were told.
+    /// Given what was appended, before its callers are told.
     pub on_commit: Option<OnCommit>,
     /// Called once, with the reason, when the store has failed.
     pub on_fatal: Option<OnFatal>,

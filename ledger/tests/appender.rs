@@ -193,6 +193,30 @@ fn what_waits_goes_as_one_transaction_and_is_told_in_order() {
     thread.shutdown().unwrap();
 }
 
+/// Who hears that an entry is durable may stop everything: what follows must know of it by then.
+#[test]
+fn what_was_appended_is_handed_on_before_its_caller_is_told() {
+    let (store, _, _) = staged();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let handed = Arc::clone(&order);
+    let options = Options {
+        on_commit: Some(Box::new(move |entries| {
+            handed.lock().unwrap().push(("handed on", entries.len()));
+        })),
+        ..Options::default()
+    };
+    let (appender, thread) = Appender::start(store, options).unwrap();
+    let told = Arc::clone(&order);
+    let first = ten().remove(0);
+    appender.submit(
+        first,
+        Box::new(move |_| told.lock().unwrap().push(("told", 1))),
+    );
+    drop(appender);
+    thread.shutdown().unwrap();
+    assert_eq!(*order.lock().unwrap(), [("handed on", 1), ("told", 1)]);
+}
+
 #[test]
 fn a_conflict_rejects_its_entry_alone() {
     let (store, inner, stage) = staged();

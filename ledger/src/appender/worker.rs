@@ -66,16 +66,17 @@ impl Worker {
         match outcomes {
             Ok(outcomes) => {
                 self.count(&entries, &outcomes);
-                let mut taken = outcomes
-                    .iter()
-                    .map(Result::is_ok)
-                    .collect::<Vec<_>>()
-                    .into_iter();
-                tell(&entries, outcomes, dones);
+                let outcomes = committed(&entries, outcomes);
+                // First whoever follows, then whoever waits: who hears that its entry is durable
+                // may stop everything, and what follows must have seen it by then.
                 if let Some(on_commit) = &mut self.on_commit {
+                    let mut taken = outcomes.iter().map(Result::is_ok);
                     let mut entries = entries;
                     entries.retain(|_| taken.next().unwrap_or_default());
                     quietly(|| on_commit(entries));
+                }
+                for (outcome, done) in outcomes.into_iter().zip(dones) {
+                    quietly(|| done(outcome));
                 }
                 Ok(())
             }
@@ -141,16 +142,19 @@ impl Worker {
     }
 }
 
-/// Tells every entry of a durable transaction what became of it.
-fn tell(entries: &[Entry], outcomes: Vec<Result<u64, Refused>>, dones: Vec<Done>) {
-    for ((entry, outcome), done) in entries.iter().zip(outcomes).zip(dones) {
-        let outcome = outcome.map_err(AppendError::Refused).map(|last| Committed {
+/// What became of every entry of a durable transaction.
+fn committed(
+    entries: &[Entry],
+    outcomes: Vec<Result<u64, Refused>>,
+) -> Vec<Result<Committed, AppendError>> {
+    let one = |(entry, outcome): (&Entry, Result<u64, Refused>)| {
+        outcome.map_err(AppendError::Refused).map(|last| Committed {
             first: entry.first(),
             last,
             hash: entry.tail().hash,
-        });
-        quietly(|| done(outcome));
-    }
+        })
+    };
+    entries.iter().zip(outcomes).map(one).collect()
 }
 
 /// One caller's panic is not the next one's.
