@@ -16,6 +16,8 @@ fn every_form_of_a_secret_is_taken_out() {
         "%70%22%73%73%20%77%2f%72%64%e2%82%ac%78",
         r"\u0070\u0022\u0073\u0073\u0020\u0077\u002f\u0072\u0064\u20ac\u0078",
         r"\u0070\u0022\u0073\u0073\u0020\u0077\u002F\u0072\u0064\u20AC\u0078",
+        "7022737320772f7264e282ac78",
+        "7022737320772F7264E282AC78",
     ] {
         let redacted = redactor.redact(&format!("<{text}>"));
         assert!(
