@@ -14,7 +14,7 @@ use crate::kit::yaml::{self, Data, Node};
 use crate::secret::{MIN_LENGTH, Secret};
 
 /// One `environments/NAME.env.yaml`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Environment {
     /// The file.
     pub path: PathBuf,
@@ -38,6 +38,14 @@ pub struct Environment {
     pub egress_allow: Vec<String>,
     /// Who keeps checkpoints elsewhere: `file:PATH`, `command:…`, or a URL.
     pub witness: Option<String>,
+}
+
+/// Without what is in it: which values are secret, workflows say and not this file.
+impl fmt::Debug for Environment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Environment");
+        shown.field("path", &self.path).finish_non_exhaustive()
+    }
 }
 
 /// Values of all declared variables.

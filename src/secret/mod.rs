@@ -19,6 +19,9 @@ pub const REDACTED: &str = "[REDACTED]";
 /// The least characters of a secret (decision K3): shorter ones would redact ordinary text.
 pub const MIN_LENGTH: usize = 6;
 
+/// Fewer characters than this at the end of a text are not taken for the beginning of a secret.
+const LEAST_CUT: usize = 4;
+
 /// A secret value. It does not print, does not serialise and is wiped when dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Zeroizing<String>);
@@ -117,6 +120,17 @@ impl Redactor {
     /// As [`Redactor::redact`], always giving text.
     pub fn redact_text(&self, text: &str) -> String {
         self.redact(text).unwrap_or_else(|| text.to_owned())
+    }
+
+    /// As [`Redactor::redact_text`], of a text that somebody else may have cut, who did not know
+    /// our secrets: the beginning of one at its end is taken out, too.
+    pub fn redact_cut(&self, text: &str) -> String {
+        let mut text = self.redact_text(text);
+        if let Some(at) = self.patterns.begun(&text, LEAST_CUT) {
+            text.truncate(at);
+            text.push_str(REDACTED);
+        }
+        text
     }
 
     /// The reply of a model, redacted. Others read it as JSON, and a secret that is escaped in part

@@ -65,6 +65,22 @@ impl Patterns {
         })
     }
 
+    /// Where a text that was cut begins to say one of them: the first place from which all that is
+    /// left is the beginning of one. Fewer than `least` bytes are nobody's.
+    pub(super) fn begun(&self, text: &str, least: usize) -> Option<usize> {
+        let longest = self.sorted.iter().map(|one| one.len()).max()?;
+        let from = text.ceil_char_boundary(text.len().saturating_sub(longest));
+        let upto = text.len().saturating_sub(least);
+        (from..=upto).find(|at| {
+            let rest = text.get(*at..).filter(|rest| rest.len() >= least);
+            rest.is_some_and(|rest| {
+                let next = self.sorted.partition_point(|one| one.as_str() < rest);
+                let next = self.sorted.get(next);
+                next.is_some_and(|one| one.starts_with(rest))
+            })
+        })
+    }
+
     fn begins(&self, first: u8, second: u8) -> bool {
         let (word, bit) = place(first, second);
         self.begins[word] >> bit & 1 == 1

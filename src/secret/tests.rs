@@ -128,6 +128,28 @@ fn of_a_secret_that_begins_before_the_end_nothing_is_left() {
 }
 
 #[test]
+fn what_is_left_of_a_secret_where_somebody_cut_a_text_is_taken_out() {
+    let redactor = Redactor::new(&[Secret::new("s3cret w/rd€x"), Secret::new("0ther!")]);
+    for (text, left) in [
+        ("upstream said s3cret w/rd€x", "upstream said [REDACTED]"),
+        ("upstream said s3cret w/rd€", "upstream said [REDACTED]"),
+        ("upstream said s3cr", "upstream said [REDACTED]"),
+        ("0ther! and s3cret", "[REDACTED] and [REDACTED]"),
+        // In other forms as well.
+        ("said s3cret%20w%2Frd%E2%8", "said [REDACTED]"),
+        ("said 733363726574", "said [REDACTED]"),
+        // Three letters say nothing.
+        ("upstream said s3c", "upstream said s3c"),
+        ("s3cr and more", "s3cr and more"),
+        ("€", "€"),
+        ("", ""),
+    ] {
+        assert_eq!(redactor.redact_cut(text), left, "{text}");
+    }
+    assert_eq!(Redactor::default().redact_cut("s3cr"), "s3cr");
+}
+
+#[test]
 fn a_secret_does_not_print() {
     assert_eq!(format!("{:?}", Secret::new("s3cret!")), REDACTED);
     assert!(!format!("{:?}", Redactor::new(&[Secret::new("s3cret!")])).contains("s3c"));
