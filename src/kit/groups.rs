@@ -25,6 +25,7 @@ pub(super) fn check(loader: &mut Loader) {
         let fault = Fault::new(FaultCode::UnknownGroup, place, words).in_file(Path::new(file));
         faults.push(match nearest(group, known.iter().map(String::as_str)) {
             Some(near) => fault.hint(format!("did you mean {near}?")),
+            None if known.is_empty() => fault.hint("declare it under model_groups"),
             None => fault.hint(format!("its groups: {}", known.join(", "))),
         });
     };
@@ -56,7 +57,13 @@ fn declared(root: &Path) -> Option<Vec<String>> {
         return None;
     }
     let node = yaml::parse(&std::fs::read_to_string(path).ok()?).ok()?;
-    let groups = super::agent::member(Some(&node), "model_groups")?;
+    if !matches!(node.data, Data::Map(_)) {
+        return None;
+    }
+    // One that declares no groups has none.
+    let Some(groups) = super::agent::member(Some(&node), "model_groups") else {
+        return Some(Vec::new());
+    };
     let Data::List(groups) = &groups.data else {
         return None;
     };

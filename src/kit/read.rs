@@ -53,6 +53,8 @@ pub(crate) struct Reader<'a> {
 #[derive(Debug, Clone)]
 pub(super) struct Mention {
     pub(super) root: Root,
+    /// The params that are taken by name, where the root is `params`.
+    pub(super) params: Vec<String>,
     pub(super) place: Place,
     pub(super) usage: Usage,
 }
