@@ -10,6 +10,8 @@ mod again;
 mod agents;
 #[path = "suite/api/mod.rs"]
 mod api;
+#[path = "suite/canaries/mod.rs"]
+mod canaries;
 #[path = "suite/cases.rs"]
 mod cases;
 #[path = "suite/cli/mod.rs"]
@@ -28,6 +30,8 @@ mod exports;
 mod fork;
 #[path = "suite/golden.rs"]
 mod golden;
+#[path = "suite/mutations/mod.rs"]
+mod mutations;
 #[path = "suite/origins.rs"]
 mod origins;
 #[path = "suite/owner.rs"]
