@@ -8,7 +8,7 @@ use super::yaml::{self, Data, Place};
 use crate::workflow::nearest;
 
 /// The gateway's own file.
-const GATEWAY: &str = "gateway.yaml";
+pub(super) const GATEWAY: &str = "gateway.yaml";
 
 /// Every group that an agent, a step or a policy names must stand in `gateway.yaml`, if the kit
 /// has one.
@@ -53,6 +53,9 @@ pub(super) fn check(loader: &mut Loader) {
 /// that can be read: whoever opens the gateway tells what is wrong with it.
 fn declared(root: &Path) -> Option<Vec<String>> {
     let path = root.join(GATEWAY);
+    if !super::read::stays(root, &path) {
+        return None;
+    }
     if std::fs::metadata(&path).ok()?.len() > yaml::MAX_FILE {
         return None;
     }

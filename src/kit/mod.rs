@@ -121,6 +121,7 @@ pub fn load(dir: &Path) -> Result<Kit, Faults> {
     loader.read_agents();
     loader.check_default(settings.default.as_ref());
     links::check(&mut loader);
+    loader.check_gateway();
     groups::check(&mut loader);
     loader.finish(settings, &top)
 }

@@ -30,6 +30,11 @@ impl Reader<'_> {
     }
 
     pub(super) fn params_schema(&mut self, node: &Node) -> Option<Json> {
+        if let Data::Bool(false) = node.data {
+            let words = "nothing fits this schema, so nothing could be called with it";
+            self.fault(Fault::new(FaultCode::BadSchema, node.place, words));
+            return None;
+        }
         self.schema_with(node, |json| ParamsSchema::compile(json).map(drop))
     }
 
