@@ -10,6 +10,8 @@ mod again;
 mod agents;
 #[path = "suite/api/mod.rs"]
 mod api;
+#[path = "suite/bombs.rs"]
+mod bombs;
 #[path = "suite/canaries/mod.rs"]
 mod canaries;
 #[path = "suite/cases.rs"]
@@ -42,3 +44,5 @@ mod pins;
 mod recompute;
 #[path = "suite/trace.rs"]
 mod trace;
+#[path = "suite/traversal/mod.rs"]
+mod traversal;

@@ -325,7 +325,7 @@ model_groups:
     strategy: round_robin
     models: [fake/two, fake/three]
     pricing:
-      - {model: fake/two, input_per_million_usd: 1, output_per_million_usd: 2}
+      - {model: two, input_per_million_usd: 1, output_per_million_usd: 2}
 "#;
 
 const REPLIES: &str = r#"
