@@ -31,6 +31,8 @@ struct Stage {
     desk: tempfile::TempDir,
     engine: Option<Process>,
     starts: usize,
+    /// The first run.
+    first: String,
 }
 
 /// The runs that were played.
@@ -44,7 +46,8 @@ impl Played {
     /// Those that commands are asked about, failing ones and branches among them: all commands
     /// read the same frames.
     fn shown(&self) -> impl Iterator<Item = (&str, Coding)> {
-        let some = self.runs.iter().step_by(4).chain(self.runs.last());
+        let some = self.runs.iter();
+        let some = some.filter(|(_, coding)| matches!(coding, Coding::Raw | Coding::Error));
         some.map(|(run, coding)| (run.as_str(), *coding))
     }
 }
@@ -60,6 +63,7 @@ impl Stage {
             desk: tempfile::tempdir().unwrap(),
             engine: None,
             starts: 0,
+            first: String::new(),
         };
         stage.start();
         stage
@@ -438,6 +442,7 @@ async fn told(told: Told) -> (Stage, Places) {
     let mut stage = Stage::new(told).await;
     stage.callers().await;
     let mut played = stage.play(&mut places).await;
+    stage.first = played.runs[0].0.clone();
     stage.sinks_got_theirs();
     // A run is under way, with its journal beside the ledger, when the engine is killed.
     let held = stage.client().invoke("held", json!({})).await;
@@ -472,6 +477,16 @@ async fn no_canary_is_found_in_any_place() {
     let needles = Needles::new();
     let found = places.found(&needles);
     assert!(found.is_empty(), "canaries in\n{}", found.join("\n"));
+    // Where a value came from ends at the template, in the frame and in the answer.
+    let run = &stage.first;
+    let (code, said) = stage.ktsu(&["trace", run, "--of", "env.C0"]);
+    let said = String::from_utf8_lossy(&said).into_owned();
+    assert_eq!(code, 0, "{said}");
+    assert!(
+        said.contains("[REDACTED]") && said.contains("made of nothing recorded"),
+        "{said}"
+    );
+    assert!(places.holds("frames", r#"{"template":"{{ env.C0 }}"}"#));
     // Nobody has the secrets any more, and every run follows from its inputs all the same.
     let (code, said) = stage.ktsu(&["replay", "--all", "--strict", "--json"]);
     let said = String::from_utf8_lossy(&said).into_owned();

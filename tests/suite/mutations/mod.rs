@@ -110,13 +110,12 @@ const CASES: &str = "KTSU_TEST_CASES";
 fn no_mutation_of_a_good_kit_panics_hangs_or_fails_later_for_a_static_reason() {
     let all: usize = SHARES.iter().map(|(_, share)| share).sum();
     let one = number_of("KTSU_TEST_ONE").map(|one| usize::try_from(one).unwrap());
-    let batches = match one {
-        Some(one) => vec![one..one + 1],
-        None => (0..all)
-            .step_by(BATCH)
-            .map(|at| at..all.min(at + BATCH))
-            .collect(),
+    let (cases, batch) = match one {
+        Some(one) => (one..one + 1, 1),
+        None => (0..all, BATCH),
     };
+    let starts = cases.clone().step_by(batch);
+    let batches: Vec<_> = starts.map(|at| at..cases.end.min(at + batch)).collect();
     let waiting = Mutex::new(batches);
     let told = Mutex::new(Vec::<(usize, Value)>::new());
     let wrong = Mutex::new(Vec::<String>::new());
