@@ -10,6 +10,10 @@ mod again;
 mod agents;
 #[path = "suite/api/mod.rs"]
 mod api;
+#[path = "suite/bombs.rs"]
+mod bombs;
+#[path = "suite/canaries/mod.rs"]
+mod canaries;
 #[path = "suite/cases.rs"]
 mod cases;
 #[path = "suite/cli/mod.rs"]
@@ -30,6 +34,8 @@ mod fork;
 mod golden;
 #[path = "suite/locked.rs"]
 mod locked;
+#[path = "suite/mutations/mod.rs"]
+mod mutations;
 #[path = "suite/origins.rs"]
 mod origins;
 #[path = "suite/owner.rs"]
@@ -40,3 +46,5 @@ mod pins;
 mod recompute;
 #[path = "suite/trace.rs"]
 mod trace;
+#[path = "suite/traversal/mod.rs"]
+mod traversal;

@@ -14,6 +14,7 @@ mod admit;
 mod agents;
 mod back;
 mod binary;
+mod bombs;
 mod disk;
 mod engine;
 mod fold;
@@ -44,9 +45,10 @@ impl Effort {
 type Part = fn(Effort, &mut Table);
 
 /// In the order they are measured: the quiet ones before those that fill the disk's queue.
-const PARTS: [(&str, Part); 18] = [
+const PARTS: [(&str, Part); 19] = [
     ("binary", binary::measure),
     ("validate", validate::measure),
+    ("bombs", bombs::measure),
     ("fold", fold::measure),
     ("late", fold::late_steps),
     ("looking", looking::measure),

@@ -7,6 +7,7 @@ mod resolve;
 pub mod settings;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 pub use ktsu_ledger::event::plan::Variable;
@@ -20,7 +21,7 @@ pub use resolve::{ResolveError, Resolved, resolve, resolve_for};
 use settings::{Evidence, Limits, Listen};
 
 /// One `environments/NAME.env.yaml`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Environment {
     /// The file.
     pub path: PathBuf,
@@ -51,6 +52,14 @@ pub struct Environment {
     pub evidence: Evidence,
     /// What is not wrong enough to refuse the file.
     pub warnings: Faults,
+}
+
+/// Without what is in it: which values are secret, workflows say and not this file.
+impl fmt::Debug for Environment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Environment");
+        shown.field("path", &self.path).finish_non_exhaustive()
+    }
 }
 
 /// How the names of environment files end.

@@ -163,8 +163,9 @@ impl Gateway {
             Ok(answer) => Ok(self.reply(route, model, answer)),
             Err(mut failure) => {
                 failure.message = self.0.redactor.redact_text(&failure.message);
-                tracing::warn!(run, step, %model, error = failure.code.text(), message = %failure,
-                    "a model call failed");
+                // Without the provider's words: they can repeat what the gateway does not know to
+                // be secret.
+                tracing::warn!(run, step, %model, error = failure.code.text(), "a model call failed");
                 Err(failure)
             }
         }

@@ -1,5 +1,6 @@
 //! What holds within one file: variables, ids, and the edges between steps.
 
+use ktsu_ledger::Json;
 use ktsu_ledger::event::plan::{Variable, Visibility, Work};
 
 use super::fault::{Fault, FaultCode};
@@ -7,6 +8,7 @@ use super::read::{Fields, Mention, Reader, Usage};
 use super::step::StepDraft;
 use super::yaml::{Data, Place};
 use crate::workflow::expression::Root;
+use crate::workflow::params::ParamsSchema;
 use crate::workflow::{graph, nearest};
 
 /// The ids that stand in the file, those of broken steps too: a reference to one is no fault.
@@ -62,6 +64,26 @@ pub(super) fn check_variables(
             (Some(_), _) => continue,
         };
         reader.fault(fault);
+    }
+}
+
+/// A param that a closed schema does not know is never there: what needs it would fail in a run.
+pub(super) fn check_params(reader: &mut Reader<'_>, mentions: &[Mention], schema: Option<&Json>) {
+    let schema = schema.and_then(|schema| ParamsSchema::compile(schema).ok());
+    let Some(schema) = schema.filter(ParamsSchema::is_closed) else {
+        return;
+    };
+    let known: Vec<&str> = schema.properties().collect();
+    for mention in mentions {
+        let unknown = mention.params.iter();
+        for name in unknown.filter(|name| !known.contains(&name.as_str())) {
+            let words = format!("this workflow cannot have a param {name:?}");
+            let fault = Fault::new(FaultCode::UnknownParam, mention.place, words);
+            reader.fault(match nearest(name, known.iter().copied()) {
+                Some(near) => fault.hint(format!("did you mean {near}?")),
+                None => fault.hint("declare it in params.schema.properties"),
+            });
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use super::yaml::{self, Data, Place};
 use crate::workflow::nearest;
 
 /// The gateway's own file.
-const GATEWAY: &str = "gateway.yaml";
+pub(super) const GATEWAY: &str = "gateway.yaml";
 
 /// Every group that an agent, a step or a policy names must stand in `gateway.yaml`, if the kit
 /// has one.
@@ -26,6 +26,7 @@ pub(super) fn check(loader: &mut Loader) {
         let fault = Fault::new(FaultCode::UnknownGroup, place, words).in_file(Path::new(file));
         faults.push(match nearest(group, known.iter().map(String::as_str)) {
             Some(near) => fault.hint(format!("did you mean {near}?")),
+            None if known.is_empty() => fault.hint("declare it under model_groups"),
             None => fault.hint(format!("its groups: {}", known.join(", "))),
         });
     };
@@ -63,11 +64,20 @@ pub(super) fn check(loader: &mut Loader) {
 /// that can be read: whoever opens the gateway tells what is wrong with it.
 fn declared(root: &Path) -> Option<Vec<String>> {
     let path = root.join(GATEWAY);
+    if !super::read::stays(root, &path) {
+        return None;
+    }
     if std::fs::metadata(&path).ok()?.len() > yaml::MAX_FILE {
         return None;
     }
     let node = yaml::parse(&std::fs::read_to_string(path).ok()?).ok()?;
-    let groups = super::agent::member(Some(&node), "model_groups")?;
+    if !matches!(node.data, Data::Map(_)) {
+        return None;
+    }
+    // One that declares no groups has none.
+    let Some(groups) = super::agent::member(Some(&node), "model_groups") else {
+        return Some(Vec::new());
+    };
     let Data::List(groups) = &groups.data else {
         return None;
     };

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use ktsu_ledger::event::plan::{Webhooks, Work, WorkflowPlan};
+use serde_json::Value;
 
 use super::calls;
 use super::fault::{Fault, FaultCode};
@@ -47,6 +48,7 @@ pub(super) fn check(loader: &mut Loader) {
             if let (Some(said), Some(child)) = (&step.child, child) {
                 version(said, child, &mut faults);
                 params(said, child, &mut faults);
+                literals(step, said, child, &mut faults);
                 webhooks(step, said, child, &mut faults);
             }
             found.extend(
@@ -95,6 +97,35 @@ fn params(said: &ChildDraft, child: &Draft, faults: &mut Vec<Fault>) {
                 None => fault,
             });
         }
+    }
+}
+
+/// What is written out is judged before any run.
+fn literals(step: &StepDraft, said: &ChildDraft, child: &Draft, faults: &mut Vec<Fault>) {
+    let (Work::Workflow(plan), Some(schema)) = (&step.plan.work, &child.plan.params) else {
+        return;
+    };
+    let (Ok(schema), Some(given)) = (ParamsSchema::compile(schema), &plan.params) else {
+        return;
+    };
+    let given = given.to_value();
+    for (name, place) in &said.params {
+        let value = given.get(name).filter(|value| is_written_out(value));
+        let violations = value.map(|value| schema.check_one(name, value.clone()));
+        for violation in violations.unwrap_or_default() {
+            let words = format!("{name} does not fit: {}", violation.message);
+            faults.push(Fault::new(FaultCode::BadValue, *place, words));
+        }
+    }
+}
+
+/// Whether a value has no expressions in it.
+fn is_written_out(value: &Value) -> bool {
+    match value {
+        Value::String(text) => !text.contains("{{"),
+        Value::Array(items) => items.iter().all(is_written_out),
+        Value::Object(members) => members.values().all(is_written_out),
+        Value::Null | Value::Bool(_) | Value::Number(_) => true,
     }
 }
 

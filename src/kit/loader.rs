@@ -8,7 +8,8 @@ use ktsu_ledger::event::plan::{FORMAT, Plan, Visibility};
 
 use super::agent::{self, AgentDraft};
 use super::fault::{Fault, FaultCode, Faults};
-use super::read::Reader;
+use super::groups::GATEWAY;
+use super::read::{self, Reader};
 use super::server::{self, ServerDraft};
 use super::servers::{self, ServerUse};
 use super::shape::kit::KIT as KIT_SHAPE;
@@ -113,7 +114,7 @@ impl Loader {
 
     /// The workflow files of the kit's own folder.
     pub(super) fn top_level(&mut self) -> Vec<String> {
-        let names = file_names(&self.root.join("workflows"));
+        let names = self.file_names("workflows");
         let names = names.into_iter().filter(|name| name.ends_with(SUFFIX));
         let paths: Vec<String> = names.map(|name| format!("workflows/{name}")).collect();
         if paths.is_empty() {
@@ -171,7 +172,7 @@ impl Loader {
 
     /// Reads the agents of the kit's own folder, and every one that a step names.
     pub(super) fn read_agents(&mut self) {
-        let names = file_names(&self.root.join("agents"));
+        let names = self.file_names("agents");
         for name in names.iter().filter(|name| name.ends_with(agent::SUFFIX)) {
             self.read_agent(&format!("agents/{name}"));
         }
@@ -304,6 +305,24 @@ impl Loader {
         }
     }
 
+    /// Others read the gateway's file; that it is one of the kit is for the kit to say.
+    pub(super) fn check_gateway(&mut self) {
+        if !read::stays(&self.root, &self.root.join(GATEWAY)) {
+            let words = "the file is a link that leads out of the kit";
+            let fault = Fault::new(FaultCode::ChildOutsideKit, Place::default(), words);
+            self.fault(GATEWAY, fault);
+        }
+    }
+
+    /// The names of the files in a folder of the kit.
+    fn file_names(&self, folder: &str) -> Vec<String> {
+        let path = self.root.join(folder);
+        match read::stays(&self.root, &path) {
+            true => file_names(&path),
+            false => Vec::new(),
+        }
+    }
+
     pub(super) fn finish(mut self, settings: Settings, top: &[String]) -> Result<Kit, Faults> {
         let mut workflows = BTreeMap::new();
         if !self.faults.has_errors() {
@@ -324,16 +343,16 @@ impl Loader {
             .root
             .file_name()
             .map(|name| name.to_string_lossy().into_owned());
-        let examples = file_names(&self.root.join("examples"))
-            .into_iter()
-            .filter_map(|file| {
-                let name = file.strip_suffix(".json")?.to_owned();
-                Some((name, self.root.join("examples").join(&file)))
-            });
+        let examples = self.file_names("examples").into_iter().filter_map(|file| {
+            let name = file.strip_suffix(".json")?.to_owned();
+            let path = self.root.join("examples").join(&file);
+            read::stays(&self.root, &path).then_some((name, path))
+        });
+        let examples: BTreeMap<_, _> = examples.collect();
         Ok(Kit {
             name: settings.name.or(folder).unwrap_or_else(|| "kit".to_owned()),
             default_workflow: settings.default.map(|(name, _)| name),
-            examples: examples.collect(),
+            examples,
             files,
             servers: servers.collect(),
             uses,

@@ -213,6 +213,7 @@ fn read(dir: &Path, lock: impl FnOnce(&mut Loader) -> Option<lock::Placed>) -> R
     loader.check_default(settings.default.as_ref());
     servers::check(&mut loader);
     links::check(&mut loader);
+    loader.check_gateway();
     groups::check(&mut loader);
     let lock = lock(&mut loader);
     let mut kit = loader.finish(settings, &top)?;

@@ -14,9 +14,10 @@ pub(crate) fn source(path: &Path, shown: &Path, faults: &mut Faults) -> Option<S
         Ok(about) if about.len() > yaml::MAX_FILE => {
             Err((FaultCode::FileTooLarge, "the file is larger than 1 MiB"))
         }
-        Ok(_) => std::fs::read_to_string(path)
+        // Devices and pipes say nothing of how much they give.
+        Ok(about) if about.is_file() => std::fs::read_to_string(path)
             .map_err(|_| (FaultCode::FileUnreadable, "the file cannot be read")),
-        Err(_) => Err((FaultCode::FileUnreadable, "the file cannot be read")),
+        Ok(_) | Err(_) => Err((FaultCode::FileUnreadable, "the file cannot be read")),
     };
     match text {
         Ok(text) => {
@@ -27,6 +28,20 @@ pub(crate) fn source(path: &Path, shown: &Path, faults: &mut Faults) -> Option<S
             faults.add(Fault::new(code, Place::default(), words).in_file(shown));
             None
         }
+    }
+}
+
+/// Whether a path stays in a folder, links followed. Where nothing is, nothing leads out.
+pub(crate) fn stays(folder: &Path, path: &Path) -> bool {
+    let folder = match folder.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => folder,
+    };
+    match path.canonicalize() {
+        Ok(real) => folder
+            .canonicalize()
+            .is_ok_and(|folder| real.starts_with(folder)),
+        Err(_) => true,
     }
 }
 
@@ -54,6 +69,8 @@ pub(crate) struct Reader<'a> {
 #[derive(Debug, Clone)]
 pub(super) struct Mention {
     pub(super) root: Root,
+    /// The params that are taken by name, where the root is `params`.
+    pub(super) params: Vec<String>,
     pub(super) place: Place,
     pub(super) usage: Usage,
 }

@@ -30,6 +30,11 @@ impl Reader<'_> {
     }
 
     pub(super) fn params_schema(&mut self, node: &Node) -> Option<Json> {
+        if let Data::Bool(false) = node.data {
+            let words = "nothing fits this schema, so nothing could be called with it";
+            self.fault(Fault::new(FaultCode::BadSchema, node.place, words));
+            return None;
+        }
         self.schema_with(node, |json| ParamsSchema::compile(json).map(drop))
     }
 
@@ -73,8 +78,10 @@ impl Reader<'_> {
     fn mention(&mut self, node: &Node, usage: Usage) {
         match &node.data {
             Data::Text(text) => {
-                let roots = Template::text(text).map(|one| one.roots().clone());
-                self.note(roots.unwrap_or_default(), node.place, usage);
+                let template = Template::text(text);
+                for expression in template.iter().flat_map(Template::expressions) {
+                    self.note(expression, node.place, usage);
+                }
             }
             Data::List(items) => items.iter().for_each(|item| self.mention(item, usage)),
             Data::Map(members) => members
@@ -84,8 +91,16 @@ impl Reader<'_> {
         }
     }
 
-    fn note(&mut self, roots: impl IntoIterator<Item = Root>, place: Place, usage: Usage) {
-        let new = roots.into_iter().map(|root| Mention { root, place, usage });
+    fn note(&mut self, expression: &Expression, place: Place, usage: Usage) {
+        let new = expression.roots().iter().map(|root| Mention {
+            params: match root {
+                Root::Params => expression.params().names.iter().cloned().collect(),
+                Root::Env(_) | Root::Step(_) | Root::Item | Root::ItemIndex => Vec::new(),
+            },
+            root: root.clone(),
+            place,
+            usage,
+        });
         self.mentions.extend(new);
     }
 
@@ -94,7 +109,7 @@ impl Reader<'_> {
         let (source, start) = bare(self.string(node, what)?);
         match Expression::parse(source) {
             Ok(expression) => {
-                self.note(expression.roots().clone(), node.place, usage);
+                self.note(&expression, node.place, usage);
                 Some(source.to_owned())
             }
             Err(error) => self.bad_expression(node, start, error),

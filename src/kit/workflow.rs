@@ -71,6 +71,7 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<Draft> {
     }
     mentions.extend(output_mentions.iter().cloned());
     edges::check_variables(reader, &mentions, &env, visibility);
+    edges::check_params(reader, &mentions, params.as_ref());
     edges::check_ids(reader, &steps);
     let ids = edges::ids(&fields);
     edges::resolve_edges(reader, &mut steps, &ids);

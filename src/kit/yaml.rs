@@ -5,6 +5,7 @@
 //! merge keys, no foreign tags, bounded aliases, depth and size.
 
 use std::fmt;
+use std::thread::ScopedJoinHandle;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
@@ -117,8 +118,49 @@ impl Node {
     }
 }
 
+/// Reading goes down with the text, and a level takes up to 50 KiB of stack: what could be deep is
+/// read where there is room for all levels that are allowed, whoever asks.
+const ROOM: usize = 8 << 20;
+/// Fewer levels than these fit on any stack.
+const SHALLOW: usize = 24;
+
 /// Reads a file's text; the one fault that ends the reading is without a file name.
 pub fn parse(text: &str) -> Result<Node, Box<Fault>> {
+    if !could_be_deep(text) {
+        return read(text);
+    }
+    std::thread::scope(|scope| {
+        let reading = std::thread::Builder::new().stack_size(ROOM);
+        match reading
+            .spawn_scoped(scope, || read(text))
+            .map(ScopedJoinHandle::join)
+        {
+            Ok(Ok(read)) => read,
+            Ok(Err(panic)) => std::panic::resume_unwind(panic),
+            Err(_) => Err(Box::new(Fault::new(
+                FaultCode::YamlLimit,
+                Place::default(),
+                "there is no room to read a file that is nested so deeply",
+            ))),
+        }
+    })
+}
+
+/// Whether a text may have more than [`SHALLOW`] levels twice over: every level takes a bracket, or
+/// a step of the indent.
+fn could_be_deep(text: &str) -> bool {
+    let brackets = text.bytes().filter(|byte| matches!(byte, b'[' | b'{'));
+    let indent = |line: &str| {
+        let steps = line
+            .bytes()
+            .take_while(|byte| matches!(byte, b' ' | b'\t' | b'-' | b'?' | b':'));
+        steps.count()
+    };
+    brackets.take(SHALLOW + 1).count() > SHALLOW
+        || text.split(['\n', '\r']).any(|line| indent(line) > SHALLOW)
+}
+
+fn read(text: &str) -> Result<Node, Box<Fault>> {
     let options = serde_yaml::options! {
         strict_booleans: true,
         leading_zero_numbers_as_strings: true,

@@ -75,8 +75,10 @@ impl Orchestrator {
     ///
     /// # Errors
     /// [`NotDone`].
-    pub async fn fork(&self, run: &StreamId, asked: ForkAsked) -> Result<Branch, NotDone> {
+    pub async fn fork(&self, run: &StreamId, mut asked: ForkAsked) -> Result<Branch, NotDone> {
         self.shared.has_room()?;
+        // Before anything is judged: a refusal names what was asked for.
+        asked.redact(&self.shared.redactor);
         if let Some(point) = asked.shared_only() {
             let stream = run.clone();
             let read = move |reader: &dyn Reader| shared(reader, &stream, point);
@@ -212,17 +214,42 @@ impl Orchestrator {
     }
 }
 
-/// Text that enters is redacted before it is judged (decision K3).
+impl ForkAsked {
+    /// What the kit at hand keeps secret.
+    fn redact(&mut self, redactor: &Redactor) {
+        match &mut self.point {
+            Point::Before(step) => *step = redactor.redact_text(step),
+            Point::At(_) | Point::AtFrame(_) | Point::End => {}
+        }
+        changes(redactor, &mut self.params, &mut self.overlays);
+        let reason = self.reason.take();
+        self.reason = reason.map(|reason| redactor.redact_text(&reason));
+    }
+}
+
+/// Text that enters is redacted before it is judged (decision K3): what the run's own definition
+/// keeps secret.
 fn redact(redactor: &Redactor, asked: &mut person::Fork) {
-    for (_, value) in &mut asked.params {
-        redactor.redact_value(value);
-    }
-    for overlay in &mut asked.overlays {
-        redactor.redact_value(&mut overlay.value);
-        overlay.reason = redactor.redact_text(&overlay.reason);
-    }
+    changes(redactor, &mut asked.params, &mut asked.overlays);
     let reason = asked.reason.take();
     asked.reason = reason.map(|reason| redactor.redact_text(&reason));
+}
+
+/// Names are as much somebody's words as values are.
+fn changes(
+    redactor: &Redactor,
+    params: &mut [(Vec<String>, Value)],
+    overlays: &mut [person::Overlay],
+) {
+    for (path, value) in params {
+        for name in path {
+            *name = redactor.redact_text(name);
+        }
+        redactor.redact_value(value);
+    }
+    for overlay in overlays {
+        overlay.redact(redactor);
+    }
 }
 
 /// A fork position that is found without reading what comes before it.

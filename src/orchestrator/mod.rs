@@ -492,16 +492,18 @@ impl Shared {
     fn redactor_for(&self, definition: &Definition) -> Cow<'_, Redactor> {
         let declared = definition.root().map_or(&[][..], |root| &root.plan.env);
         let secret = declared.iter().filter(|variable| variable.secret);
-        let own: Vec<Secret> = secret.filter_map(|one| (self.secret)(one)).collect();
+        let mut own: Vec<Secret> = secret.filter_map(|one| (self.secret)(one)).collect();
+        let kit = || {
+            let resolved = self.environment.values();
+            resolved.flat_map(|one| one.secrets.values())
+        };
+        // Mostly they are the kit's: the forms of a secret cost more than a look.
+        own.retain(|one| !kit().any(|known| known == one));
         if own.is_empty() {
             return Cow::Borrowed(&self.redactor);
         }
-        let kit = self
-            .environment
-            .values()
-            .flat_map(|one| one.secrets.values());
         let personal = self.principals.secrets();
-        Cow::Owned(Redactor::new(kit.chain(personal).chain(&own)))
+        Cow::Owned(Redactor::new(kit().chain(personal).chain(&own)))
     }
 
     /// What `run.created` may say about the environment: secrets by name only (decision K3).

@@ -165,15 +165,23 @@ impl Orchestrator {
     }
 }
 
+impl Overlay {
+    /// Names of steps and fields, too: a refusal repeats them.
+    pub(super) fn redact(&mut self, redactor: &Redactor) {
+        self.step = redactor.redact_text(&self.step);
+        self.field = redactor.redact_text(&self.field);
+        redactor.redact_value(&mut self.value);
+        self.reason = redactor.redact_text(&self.reason);
+    }
+}
+
 impl Word {
     /// Text that enters is redacted before it is judged (decision K3).
     pub(super) fn redact(&mut self, redactor: &Redactor) {
         match self {
-            Self::Overlay(overlay) => {
-                redactor.redact_value(&mut overlay.value);
-                overlay.reason = redactor.redact_text(&overlay.reason);
-            }
-            Self::Resume { reason, .. } => {
+            Self::Overlay(overlay) => overlay.redact(redactor),
+            Self::Resume { from, reason, .. } => {
+                *from = from.take().map(|step| redactor.redact_text(&step));
                 *reason = reason.take().map(|text| redactor.redact_text(&text));
             }
         }

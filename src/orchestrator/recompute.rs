@@ -56,6 +56,7 @@ impl Orchestrator {
         principal: Principal,
     ) -> Result<Accepted, NotBegun> {
         let readers = &self.shared.readers;
+        let step = step.map(|step| self.shared.redactor.redact_text(&step));
         let prepared = readers.with(move |reader| {
             let frames = frames(reader, &run)?;
             let recorded = Recorded::of(&frames).map_err(NotRecomputed::from)?;

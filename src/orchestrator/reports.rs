@@ -366,15 +366,16 @@ impl About<'_> {
             duration_ms: answer.duration_ms,
             error: answer.error.map(|error| CallError {
                 code: error.code,
-                message: text(&error.message),
+                // The gateway cuts what providers say, and knows its own keys alone.
+                message: self.redactor.redact_cut(&error.message),
                 retryable: error.retryable,
             }),
             input_hash: String::new(),
             item: self.item,
-            model: answer.model,
+            model: text(&answer.model),
             output_hash: String::new(),
             prices: answer.prices,
-            provider: answer.provider,
+            provider: text(&answer.provider),
             report: self.report.clone(),
             request: answer.request,
             step: self.step.to_owned(),
@@ -397,6 +398,9 @@ impl About<'_> {
         outcome.raw_output = outcome
             .raw_output
             .map(|raw| self.redactor.redact_reply(&raw));
+        if let Some(error) = &mut outcome.error {
+            error.message = self.redactor.redact_cut(&error.message);
+        }
         Ok(AgentEvent::Finished(Box::new(AgentFinished {
             attempt: self.attempt,
             item: self.item,

@@ -22,6 +22,15 @@ pub(super) fn percent(text: &str, lower: bool) -> String {
     text.bytes().map(byte).collect()
 }
 
+/// Every byte as two hexadecimal digits, small or large.
+pub(super) fn hexadecimal(text: &str, lower: bool) -> String {
+    let byte = |byte: u8| match lower {
+        true => format!("{byte:02x}"),
+        false => format!("{byte:02X}"),
+    };
+    text.bytes().map(byte).collect()
+}
+
 /// The most bytes a text takes, whichever way each of its characters is written.
 pub(super) fn longest(text: &str) -> usize {
     let most = |one: char| (6 * one.len_utf16()).max(3 * one.len_utf8());

@@ -2,6 +2,7 @@
 
 mod escapes;
 pub mod file;
+mod search;
 
 use std::fmt;
 
@@ -10,12 +11,16 @@ use serde_json::{Map, Value};
 use zeroize::Zeroizing;
 
 use crate::contract::gateway::unfenced;
+use search::Patterns;
 
 /// What stands where a secret stood.
 pub const REDACTED: &str = "[REDACTED]";
 
 /// The least characters of a secret (decision K3): shorter ones would redact ordinary text.
 pub const MIN_LENGTH: usize = 6;
+
+/// Fewer characters than this at the end of a text are not taken for the beginning of a secret.
+const LEAST_CUT: usize = 4;
 
 /// A secret value. It does not print, does not serialise and is wiped when dropped.
 #[derive(Clone, PartialEq, Eq)]
@@ -40,10 +45,10 @@ impl fmt::Debug for Secret {
 }
 
 /// Takes secrets out of text, in the forms they travel in: plain, JSON-escaped, URL-encoded,
-/// base64.
+/// base64, hexadecimal.
 #[derive(Clone, Default)]
 pub struct Redactor {
-    patterns: Vec<Zeroizing<String>>,
+    patterns: Patterns,
     longest: usize,
 }
 
@@ -62,8 +67,7 @@ impl Redactor {
             longest = longest.max(escapes::longest(secret.expose()));
             patterns.extend(forms(secret.expose()));
         }
-        patterns.sort_by(|a: &Zeroizing<String>, b| a.as_str().cmp(b.as_str()));
-        patterns.dedup();
+        let patterns = Patterns::new(patterns);
         Self { patterns, longest }
     }
 
@@ -80,7 +84,7 @@ impl Redactor {
 
     /// The text with every occurrence replaced; none if there is nothing to replace.
     pub fn redact(&self, text: &str) -> Option<String> {
-        let found = self.occurrences(text);
+        let found: Vec<_> = self.patterns.found(text).collect();
         (!found.is_empty()).then(|| without(text, &found, text.len()))
     }
 
@@ -95,7 +99,7 @@ impl Redactor {
         if self.is_empty() {
             return text[..end].to_owned();
         }
-        let found = self.occurrences(text);
+        let found: Vec<_> = self.patterns.found(text).collect();
         let shown = without(text, &found, text.len());
         if self.is_hidden_in(&shown) {
             return REDACTED.to_owned();
@@ -105,7 +109,7 @@ impl Redactor {
 
     /// Whether reading the escapes of a text shows a secret.
     fn is_hidden_in(&self, text: &str) -> bool {
-        let holds = |text: &str| self.patterns.iter().any(|one| text.contains(one.as_str()));
+        let holds = |text: &str| self.patterns.stand_in(text);
         escapes::read(text).is_some_and(|read| {
             let read = Zeroizing::new(read);
             // A plus may be a space.
@@ -113,28 +117,20 @@ impl Redactor {
         })
     }
 
-    /// Where the patterns stand, in order; they may overlap.
-    fn occurrences(&self, text: &str) -> Vec<(usize, usize)> {
-        let mut found: Vec<(usize, usize)> = Vec::new();
-        for pattern in &self.patterns {
-            let mut from = 0;
-            while let Some(at) = text
-                .get(from..)
-                .and_then(|rest| rest.find(pattern.as_str()))
-            {
-                let start = from + at;
-                found.push((start, start + pattern.len()));
-                // Occurrences may overlap: go on one character later.
-                from = start + text[start..].chars().next().map_or(1, char::len_utf8);
-            }
-        }
-        found.sort_unstable();
-        found
-    }
-
     /// As [`Redactor::redact`], always giving text.
     pub fn redact_text(&self, text: &str) -> String {
         self.redact(text).unwrap_or_else(|| text.to_owned())
+    }
+
+    /// As [`Redactor::redact_text`], of a text that somebody else may have cut, who did not know
+    /// our secrets: the beginning of one at its end is taken out, too.
+    pub fn redact_cut(&self, text: &str) -> String {
+        let mut text = self.redact_text(text);
+        if let Some(at) = self.patterns.begun(&text, LEAST_CUT) {
+            text.truncate(at);
+            text.push_str(REDACTED);
+        }
+        text
     }
 
     /// The reply of a model, redacted. Others read it as JSON, and a secret that is escaped in part
@@ -233,6 +229,8 @@ fn forms(secret: &str) -> Vec<Zeroizing<String>> {
         escapes::percent(secret, true),
         escapes::unicode(secret, false),
         escapes::unicode(secret, true),
+        escapes::hexadecimal(secret, false),
+        escapes::hexadecimal(secret, true),
     ];
     for alphabet in [STANDARD, URL_SAFE] {
         for lead in 0..3 {

@@ -16,6 +16,8 @@ fn every_form_of_a_secret_is_taken_out() {
         "%70%22%73%73%20%77%2f%72%64%e2%82%ac%78",
         r"\u0070\u0022\u0073\u0073\u0020\u0077\u002f\u0072\u0064\u20ac\u0078",
         r"\u0070\u0022\u0073\u0073\u0020\u0077\u002F\u0072\u0064\u20AC\u0078",
+        "7022737320772f7264e282ac78",
+        "7022737320772F7264E282AC78",
     ] {
         let redacted = redactor.redact(&format!("<{text}>"));
         assert!(
@@ -123,6 +125,28 @@ fn of_a_secret_that_begins_before_the_end_nothing_is_left() {
     }
     let lengths = forms(secret).into_iter().map(|form| form.len());
     assert!(lengths.max() <= Some(redactor.longest()));
+}
+
+#[test]
+fn what_is_left_of_a_secret_where_somebody_cut_a_text_is_taken_out() {
+    let redactor = Redactor::new(&[Secret::new("s3cret w/rd€x"), Secret::new("0ther!")]);
+    for (text, left) in [
+        ("upstream said s3cret w/rd€x", "upstream said [REDACTED]"),
+        ("upstream said s3cret w/rd€", "upstream said [REDACTED]"),
+        ("upstream said s3cr", "upstream said [REDACTED]"),
+        ("0ther! and s3cret", "[REDACTED] and [REDACTED]"),
+        // In other forms as well.
+        ("said s3cret%20w%2Frd%E2%8", "said [REDACTED]"),
+        ("said 733363726574", "said [REDACTED]"),
+        // Three letters say nothing.
+        ("upstream said s3c", "upstream said s3c"),
+        ("s3cr and more", "s3cr and more"),
+        ("€", "€"),
+        ("", ""),
+    ] {
+        assert_eq!(redactor.redact_cut(text), left, "{text}");
+    }
+    assert_eq!(Redactor::default().redact_cut("s3cr"), "s3cr");
 }
 
 #[test]

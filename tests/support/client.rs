@@ -170,7 +170,7 @@ impl Client {
         assert_eq!(response.headers()["content-type"], "text/event-stream");
         Some(Events {
             body: response.into_body(),
-            text: String::new(),
+            text: Vec::new(),
             broken: false,
         })
     }
@@ -179,7 +179,8 @@ impl Client {
 /// A stream of events under way.
 pub(crate) struct Events {
     body: Body,
-    text: String,
+    /// Bytes: a piece may end within a character.
+    text: Vec<u8>,
     /// Whether the connection broke rather than ended.
     pub(crate) broken: bool,
 }
@@ -188,9 +189,9 @@ impl Events {
     /// The next event; nothing once the stream is closed.
     pub(crate) async fn next(&mut self) -> Option<Event> {
         loop {
-            if let Some((event, rest)) = self.text.split_once("\n\n") {
-                let event = parse(event);
-                self.text = rest.to_owned();
+            if let Some(end) = self.text.windows(2).position(|two| two == b"\n\n") {
+                let event = parse(std::str::from_utf8(&self.text[..end]).unwrap());
+                self.text.drain(..end + 2);
                 match event {
                     Some(event) => return Some(event),
                     None => continue,
@@ -199,7 +200,7 @@ impl Events {
             match guarded("the next event", self.body.frame()).await {
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
-                        self.text.push_str(std::str::from_utf8(&data).unwrap());
+                        self.text.extend_from_slice(&data);
                     }
                 }
                 Some(Err(_)) => {

@@ -67,9 +67,16 @@ impl Config {
     ) -> Result<Self, Faults> {
         let mut faults = Faults::default();
         let real = root.join(file);
+        if !root.as_os_str().is_empty() && !read::stays(root, &real) {
+            let words = "the file is a link that leads out of the kit";
+            let fault = Fault::new(FaultCode::ChildOutsideKit, Place::default(), words);
+            faults.add(fault.in_file(file));
+            return Err(faults);
+        }
         let origin = Origin {
             real: &real,
             shown: file,
+            kept: true,
         };
         let draft = Draft::read(&origin, environment, &mut faults);
         faults.sort();
@@ -181,6 +188,7 @@ impl Draft {
         let origin = Origin {
             real: path,
             shown: path,
+            kept: false,
         };
         let mut reader = Reader::new(path, &environment.text);
         for node in &environment.providers {

@@ -1,6 +1,6 @@
 //! `providers:` of `gateway.yaml` and of environment files.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::shape;
 use super::text::Text;
 use crate::gateway::provider::scripted::Scripted;
 use crate::kit::fault::{Fault, FaultCode, Faults};
-use crate::kit::read::{Fields, Reader};
+use crate::kit::read::{self, Fields, Reader};
 use crate::kit::yaml::Node;
 
 /// Like other clients of this API; replies of large models take their time.
@@ -50,16 +50,35 @@ impl Plan {
 pub(super) struct Origin<'a> {
     pub(super) real: &'a Path,
     pub(super) shown: &'a Path,
+    /// Whether files that it names must lie in its folder: those of a kit do. An environment is the
+    /// operator's own, and stands beside the kits it names.
+    pub(super) kept: bool,
 }
 
 impl Origin<'_> {
-    /// A file that it names: where it lies, and how it is shown.
-    fn named(&self, name: &str) -> (PathBuf, PathBuf) {
-        (
-            self.real.with_file_name("").join(name),
-            self.shown.with_file_name("").join(name),
-        )
+    /// A file that it names: where it lies, and how it is shown; nothing if it lies where it must
+    /// not.
+    fn named(&self, name: &str) -> Option<(PathBuf, PathBuf)> {
+        let folder = self.real.with_file_name("");
+        if self.kept && (leaves(name) || !read::stays(&folder, &folder.join(name))) {
+            return None;
+        }
+        Some((folder.join(name), self.shown.with_file_name("").join(name)))
     }
+}
+
+/// Whether a relative path leads out of where it starts, or is none.
+fn leaves(name: &str) -> bool {
+    let mut depth = 0_i32;
+    !Path::new(name).components().all(|part| {
+        depth += match part {
+            Component::Normal(_) => 1,
+            Component::CurDir => 0,
+            Component::ParentDir => -1,
+            Component::RootDir | Component::Prefix(_) => return false,
+        };
+        depth >= 0
+    })
 }
 
 /// The name of a provider, if it has one.
@@ -139,7 +158,13 @@ fn scripted(
         if name.contains("{{") {
             return reader.bad_value(node, format!("{key} is a path, without expressions"));
         }
-        Some(origin.named(name))
+        let named = origin.named(name);
+        if named.is_none() {
+            let words = format!("{name:?} is outside the folder of this file");
+            let fault = Fault::new(FaultCode::ChildOutsideKit, node.place, words);
+            reader.fault(fault.hint("copy it there; an environment file may name files elsewhere"));
+        }
+        named
     };
     let (rules, recorded) = (file("rules"), file("replies_from"));
     if fields.get("rules").is_none() && fields.get("replies_from").is_none() {

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use jmespath::ast::Ast;
 
 use super::functions::Signature;
+use super::value::measure;
 use super::{ExpressionError, ParamNames, Root};
 
 /// What the current node of an expression is.
@@ -100,7 +101,12 @@ impl Judged {
                 refuse(*offset, "there is nothing to index here", WHOLE)
             }
             Ast::Slice { offset, step, .. } => slice(*offset, *step, scope),
-            Ast::Literal { .. } | Ast::Index { .. } => Ok(()),
+            // What no result may be would fail in every run.
+            Ast::Literal { offset, value } => match measure(value) {
+                Ok(_) => Ok(()),
+                Err(error) => refuse(*offset, error.message, ""),
+            },
+            Ast::Index { .. } => Ok(()),
             Ast::Expref { offset, .. } => refuse(
                 *offset,
                 "an expression reference is only an argument",

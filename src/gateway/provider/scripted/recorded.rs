@@ -84,7 +84,10 @@ impl Recorded {
             faults.add(Fault::new(code, place, words).in_file(shown));
             None
         };
-        let Ok(file) = std::fs::File::open(real) else {
+        let file = std::fs::metadata(real)
+            .ok()
+            .filter(std::fs::Metadata::is_file);
+        let Some(Ok(file)) = file.map(|_| std::fs::File::open(real)) else {
             return refuse(FaultCode::FileUnreadable, 0, "the file cannot be read");
         };
         if file.metadata().is_ok_and(|about| about.len() > MAX_FILE) {
