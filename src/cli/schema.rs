@@ -7,7 +7,9 @@ use serde_json::Value;
 
 use super::output::line;
 use super::{Common, Failure, json as shape};
+use crate::environment::shape::ENVIRONMENT;
 use crate::gateway;
+use crate::kit::lock::shape::LOCK;
 use crate::kit::shape::json::document;
 use crate::kit::shape::{Shape, agent, kit, server, workflow};
 
@@ -23,10 +25,14 @@ pub(super) struct Arguments {
 enum Kind {
     /// agents/NAME.agent.yaml
     Agent,
+    /// environments/NAME.env.yaml
+    Environment,
     /// gateway.yaml
     Gateway,
     /// kit.yaml
     Kit,
+    /// ktsu.lock.yaml
+    Lock,
     /// The rules of a scripted provider
     Rules,
     /// servers/NAME.server.yaml
@@ -41,8 +47,10 @@ impl Kind {
     fn shape(self) -> (&'static str, &'static Shape) {
         match self {
             Self::Agent => ("An agent of ktsu", &agent::AGENT),
+            Self::Environment => ("An environment of ktsu", &ENVIRONMENT),
             Self::Gateway => ("gateway.yaml of ktsu", &gateway::GATEWAY),
             Self::Kit => ("kit.yaml of ktsu", &kit::KIT),
+            Self::Lock => ("The lock of a kit of ktsu", &LOCK),
             Self::Rules => ("Rules of a scripted provider of ktsu", &gateway::RULES),
             Self::Server => ("A tool server of ktsu", &server::SERVER),
             Self::Servers => ("servers.yaml of ktsu", &server::SERVERS),

@@ -5,6 +5,7 @@ pub mod people;
 pub mod principals;
 mod resolve;
 pub mod settings;
+pub(crate) mod shape;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -64,21 +65,6 @@ impl fmt::Debug for Environment {
 
 /// How the names of environment files end.
 pub const SUFFIX: &str = ".env.yaml";
-
-const KEYS: [&str; 12] = [
-    "egress",
-    "evidence",
-    "ledger",
-    "limits",
-    "listen",
-    "name",
-    "principals",
-    "providers",
-    "receiver",
-    "retention",
-    "servers",
-    "variables",
-];
 
 impl Environment {
     /// Reads a file, or says everything that is wrong with it.
@@ -147,7 +133,7 @@ fn from_node(reader: &mut Reader<'_>, path: &Path, node: &yaml::Node) -> Option<
     if matches!(node.data, Data::Null) {
         return Some(environment);
     }
-    let fields = reader.map(node, "the environment", &KEYS)?;
+    let fields = reader.shaped(node, &shape::ENVIRONMENT)?;
     if let Some(name) = fields
         .get("name")
         .and_then(|node| reader.string(node, "name"))
@@ -156,8 +142,12 @@ fn from_node(reader: &mut Reader<'_>, path: &Path, node: &yaml::Node) -> Option<
     }
     environment.variables = variables(reader, &fields);
     if let Some(node) = fields.get("providers") {
-        let providers = reader.list(node, "providers");
-        environment.providers = providers.unwrap_or_default().to_vec();
+        let providers = reader.list(node, "providers").unwrap_or_default();
+        // What they say is for the gateway, if one of its groups names them.
+        for node in providers {
+            reader.open_map(node, "the provider");
+        }
+        environment.providers = providers.to_vec();
     }
     if let Some(place) = fields.key("principals") {
         environment.principals = principals::read(reader, place, fields.get("principals"));
@@ -173,13 +163,10 @@ fn from_node(reader: &mut Reader<'_>, path: &Path, node: &yaml::Node) -> Option<
         environment.limits = settings::limits(reader, node);
     }
     settings::retention(reader, &fields);
-    let ledger = fields
-        .get("ledger")
-        .and_then(|node| reader.string(node, "ledger"));
-    environment.ledger = ledger.map(str::to_owned);
+    environment.ledger = settings::ledger(reader, &fields);
     environment.receiver = fields.get("receiver").and_then(|node| {
-        let fields = reader.map(node, "receiver", &["variable"])?;
-        let variable = reader.required(&fields, "variable", "receiver")?;
+        let fields = reader.shaped(node, &shape::RECEIVER)?;
+        let variable = fields.get("variable")?;
         reader
             .string(variable, "receiver.variable")
             .map(str::to_owned)

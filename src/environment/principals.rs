@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ktsu_ledger::id::is_name;
 
+use super::shape;
 use crate::kit::fault::{Fault, FaultCode};
 use crate::kit::read::{Reader, nearest};
 use crate::kit::yaml::{Data, Node, Place};
@@ -109,13 +110,12 @@ fn principal(
     node: &Node,
     names: &mut BTreeMap<String, usize>,
 ) -> Option<Declared> {
-    let keys = ["name", "roles", "secrets", "token"];
-    let fields = reader.map(node, "the principal", &keys)?;
-    let name = reader.required(&fields, "name", "a principal");
+    let fields = reader.shaped(node, &shape::PRINCIPAL)?;
+    let name = fields.get("name");
     let name = name.and_then(|node| name_of(reader, node, names));
-    let token = reader.required(&fields, "token", "a principal");
+    let token = fields.get("token");
     let token = token.and_then(|node| reference(reader, node, "token"));
-    let roles = reader.required(&fields, "roles", "a principal");
+    let roles = fields.get("roles");
     let roles = roles.and_then(|node| roles_of(reader, node));
     let secrets = fields.get("secrets");
     let secrets = secrets.map(|node| secrets_of(reader, node));
@@ -209,17 +209,24 @@ fn secrets_of(reader: &mut Reader<'_>, node: &Node) -> BTreeMap<String, Referenc
     secrets
 }
 
-/// `{env: NAME}`. A text where this belongs is a secret written out, which the message does not
-/// repeat.
+/// `{env: NAME}` or `"{{ env.NAME }}"`. Any other text where this belongs is a secret written out,
+/// which the message does not repeat.
 fn reference(reader: &mut Reader<'_>, node: &Node, what: &str) -> Option<Reference> {
+    if let Data::Text(text) = &node.data
+        && let Some(variable) = only_variable(text)
+    {
+        return Some(Reference {
+            variable: variable.to_owned(),
+            place: node.place,
+        });
+    }
     if !matches!(node.data, Data::Map(_)) {
         let words = format!("{what} is written out: a secret stands in a variable");
         let fault = Fault::new(FaultCode::LiteralSecret, node.place, words);
         reader.fault(fault.hint(format!("{what}: {{env: NAME_OF_A_VARIABLE}}")));
         return None;
     }
-    let fields = reader.map(node, what, &["env"])?;
-    let node = reader.required(&fields, "env", what)?;
+    let node = reader.shaped(node, &shape::VALUE)?.get("env")?;
     let variable = reader.string(node, "env")?;
     if !is_variable(variable) {
         // It may be the secret itself, put in the wrong place.
@@ -230,6 +237,13 @@ fn reference(reader: &mut Reader<'_>, node: &Node, what: &str) -> Option<Referen
         variable: variable.to_owned(),
         place: node.place,
     })
+}
+
+/// The variable that a template is, and nothing else.
+fn only_variable(text: &str) -> Option<&str> {
+    let inner = text.trim().strip_prefix("{{")?.strip_suffix("}}")?;
+    let name = inner.trim().strip_prefix("env.")?;
+    is_variable(name).then_some(name)
 }
 
 fn is_variable(name: &str) -> bool {

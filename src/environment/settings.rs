@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use ktsu_ledger::id::is_name;
 use url::Url;
 
+use super::shape;
 use crate::egress::address::is_entry;
 use crate::kit::fault::{Fault, FaultCode};
 use crate::kit::read::{Fields, Reader};
@@ -18,7 +19,7 @@ use crate::kit::yaml::{Data, Node};
 pub const MOST_RUNS: usize = 50_000;
 
 /// The most connections at once that can be asked for: what a machine has descriptors for.
-const MOST_CONNECTIONS: usize = 65_536;
+pub(super) const MOST_CONNECTIONS: usize = 65_536;
 
 /// The most bytes of a request's body (decision H2).
 pub const MOST_BODY: usize = 1024 * 1024;
@@ -57,8 +58,7 @@ pub struct Evidence {
 /// `{orchestrator, runtime, gateway}`, each `ADDRESS:PORT`. `open`: whether whoever asks must say
 /// who they are.
 pub(super) fn listen(reader: &mut Reader<'_>, node: &Node, open: bool) -> Listen {
-    let keys = ["gateway", "orchestrator", "runtime"];
-    let Some(fields) = reader.map(node, "listen", &keys) else {
+    let Some(fields) = reader.shaped(node, &shape::LISTEN) else {
         return Listen::default();
     };
     Listen {
@@ -101,6 +101,34 @@ fn address(
     Some(address)
 }
 
+/// `ledger: PATH`, or `state: {driver: sqlite, dsn: PATH}`, which the earlier ktsu wrote.
+pub(super) fn ledger(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<String> {
+    let named = fields
+        .get("ledger")
+        .and_then(|node| reader.string(node, "ledger"));
+    let Some(node) = fields.get("state") else {
+        return named.map(str::to_owned);
+    };
+    if let (Some(_), Some(place)) = (fields.key("ledger"), fields.key("state")) {
+        let words = "state is another way to write ledger: keep one";
+        reader.fault(Fault::new(FaultCode::DuplicateKey, place, words));
+    }
+    let state = reader.shaped(node, &shape::STATE)?;
+    if let Some(node) = state.get("driver")
+        && reader
+            .string(node, "driver")
+            .is_some_and(|driver| driver != "sqlite")
+    {
+        let words = "driver must be sqlite, which is the one there is";
+        reader.bad_value::<()>(node, words);
+    }
+    let node = state.get("dsn")?;
+    match reader.string(node, "dsn")? {
+        "" => reader.bad_value(node, "dsn is empty"),
+        path => Some(path.to_owned()),
+    }
+}
+
 /// `NAME: {url}` for each tool server.
 pub(super) fn servers(reader: &mut Reader<'_>, node: &Node) -> BTreeMap<String, String> {
     let mut servers = BTreeMap::new();
@@ -115,11 +143,10 @@ pub(super) fn servers(reader: &mut Reader<'_>, node: &Node) -> BTreeMap<String, 
             let words = format!("{:?} cannot be the name of a tool server", key.text);
             reader.fault(Fault::new(FaultCode::BadValue, key.place, words));
         }
-        let Some(fields) = reader.map(node, &key.text, &["url"]) else {
+        let Some(fields) = reader.shaped(node, &shape::SERVER) else {
             continue;
         };
-        let url = reader.required(&fields, "url", &key.text);
-        if let Some(url) = url.and_then(|node| server_url(reader, node)) {
+        if let Some(url) = fields.get("url").and_then(|node| server_url(reader, node)) {
             servers.insert(key.text.clone(), url);
         }
     }
@@ -152,8 +179,8 @@ fn server_url(reader: &mut Reader<'_>, node: &Node) -> Option<String> {
 pub(super) fn egress(reader: &mut Reader<'_>, node: &Node) -> Vec<String> {
     let mut hosts = Vec::new();
     let allow = reader
-        .map(node, "egress", &["allow"])
-        .and_then(|fields| reader.required(&fields, "allow", "egress"));
+        .shaped(node, &shape::EGRESS)
+        .and_then(|fields| fields.get("allow"));
     let list = allow.and_then(|node| reader.list(node, "egress.allow"));
     for node in list.unwrap_or_default() {
         let Some(entry) = reader.string(node, "an entry of egress.allow") else {
@@ -175,8 +202,7 @@ pub(super) fn egress(reader: &mut Reader<'_>, node: &Node) -> Vec<String> {
 
 /// `{active_runs, connections, body_bytes}`.
 pub(super) fn limits(reader: &mut Reader<'_>, node: &Node) -> Limits {
-    let keys = ["active_runs", "body_bytes", "connections"];
-    let Some(fields) = reader.map(node, "limits", &keys) else {
+    let Some(fields) = reader.shaped(node, &shape::LIMITS) else {
         return Limits::default();
     };
     let mut number = |name: &str, least: i64, most: usize| {
@@ -201,12 +227,11 @@ pub(super) fn retention(reader: &mut Reader<'_>, fields: &Fields<'_>) {
     let words = "nothing removes recorded runs yet: they are kept for ever";
     let fault = Fault::new(FaultCode::RetentionNotBuilt, place, words).warning();
     reader.fault(fault.hint("watch the size of the ledger; ktsu backup copies it"));
-    let keys = ["complete_days", "failed_days"];
     let fields = fields.get("retention");
-    let Some(fields) = fields.and_then(|node| reader.map(node, "retention", &keys)) else {
+    let Some(fields) = fields.and_then(|node| reader.shaped(node, &shape::RETENTION)) else {
         return;
     };
-    for name in keys {
+    for name in shape::RETENTION.names() {
         if let Some(node) = fields.get(name) {
             reader.whole(node, name, 1, 36_500);
         }
@@ -215,8 +240,7 @@ pub(super) fn retention(reader: &mut Reader<'_>, fields: &Fields<'_>) {
 
 /// `{witness, signing_key}`; a path is seen from the file's folder.
 pub(super) fn evidence(reader: &mut Reader<'_>, node: &Node, file: &Path) -> Evidence {
-    let keys = ["signing_key", "witness"];
-    let Some(fields) = reader.map(node, "evidence", &keys) else {
+    let Some(fields) = reader.shaped(node, &shape::EVIDENCE) else {
         return Evidence::default();
     };
     let mut text = |name: &str| {

@@ -39,7 +39,7 @@ fn every_key_is_read() {
 
 #[test]
 fn unknown_keys_and_unquoted_numbers_are_refused_at_their_line() {
-    let (_dir, path) = file("nam: x\nvariables:\n  A: 5\nstate: {}\n");
+    let (_dir, path) = file("nam: x\nvariables:\n  A: 5\nstaet: {}\n");
     let faults = Environment::load(&path).unwrap_err();
     let told: Vec<_> = faults
         .faults

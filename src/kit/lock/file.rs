@@ -7,7 +7,8 @@ use std::path::Path;
 use ktsu_ledger::Hash;
 use ktsu_ledger::event::lock::{Entry, FORMAT, Kind, Lock, Prices};
 
-use super::drift::{Difference, Drift, PRICES};
+use super::drift::{Difference, Drift, PRICES as PRICES_PATH};
+use super::shape::{ENTRY, LOCK, PRICES};
 use crate::kit::fault::{Fault, FaultCode};
 use crate::kit::read::{Fields, Reader};
 use crate::kit::yaml::{Data, Node, Place};
@@ -65,7 +66,7 @@ struct EntryPlaces {
 impl Placed {
     /// Where the lock says what the kit is not.
     pub(super) fn place(&self, drift: &Drift) -> Place {
-        if drift.path == PRICES && drift.kind.is_none() {
+        if drift.path == PRICES_PATH && drift.kind.is_none() {
             return self.prices;
         }
         let entry = self.places.get(&drift.path);
@@ -89,11 +90,11 @@ pub(super) fn read(text: &str, root: &Node) -> (Option<Placed>, Vec<Fault>) {
 fn whole(reader: &mut Reader<'_>, root: &Node) -> Option<Placed> {
     // What another version of ktsu wrote may have any keys.
     format(reader, root)?;
-    let fields = reader.map(root, "the lock", &["entries", "format", "prices"])?;
-    let prices = reader
-        .required(&fields, "prices", "the lock")
+    let fields = reader.shaped(root, &LOCK)?;
+    let prices = fields
+        .get("prices")
         .and_then(|node| Some((prices(reader, node)?, node.place)));
-    let listed = reader.required(&fields, "entries", "the lock")?;
+    let listed = fields.get("entries")?;
     let nodes = reader.list(listed, "entries")?;
     let mut entries: Vec<Entry> = Vec::with_capacity(nodes.len());
     let mut places = BTreeMap::new();
@@ -140,9 +141,9 @@ fn format(reader: &mut Reader<'_>, root: &Node) -> Option<()> {
 }
 
 fn prices(reader: &mut Reader<'_>, node: &Node) -> Option<Prices> {
-    let fields = reader.map(node, "prices", &["digest", "version"])?;
-    let digest = digest(reader, &fields, "prices", "digest");
-    let version = text(reader, &fields, "prices", "version");
+    let fields = reader.shaped(node, &PRICES)?;
+    let digest = digest(reader, &fields, "digest");
+    let version = text(reader, &fields, "version");
     Some(Prices {
         digest: digest?.0,
         version: version?.0,
@@ -150,27 +151,26 @@ fn prices(reader: &mut Reader<'_>, node: &Node) -> Option<Prices> {
 }
 
 fn entry(reader: &mut Reader<'_>, node: &Node) -> Option<(Entry, EntryPlaces)> {
-    const KEYS: [&str; 6] = ["definition", "digest", "kind", "path", "tools", "version"];
     const KINDS: [(&str, Kind); 3] = [
         ("agent", Kind::Agent),
         ("server", Kind::Server),
         ("workflow", Kind::Workflow),
     ];
-    let fields = reader.map(node, "an entry", &KEYS)?;
-    let kind = reader
-        .required(&fields, "kind", "an entry")
+    let fields = reader.shaped(node, &ENTRY)?;
+    let kind = fields
+        .get("kind")
         .and_then(|node| reader.word(node, "kind", &KINDS));
-    let path = text(reader, &fields, "an entry", "path");
-    let version = text(reader, &fields, "an entry", "version");
+    let path = text(reader, &fields, "path");
+    let version = text(reader, &fields, "version");
     if let Some((version, place)) = &version
         && semver::Version::parse(version).is_err()
     {
         let words = format!("{version:?} is not a semantic version");
         reader.fault(Fault::new(FaultCode::BadVersion, *place, words));
     }
-    let own = digest(reader, &fields, "an entry", "digest");
+    let own = digest(reader, &fields, "digest");
     let definition = match fields.get("definition") {
-        Some(_) => Some(digest(reader, &fields, "an entry", "definition")?),
+        Some(_) => Some(digest(reader, &fields, "definition")?),
         None => None,
     };
     let tools = fields.get("tools").map(|node| tools(reader, node, kind));
@@ -207,31 +207,21 @@ fn tools(reader: &mut Reader<'_>, node: &Node, kind: Option<Kind>) -> BTreeMap<S
         return found;
     };
     for (key, _) in members {
-        if let Some((text, _)) = digest(reader, &fields, "tools", &key.text) {
+        if let Some((text, _)) = digest(reader, &fields, &key.text) {
             found.insert(key.text.clone(), text);
         }
     }
     found
 }
 
-fn text(
-    reader: &mut Reader<'_>,
-    fields: &Fields<'_>,
-    what: &str,
-    name: &str,
-) -> Option<(String, Place)> {
-    let node = reader.required(fields, name, what)?;
+fn text(reader: &mut Reader<'_>, fields: &Fields<'_>, name: &str) -> Option<(String, Place)> {
+    let node = fields.get(name)?;
     let text = reader.string(node, name)?;
     Some((text.to_owned(), node.place))
 }
 
-fn digest(
-    reader: &mut Reader<'_>,
-    fields: &Fields<'_>,
-    what: &str,
-    name: &str,
-) -> Option<(String, Place)> {
-    let (text, place) = text(reader, fields, what, name)?;
+fn digest(reader: &mut Reader<'_>, fields: &Fields<'_>, name: &str) -> Option<(String, Place)> {
+    let (text, place) = text(reader, fields, name)?;
     if text.parse::<Hash>().is_err() {
         let words = format!("{name} must be a BLAKE3 digest: 64 lower-case hexadecimal digits");
         reader.fault(Fault::new(FaultCode::BadValue, place, words));

@@ -12,6 +12,7 @@
 mod drift;
 mod file;
 mod made;
+pub(crate) mod shape;
 
 use std::path::Path;
 

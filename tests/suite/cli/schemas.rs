@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use jsonschema::Validator;
+use ktsu::environment::Environment;
 use ktsu::kit::fault::Severity;
 use ktsu::kit::{self, yaml};
 use serde_json::{Value, json};
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 use super::Desk;
 
 /// A kit that uses every key there is; `{}` stands for what a later test puts there.
-const FILES: [(&str, &str, &str); 7] = [
+const FILES: [(&str, &str, &str); 9] = [
     (
         "kit",
         "kit.yaml",
@@ -115,6 +116,44 @@ access: {allowlist: ["*", {name: delete-a, require_approval: {on_reject: fail, t
         "{kind: servers, servers: [{name: mail, version: 1.0.0, url: \"https://example.com\"}]}",
     ),
     (
+        "environment",
+        "x.env.yaml",
+        r#"
+name: x
+variables: {ADA: some token}
+providers: [{name: desk, type: scripted, config: {rules: rules.yaml}}]
+principals:
+  - {name: ada, token: {env: ADA}, roles: [operator], secrets: {KEY: "{{ env.K }}", OTHER: {env: O}}}
+listen: {orchestrator: "0.0.0.0:5050", runtime: "127.0.0.1:5051", gateway: "[::1]:5052"}
+servers: {crm: {url: "https://example.com"}}
+state: {driver: sqlite, dsn: x.db}
+receiver: {variable: URL}
+egress: {allow: [desk.internal]}
+limits: {active_runs: 5, connections: 5, body_bytes: 2048}
+retention: {complete_days: 5, failed_days: 5}
+evidence: {witness: "file:x", signing_key: x.key}
+"#,
+    ),
+    (
+        "lock",
+        "ktsu.lock.yaml",
+        r#"
+format: 1
+prices: {version: x, digest: abababababababababababababababababababababababababababababababab}
+entries:
+  - kind: server
+    path: servers/crm.server.yaml
+    version: 1.0.0
+    digest: abababababababababababababababababababababababababababababababab
+    tools: {read: cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd}
+  - kind: workflow
+    path: workflows/w.workflow.yaml
+    version: 1.0.0
+    digest: abababababababababababababababababababababababababababababababab
+    definition: abababababababababababababababababababababababababababababababab
+"#,
+    ),
+    (
         "gateway",
         "gateway.yaml",
         r#"
@@ -165,11 +204,12 @@ const OTHERS: [(&str, &str); 1] = [(
 )];
 
 /// Keys that the files above leave out: what is not to be used, second names, and a file too many.
-const UNUSED: [&str; 4] = [
-    "output/from",
-    "input_per_million",
-    "output_per_million",
-    "replies_from",
+const UNUSED: [&str; 5] = [
+    "/ledger",
+    "/output/from",
+    "/input_per_million",
+    "/output_per_million",
+    "/replies_from",
 ];
 
 struct Book {
@@ -200,6 +240,7 @@ impl Book {
                 let path = self.dir.path().join("gateway.yaml");
                 ktsu::gateway::Config::load(&path, None).err()
             }
+            "environment" => Environment::load(&self.dir.path().join("x.env.yaml")).err(),
             _ => kit::load(self.dir.path()).err(),
         };
         let found = found.map(|faults| faults.faults).into_iter().flatten();
@@ -256,7 +297,7 @@ fn a_kit_that_uses_every_key_is_sound_to_reader_and_schema() {
         known.retain(|path| !path.starts_with("/default/"));
         // An entry of servers.yaml is a server.
         known.retain(|path| kind != "servers" || path.matches('/').count() == 1);
-        known.retain(|path| !UNUSED.iter().any(|key| path.ends_with(&format!("/{key}"))));
+        known.retain(|path| !UNUSED.iter().any(|key| path.ends_with(key)));
         let unused: Vec<_> = known.difference(&used).collect();
         assert!(unused.is_empty(), "{kind}: {unused:?}");
     }
@@ -280,6 +321,7 @@ fn shipped_files_pass_their_schemas() {
                 "kit.yaml" => "kit",
                 "gateway.yaml" => "gateway",
                 "servers.yaml" => "servers",
+                _ if name.ends_with(".env.yaml") => "environment",
                 _ if name.ends_with(".agent.yaml") => "agent",
                 _ if name.ends_with(".server.yaml") => "server",
                 _ if name.ends_with(".workflow.yaml") => "workflow",
