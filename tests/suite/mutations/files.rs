@@ -1,4 +1,4 @@
-//! Whether params that did not fit a child or an agent could have been told from the files: what is
+//! Whether a failure could have been told from the files: a URL that is written out, or params: what is
 //! written out and does not fit, or comes of a param that can never be there. Values of data may be
 //! anything.
 
@@ -23,6 +23,18 @@ pub(super) fn fault_of(plan: &Plan) -> Option<String> {
             Some(format!("step {}: {found}", step.id))
         })
     })
+}
+
+/// Whether a webhook of this id has a URL that is written out.
+pub(super) fn has_plain_url(plan: &Plan, id: &str) -> bool {
+    let steps = plan.workflows.values().flat_map(|workflow| &workflow.steps);
+    let mut webhooks = steps
+        .filter(|step| step.id == id)
+        .filter_map(|step| match &step.work {
+            Work::Webhook(webhook) => Some(&webhook.url),
+            Work::Agent(_) | Work::Transform(_) | Work::Workflow(_) => None,
+        });
+    webhooks.any(|url| !url.contains("{{"))
 }
 
 fn given_wrongly(

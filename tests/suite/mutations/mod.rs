@@ -40,7 +40,7 @@ const SHARES: [(&str, usize); 4] = [
 ];
 
 /// Codes of failures that stand in the files: whoever gets one was told too late.
-const STATIC: [&str; 11] = [
+const STATIC: [&str; 10] = [
     "command_not_supported",
     "internal",
     "internal_error",
@@ -51,7 +51,6 @@ const STATIC: [&str; 11] = [
     "runtime_refused",
     "secret_in_prompt",
     "unknown_group",
-    "webhook_refused",
 ];
 
 /// What became of a mutation.
@@ -436,7 +435,12 @@ fn judge(frame: &Value, plan: &Plan, said: &mut BTreeSet<String>) -> Result<(), 
         if STATIC.contains(&code) {
             return Err(format!("{kind}: {error}"));
         }
-        // What is given to a child or an agent may come from data.
+        // So may a URL come from data.
+        let step = data["step"].as_str().unwrap_or_default();
+        if code == "webhook_refused" && files::has_plain_url(plan, step) {
+            return Err(format!("{kind}: {error}"));
+        }
+        // What is given to a child or an agent may come from data, too.
         let params = code == "invalid_params";
         let hopeless = error.to_string().contains("no value is allowed");
         if params && hopeless {
