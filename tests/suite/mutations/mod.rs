@@ -3,6 +3,7 @@
 //!
 //! `KTSU_TEST_SEED=7` takes other mutations, `KTSU_TEST_ONE=123` that one alone.
 
+mod files;
 mod kits;
 mod mutate;
 
@@ -22,6 +23,7 @@ use ktsu::egress::{self, Policy};
 use ktsu::gateway::Gateway;
 use ktsu::kit::{self, Kit};
 use ktsu_ledger::appender::Options;
+use ktsu_ledger::event::plan::Plan;
 use ktsu_ledger::store::MemoryStore;
 use serde_json::{Value, json};
 
@@ -38,7 +40,7 @@ const SHARES: [(&str, usize); 4] = [
 ];
 
 /// Codes of failures that stand in the files: whoever gets one was told too late.
-const STATIC: [&str; 11] = [
+const STATIC: [&str; 10] = [
     "command_not_supported",
     "internal",
     "internal_error",
@@ -49,7 +51,6 @@ const STATIC: [&str; 11] = [
     "runtime_refused",
     "secret_in_prompt",
     "unknown_group",
-    "webhook_refused",
 ];
 
 /// What became of a mutation.
@@ -379,7 +380,14 @@ async fn run(
     pairs: &[(&str, &str)],
 ) -> Result<(Fate, BTreeSet<String>), String> {
     let roots: Vec<String> = kit.workflows.keys().cloned().collect();
-    let within = Within::new(kit, MemoryStore::new(), Options::default(), pairs, None).await;
+    let within = Within::new(
+        kit.clone(),
+        MemoryStore::new(),
+        Options::default(),
+        pairs,
+        None,
+    )
+    .await;
     let mut fate = Fate::NotStarted;
     let mut said = BTreeSet::new();
     for root in roots {
@@ -406,14 +414,15 @@ async fn run(
         }
         let run = answer.json()["run_id"].as_str().unwrap().to_owned();
         for frame in within.client.frames(&run).await {
-            judge(&frame, &mut said).map_err(|why| format!("{root}: {why}"))?;
+            judge(&frame, &kit.workflows[&root].definition.plan, &mut said)
+                .map_err(|why| format!("{root}: {why}"))?;
         }
     }
     Ok((fate, said))
 }
 
 /// The code of a failure, unless it is one that files must be refused for.
-fn judge(frame: &Value, said: &mut BTreeSet<String>) -> Result<(), String> {
+fn judge(frame: &Value, plan: &Plan, said: &mut BTreeSet<String>) -> Result<(), String> {
     let kind = frame["type"].as_str().unwrap_or_default();
     let data = &frame["data"];
     for error in [data, &data["error"], &data["outcome"]["error"]] {
@@ -423,11 +432,22 @@ fn judge(frame: &Value, said: &mut BTreeSet<String>) -> Result<(), String> {
         if code == "run_failed" && kind == "step.skipped" {
             continue;
         }
-        // What is given to a child or an agent comes from data, unless nothing would do.
-        let hopeless =
-            code == "invalid_params" && error.to_string().contains("no value is allowed");
-        if STATIC.contains(&code) || hopeless {
+        if STATIC.contains(&code) {
             return Err(format!("{kind}: {error}"));
+        }
+        // So may a URL come from data.
+        let step = data["step"].as_str().unwrap_or_default();
+        if code == "webhook_refused" && files::has_plain_url(plan, step) {
+            return Err(format!("{kind}: {error}"));
+        }
+        // What is given to a child or an agent may come from data, too.
+        let params = code == "invalid_params";
+        let hopeless = error.to_string().contains("no value is allowed");
+        if params && hopeless {
+            return Err(format!("{kind}: {error}"));
+        }
+        if let Some(why) = params.then(|| files::fault_of(plan)).flatten() {
+            return Err(format!("{kind}: {why}: {error}"));
         }
         let mut words = format!("{kind} {code}");
         if let Some(message) = error["message"].as_str() {
