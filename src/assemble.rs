@@ -108,6 +108,14 @@ impl Agents {
     }
 }
 
+/// What a start with this environment would refuse of its `evidence`, in words.
+pub fn unfit(environment: &Environment, process: &BTreeMap<String, String>) -> Vec<String> {
+    let witness = notary::place(Some(environment), process).map(|_| ());
+    let key = values::put_signing_key(Some(environment), &mut process.clone());
+    let refused = [witness, key].into_iter().filter_map(Result::err);
+    refused.map(|refused| refused.to_string()).collect()
+}
+
 /// An engine at work.
 pub struct Engine {
     /// The handle on it.
@@ -196,7 +204,7 @@ pub async fn open(mut setup: Setup) -> Result<Engine, NotOpened> {
             .map_err(|error| NotOpened::Other(error.to_string()))?;
     }
     let clock = setup.clock.clone().unwrap_or_else(clock::system);
-    let place = notary::place(&setup)?;
+    let place = notary::place(setup.environment.as_ref(), &setup.process)?;
     let feed = Feed::default();
     let options = Options {
         room,

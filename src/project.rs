@@ -138,7 +138,9 @@ fn values(
         let error = resolved.err()?;
         Some(format!("workflow {name}: {error}"))
     });
-    Ok(unset.collect())
+    let mut unset: Vec<String> = unset.collect();
+    unset.extend(assemble::unfit(environment, &process));
+    Ok(unset)
 }
 
 /// What is wrong with the kit's `gateway.yaml`, as this environment would use it.

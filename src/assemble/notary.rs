@@ -1,5 +1,6 @@
 //! The notary of an engine: its key, its witness, and what it goes on from.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use ktsu_ledger::{Actor, StreamId};
 
 use super::{LedgerPlace, NotOpened, Setup};
 use crate::egress;
+use crate::environment::Environment;
 use crate::evidence::store_stream::StoreStream;
 use crate::evidence::witness::{Place, Post, Witness};
 use crate::evidence::{facts, signing_key};
@@ -29,13 +31,15 @@ pub(super) struct Found {
 }
 
 /// Where checkpoints go beside the ledger.
-pub(super) fn place(setup: &Setup) -> Result<Option<Place>, NotOpened> {
-    let file = setup.environment.as_ref();
-    let file = file.and_then(|file| file.evidence.witness.as_ref());
-    let witness = setup.process.get(WITNESS).or(file);
+pub(super) fn place(
+    environment: Option<&Environment>,
+    process: &BTreeMap<String, String>,
+) -> Result<Option<Place>, NotOpened> {
+    let file = environment.and_then(|file| file.evidence.witness.as_ref());
+    let witness = process.get(WITNESS).or(file);
     let place = witness.filter(|place| !place.is_empty());
     let place = place.map(|place| place.parse::<Place>()).transpose();
-    place.map_err(|error| NotOpened::Other(error.to_string()))
+    place.map_err(|error| NotOpened::Other(format!("evidence.witness: {error}")))
 }
 
 /// Looks at a ledger that nobody but its new owner writes to, and nothing of that yet.

@@ -9,6 +9,7 @@ use super::{NotOpened, Setup};
 use crate::environment::{self, Environment, Principals, ResolveError, Resolved};
 use crate::evidence::signing_key;
 use crate::kit::Kit;
+use crate::secret::Redactor;
 use crate::workflow::definition::Workflow;
 use crate::workflow::expression::Root;
 use crate::workflow::template::Template;
@@ -45,7 +46,34 @@ pub fn resolve(
             environment::resolve_for(principals, environment, declared, process, &common);
         Some((name.clone(), resolved))
     });
-    roots.collect()
+    let mut all: Vec<_> = roots.collect();
+    keep_secret(&mut all, principals);
+    all
+}
+
+/// Refuses plain variables in whose value any secret of this engine stands: runs record plain
+/// values as they are.
+fn keep_secret(all: &mut [(String, Result<Resolved, ResolveError>)], principals: &Principals) {
+    let found = all
+        .iter()
+        .filter_map(|(_, resolved)| resolved.as_ref().ok());
+    let shared = found.flat_map(|resolved| resolved.secrets.values());
+    let redactor = Redactor::new(shared.chain(principals.secrets()));
+    for (_, resolved) in all {
+        let Ok(values) = resolved.as_ref().map(|resolved| &resolved.values) else {
+            continue;
+        };
+        let shown = values
+            .iter()
+            .filter(|(_, value)| redactor.redact(value).is_some());
+        let shown: Vec<String> = shown.map(|(name, _)| name.clone()).collect();
+        if !shown.is_empty() {
+            *resolved = Err(ResolveError {
+                shown,
+                ..ResolveError::default()
+            });
+        }
+    }
 }
 
 /// The variables that need a value for everybody: what callers of the workflow must show is one

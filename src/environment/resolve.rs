@@ -30,6 +30,8 @@ pub struct ResolveError {
     pub short: Vec<String>,
     /// Secrets that some principals have a value of their own for, and who has not.
     pub without: Vec<(String, Vec<String>)>,
+    /// Not declared as secrets, and with a value in which a secret stands: runs would record it.
+    pub shown: Vec<String>,
 }
 
 impl ResolveError {
@@ -37,11 +39,18 @@ impl ResolveError {
     pub fn first(&self) -> Option<&str> {
         let without = self.without.first().map(|(name, _)| name);
         let first = self.missing.first().or(without).or(self.short.first());
+        let first = first.or(self.shown.first());
         first.map(String::as_str)
     }
 
     fn is_empty(&self) -> bool {
-        self.missing.is_empty() && self.short.is_empty() && self.without.is_empty()
+        let Self {
+            missing,
+            short,
+            without,
+            shown,
+        } = self;
+        missing.is_empty() && short.is_empty() && without.is_empty() && shown.is_empty()
     }
 }
 
@@ -64,6 +73,12 @@ impl fmt::Display for ResolveError {
             let short = self.short.join(", ");
             words.push(format!(
                 "secrets need at least {MIN_LENGTH} characters: {short}"
+            ));
+        }
+        if !self.shown.is_empty() {
+            let shown = self.shown.join(", ");
+            words.push(format!(
+                "a secret stands in the value of {shown}: declare it with secret: true"
             ));
         }
         f.write_str(&words.join("; "))

@@ -61,11 +61,26 @@ pub(super) fn listen(reader: &mut Reader<'_>, node: &Node, open: bool) -> Listen
     let Some(fields) = reader.shaped(node, &shape::LISTEN) else {
         return Listen::default();
     };
-    Listen {
+    let listen = Listen {
         orchestrator: address(reader, &fields, "orchestrator", open),
         runtime: address(reader, &fields, "runtime", false),
         gateway: address(reader, &fields, "gateway", false),
+    };
+    let mut taken: Vec<SocketAddr> = Vec::new();
+    for (name, address) in [
+        ("orchestrator", listen.orchestrator),
+        ("runtime", listen.runtime),
+        ("gateway", listen.gateway),
+    ] {
+        let Some(address) = address.filter(|address| address.port() != 0) else {
+            continue;
+        };
+        if let (true, Some(node)) = (taken.contains(&address), fields.get(name)) {
+            reader.bad_value::<()>(node, format!("two services cannot listen on {address}"));
+        }
+        taken.push(address);
     }
+    listen
 }
 
 fn address(
@@ -106,6 +121,9 @@ pub(super) fn ledger(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Str
     let named = fields
         .get("ledger")
         .and_then(|node| reader.string(node, "ledger"));
+    if let (Some(""), Some(node)) = (named, fields.get("ledger")) {
+        return reader.bad_value(node, "ledger is empty");
+    }
     let Some(node) = fields.get("state") else {
         return named.map(str::to_owned);
     };

@@ -189,7 +189,7 @@ fn params(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<(Params, Json)
 }
 
 /// The params marked as secrets. Their values come from variables alone, so none has a default.
-pub(super) fn secrets(reader: &mut Reader<'_>, schema: &Node) -> Vec<String> {
+fn secrets(reader: &mut Reader<'_>, schema: &Node) -> Vec<String> {
     let mut secrets = Vec::new();
     for (key, property) in members(member(Some(schema), "properties")) {
         let Some(mark) = member(Some(property), "secret") else {
@@ -203,9 +203,31 @@ pub(super) fn secrets(reader: &mut Reader<'_>, schema: &Node) -> Vec<String> {
             let fault = Fault::new(FaultCode::LiteralSecret, default.place, words);
             reader.fault(fault.hint("a secret comes from a variable of the workflow"));
         }
+        unjudged(reader, property);
         secrets.push(key.text.clone());
     }
     secrets
+}
+
+/// The value of a secret is nowhere when params are judged, so a schema can say nothing of it.
+fn unjudged(reader: &mut Reader<'_>, property: &Node) {
+    const SAID: [&str; 6] = [
+        "$comment",
+        "default",
+        "description",
+        "secret",
+        "title",
+        "type",
+    ];
+    for (key, node) in members(Some(property)) {
+        let text = matches!(&node.data, Data::Text(kind) if kind == "string");
+        if SAID.contains(&key.text.as_str()) && (key.text != "type" || text) {
+            continue;
+        }
+        let words = format!("{} says something of a secret that nobody sees", key.text);
+        let fault = Fault::new(FaultCode::MisplacedKey, key.place, words);
+        reader.fault(fault.hint("a secret param is {type: string, secret: true}"));
+    }
 }
 
 /// Marks that nobody reads: whoever writes one within a param believes that something is kept

@@ -159,7 +159,9 @@ fn secrecy(
         }
         return;
     }
-    if secret_of(given, env).is_some() {
+    let is_secret = |name: &String| env.iter().any(|one| one.secret && one.name == *name);
+    let pure = !given.mixed && given.variables.iter().all(is_secret);
+    if pure && secret_of(given, env).is_some() {
         return;
     }
     let alone = given.alone.as_ref();
@@ -175,8 +177,12 @@ fn secrecy(
         return;
     }
     let words = format!(
-        "the secret agent param {:?} gets no secret variable",
-        given.name
+        "the secret agent param {:?} gets {}",
+        given.name,
+        match secret_of(given, env) {
+            Some(_) => "more than secret variables",
+            None => "no secret variable",
+        }
     );
     let fault = Fault::new(FaultCode::LiteralSecret, given.place, words);
     faults.push(match draft.plan.visibility {

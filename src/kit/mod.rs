@@ -18,6 +18,7 @@ mod groups;
 mod links;
 mod loader;
 pub mod lock;
+mod marks;
 mod prompt;
 pub(crate) mod read;
 mod reference;

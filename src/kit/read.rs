@@ -56,6 +56,22 @@ pub(crate) fn tree(text: &str, shown: &Path, faults: &mut Faults) -> Option<Node
     }
 }
 
+/// Headers that carry no secret of a workflow or a server.
+const TAKEN: [&str; 12] = [
+    "accept",
+    "connection",
+    "content-length",
+    "content-type",
+    "expect",
+    "host",
+    "idempotency-key",
+    "ktsu-token",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
 /// Reads one file and gathers its faults.
 pub(crate) struct Reader<'a> {
     pub(crate) file: &'a Path,
@@ -287,6 +303,12 @@ impl<'a> Reader<'a> {
         let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
         if header.is_empty() || !header.chars().all(token) {
             return self.bad_value(node, format!("{header:?} is not the name of a header"));
+        }
+        if TAKEN.iter().any(|taken| header.eq_ignore_ascii_case(taken)) {
+            let words = format!("the header {header} means something else in every request");
+            let fault = Fault::new(FaultCode::BadValue, node.place, words);
+            self.fault(fault.hint("header: X-Api-Key, for instance"));
+            return None;
         }
         Some(header.to_owned())
     }

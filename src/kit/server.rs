@@ -152,8 +152,11 @@ fn url(reader: &mut Reader<'_>, node: &Node) -> Option<String> {
         return None;
     }
     let hint = "tools are reached over http: url: http://HOST/PATH or https://HOST/PATH";
+    let lower = text.to_ascii_lowercase();
+    let plain = lower.starts_with("http://") || lower.starts_with("https://");
+    let plain = plain && !text.contains(['\\', ' ']) && !lower.starts_with("http:///");
     let fault = match url::Url::parse(text) {
-        Ok(url) if !matches!(url.scheme(), "http" | "https") => {
+        Ok(_) if !plain && !text.contains("{{") => {
             let words = format!("{text:?} is not an http or https URL");
             Fault::new(FaultCode::BadUrl, node.place, words).hint(hint)
         }

@@ -11,7 +11,7 @@ use super::read::{Fields, Mention, Reader, Usage, rounded};
 use super::reference::Reference;
 use super::shape::workflow::{self as shape, PRIMITIVES};
 use super::yaml::{Data, Node, Place};
-use super::{agent, calls, links, transform, webhook};
+use super::{agent, calls, links, text, transform, webhook};
 use crate::workflow::expression::Root;
 use crate::workflow::template::Template;
 
@@ -44,6 +44,8 @@ pub(super) struct GivenParam {
     pub(super) place: Place,
     /// The environment variables its value mentions.
     pub(super) variables: BTreeSet<String>,
+    /// Whether it mentions anything else.
+    pub(super) mixed: bool,
     /// The one variable that its value is, if it is nothing else.
     pub(super) alone: Option<String>,
     /// The value, if nothing in it is evaluated, and where it stands.
@@ -121,6 +123,12 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<StepDraft> {
         let schema = output.get("schema")?;
         if fields.key("agent").is_some() {
             agent::reserved_fields(reader, schema);
+            let kind = agent::member(Some(schema), "type");
+            if let Some(kind) = kind.filter(|kind| !text::may_be_object(kind)) {
+                let words =
+                    "the output of an agent is an object, and the schema must let it be one";
+                reader.fault(Fault::new(FaultCode::BadSchema, kind.place, words));
+            }
         }
         reader.schema(schema)
     });
@@ -199,6 +207,13 @@ fn primitive(
         .copied()
         .filter(|key| fields.key(key).is_some())
         .collect();
+    // A key without a value counts as absent, beside one that has one.
+    let full = found
+        .iter()
+        .copied()
+        .filter(|key| fields.get(key).is_some());
+    let full: Vec<&str> = full.collect();
+    let found = if full.is_empty() { found } else { full };
     match found.as_slice() {
         [] => {
             let words = format!("step {name:?} does nothing");
@@ -293,8 +308,8 @@ fn given_params(node: &Node) -> Vec<GivenParam> {
     let given = given.map(|(key, node)| {
         let value = node.to_value();
         let template = Template::from_value(&value).ok();
-        let roots = template.iter().flat_map(|one| one.roots());
-        let variables = roots.filter_map(|root| match root {
+        let roots = || template.iter().flat_map(|one| one.roots());
+        let variables = roots().filter_map(|root| match root {
             Root::Env(name) => Some(name.clone()),
             Root::Params | Root::Step(_) | Root::Item | Root::ItemIndex => None,
         });
@@ -302,6 +317,7 @@ fn given_params(node: &Node) -> Vec<GivenParam> {
             name: key.text.clone(),
             place: key.place,
             variables: variables.collect(),
+            mixed: roots().any(|root| !matches!(root, Root::Env(_))),
             alone: template.as_ref().and_then(only_variable),
             literal: template
                 .as_ref()

@@ -2,6 +2,7 @@
 
 use ktsu_ledger::Json;
 
+use super::agent::{member, members};
 use super::fault::{Fault, FaultCode};
 use super::read::{Mention, Reader, Usage};
 use super::yaml::{Data, Node, Place};
@@ -35,7 +36,31 @@ impl Reader<'_> {
             self.fault(Fault::new(FaultCode::BadSchema, node.place, words));
             return None;
         }
-        self.schema_with(node, |json| ParamsSchema::compile(json).map(drop))
+        let json = self.schema_with(node, |json| ParamsSchema::compile(json).map(drop))?;
+        self.defaults(node, &json);
+        let kind = member(Some(node), "type");
+        if let Some(kind) = kind.filter(|kind| !may_be_object(kind)) {
+            let words = "params are an object, and their schema must let them be one";
+            self.fault(Fault::new(FaultCode::BadSchema, kind.place, words));
+            return None;
+        }
+        Some(json)
+    }
+
+    /// A default counts as given, so it has to fit.
+    fn defaults(&mut self, node: &Node, json: &Json) {
+        let Ok(schema) = ParamsSchema::compile(json) else {
+            return;
+        };
+        for (key, property) in members(member(Some(node), "properties")) {
+            let Some(default) = member(Some(property), "default") else {
+                continue;
+            };
+            if let Some(violation) = schema.check_default(&key.text).into_iter().next() {
+                let words = format!("the default does not fit: {}", violation.message);
+                self.fault(Fault::new(FaultCode::BadValue, default.place, words));
+            }
+        }
     }
 
     fn schema_with(
@@ -219,4 +244,12 @@ fn bare(source: &str) -> (&str, usize) {
     let inner = inner.map_or(trimmed, str::trim);
     let start = inner.as_ptr() as usize - source.as_ptr() as usize;
     (inner, start)
+}
+
+/// Whether the `type` of a schema lets a value be an object.
+pub(super) fn may_be_object(kind: &Node) -> bool {
+    match kind.to_value() {
+        serde_json::Value::Array(kinds) => kinds.iter().any(|kind| kind == "object"),
+        kind => kind == "object",
+    }
 }

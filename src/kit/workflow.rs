@@ -8,6 +8,7 @@ use ktsu_ledger::event::plan::{
 
 use super::edges;
 use super::fault::{Fault, FaultCode};
+use super::marks;
 use super::read::{Fields, Reader, Usage, rounded};
 use super::shape::{DECLARED, PARAMS, workflow as shape};
 use super::step::{self, StepDraft};
@@ -56,7 +57,7 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<Draft> {
         let params = reader.shaped(node, &PARAMS)?;
         let schema = params.get("schema")?;
         optional_params(reader, schema);
-        super::agent::secrets(reader, schema);
+        marks::check(reader, schema, visibility);
         reader.params_schema(schema)
     });
     let mut groups = Vec::new();

@@ -165,15 +165,23 @@ impl Redactor {
                 if let Some(redacted) = self.redact(text) {
                     *text = redacted;
                 }
+                // Escaped in part, so that it is read somewhere else: nothing of it is kept.
+                if self.is_hidden_in(text) {
+                    REDACTED.clone_into(text);
+                }
             }
             Value::Array(items) => items.iter_mut().for_each(|item| self.redact_value(item)),
             Value::Object(members) => {
-                if members.keys().any(|name| self.redact(name).is_some()) {
+                let held = |name: &String| self.redact(name).is_some() || self.is_hidden_in(name);
+                if members.keys().any(held) {
                     *members = self.redact_names(std::mem::take(members));
                 }
                 members
                     .values_mut()
                     .for_each(|member| self.redact_value(member));
+            }
+            Value::Number(number) if self.redact(&number.to_string()).is_some() => {
+                *value = REDACTED.into();
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
@@ -183,7 +191,10 @@ impl Redactor {
     fn redact_names(&self, members: Map<String, Value>) -> Map<String, Value> {
         let mut redacted = Map::new();
         for (name, value) in members {
-            let plain = self.redact_text(&name);
+            let plain = match self.redact_text(&name) {
+                plain if self.is_hidden_in(&plain) => REDACTED.to_owned(),
+                plain => plain,
+            };
             let mut free = plain.clone();
             let mut number = 2;
             while redacted.contains_key(&free) {
@@ -232,12 +243,29 @@ fn forms(secret: &str) -> Vec<Zeroizing<String>> {
         escapes::hexadecimal(secret, false),
         escapes::hexadecimal(secret, true),
     ];
+    forms.extend(within_urls(secret));
     for alphabet in [STANDARD, URL_SAFE] {
         for lead in 0..3 {
             forms.extend(base64_core(secret, alphabet, lead));
         }
     }
     forms.into_iter().map(Zeroizing::new).collect()
+}
+
+/// As it stands in the parts of a URL, each of which leaves other characters as they are.
+fn within_urls(secret: &str) -> Vec<String> {
+    let Ok(mut url) = url::Url::parse("http://h/") else {
+        return Vec::new();
+    };
+    url.set_path(secret);
+    url.set_query(Some(secret));
+    url.set_fragment(Some(secret));
+    let path = url.path().trim_start_matches('/').to_owned();
+    let rest = [url.query(), url.fragment()];
+    let rest = rest.into_iter().flatten().map(str::to_owned);
+    // A path may lose its dots, and be too short to be told from anything.
+    let all = std::iter::once(path).chain(rest);
+    all.filter(|form| form.len() >= MIN_LENGTH).collect()
 }
 
 fn percent(secret: &str, space: &str, lower: bool) -> String {

@@ -103,9 +103,13 @@ fn a_reply_that_hides_a_secret_is_written_anew_or_not_given() {
         (r#"Here: {"b": "s\u0033cret!"}"#, REDACTED),
         // Nobody would take it as it stands.
         (r#"{"a": 1, "a": 2, "b": "s\u0033cret!"}"#, REDACTED),
-        (r#"{"b": "s\\u0033cret!"}"#, REDACTED),
-        (r#"{"b": "%73\u0033cret!"}"#, REDACTED),
-        (r#"{"a": 1.234567e6, "b": "s\u0033cret!"}"#, REDACTED),
+        (r#"{"b": "s\\u0033cret!"}"#, r#"{"b":"[REDACTED]"}"#),
+        (r#"{"b": "%73\u0033cret!"}"#, r#"{"b":"[REDACTED]"}"#),
+        (r#"{"s\\u0033cret!": 1}"#, r#"{"[REDACTED]":1}"#),
+        (
+            r#"{"a": 1.234567e6, "b": "s\u0033cret!"}"#,
+            r#"{"a":"[REDACTED]","b":"[REDACTED]"}"#,
+        ),
     ] {
         assert_eq!(redactor.redact_reply(reply), redacted, "{reply}");
     }
@@ -162,4 +166,44 @@ proptest::proptest! {
         let redacted = redactor.redact_text(&format!("{a}{secret}{b}"));
         proptest::prop_assert!(!redacted.contains(&secret));
     }
+}
+
+/// What a receiver says back of a URL, and what others wrote into JSON within JSON.
+#[test]
+fn a_secret_is_found_as_urls_and_other_programs_write_it() {
+    for secret in [
+        "p@ss word 9",
+        "clé/secrète/1",
+        "ab\"cd=ef+gh",
+        "abc/def/ghi",
+    ] {
+        let redactor = Redactor::new([&Secret::new(secret)]);
+        let mut url = url::Url::parse("http://h/x/").unwrap();
+        url.set_path(&format!("/x/{secret}"));
+        url.set_query(Some(&format!("k={secret}")));
+        url.set_fragment(Some(secret));
+        let json = Value::from(secret).to_string();
+        let escaped = json
+            .replace('/', "\\/")
+            .replace('é', "\\u00e9")
+            .replace('è', "\\u00e8");
+        for text in [
+            url.path(),
+            url.query().unwrap(),
+            url.fragment().unwrap(),
+            &escaped,
+        ] {
+            let mut value = Value::from(text);
+            redactor.redact_value(&mut value);
+            assert!(value.as_str().unwrap().contains(REDACTED), "{text}");
+        }
+    }
+    let redactor = Redactor::new([&Secret::new("8714992031")]);
+    let mut value = serde_json::json!({"n": 8_714_992_031_u64, "m": 5});
+    redactor.redact_value(&mut value);
+    assert_eq!(value, serde_json::json!({"n": REDACTED, "m": 5}));
+    let redactor = Redactor::new([&Secret::new("unused secret")]);
+    let mut value = Value::from("100 % \\u0041 %41");
+    redactor.redact_value(&mut value);
+    assert_eq!(value, "100 % \\u0041 %41", "escapes of others stay");
 }

@@ -68,6 +68,20 @@ impl ParamsSchema {
         found.filter(|one| within(&one.pointer)).collect()
     }
 
+    /// What breaks the schema of a param in its own default, defaults within it filled in.
+    pub fn check_default(&self, name: &str) -> Vec<Violation> {
+        let default = self
+            .property(name)
+            .and_then(|property| property.get("default"));
+        let Some(default) = default else {
+            return Vec::new();
+        };
+        let mut alone = Value::Object(Map::from_iter([(name.to_owned(), default.clone())]));
+        self.fill(&self.document, &mut alone, 0);
+        let filled = alone.get(name).cloned().unwrap_or_default();
+        self.check_one(name, filled)
+    }
+
     /// The params marked `secret: true` that a value holds. A secret is recorded nowhere, so it can
     /// come from a variable alone (seed 000, invariant 10).
     pub fn secrets_in(&self, value: &Value) -> Vec<Violation> {

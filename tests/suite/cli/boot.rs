@@ -518,3 +518,33 @@ fn children_and_groups_get_what_they_ask_for() {
         ),
     ]);
 }
+
+/// Runs record plain values as they are, so a secret in one would stand in the ledger.
+#[test]
+fn a_plain_variable_with_a_secret_in_it_starts_nothing() {
+    let desk = Desk::new();
+    desk.write_kit(
+        "w",
+        "kind: workflow\nname: w\nversion: 1.0.0\nenv: [{name: K, secret: true}, {name: P}]\npipeline: []\n",
+    );
+    desk.write_file("x.env.yaml", "evidence: {witness: nonsense}\n");
+    let run = |arguments: &[&str]| {
+        let mut command = desk.command(arguments);
+        command.env("K", "geheimnis99");
+        command.env("P", "postgres://u:geheimnis99@db/x");
+        let output = command.output().unwrap();
+        let words = [output.stdout, output.stderr].concat();
+        let words = String::from_utf8(words).unwrap();
+        assert!(!words.contains("geheimnis99"), "{words}");
+        (output.status.code(), words)
+    };
+    let (code, words) = run(&["run", "w"]);
+    assert_eq!(code, Some(2), "{words}");
+    let expected = "a secret stands in the value of P: declare it with secret: true";
+    assert!(words.contains(expected), "{words}");
+    assert!(!desk.path().join(".ktsu/ledger.db").exists());
+    let (code, words) = run(&["validate", "w", "--env", "x.env.yaml"]);
+    assert_eq!(code, Some(1), "{words}");
+    assert!(words.contains(expected), "{words}");
+    assert!(words.contains("evidence.witness: "), "{words}");
+}
