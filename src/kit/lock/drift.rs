@@ -8,6 +8,7 @@ use ktsu_ledger::event::plan::Plan;
 use serde::Serialize;
 
 use crate::kit::Kit;
+use crate::kit::servers::ServerUse;
 
 /// One path that is not what was locked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -115,7 +116,8 @@ fn resolved_otherwise(old: &Entry, new: &Entry, kit: &Kit, drift: &[Drift]) -> O
     let mut workflows = kit.workflows.values();
     let workflow = workflows.find(|one| one.path == new.path);
     let explained = drift.iter().any(|one| {
-        one.path == new.path || workflow.is_some_and(|it| one.concerns(&it.definition.plan))
+        one.path == new.path
+            || workflow.is_some_and(|it| one.concerns(&it.definition.plan, &kit.uses))
     });
     let differs = old.definition != new.definition && !explained;
     differs.then(|| Drift {
@@ -127,12 +129,18 @@ fn resolved_otherwise(old: &Entry, new: &Entry, kit: &Kit, drift: &[Drift]) -> O
     })
 }
 
+/// As [`Kit::uses`] has them.
+type Uses = BTreeMap<String, Vec<ServerUse>>;
+
 impl Drift {
-    /// Whether a run of this plan would use what differs. Prices are no part of a definition, and a
-    /// server may be used by any agent.
-    pub(super) fn concerns(&self, plan: &Plan) -> bool {
+    /// Whether a run of this plan would use what differs. Prices are no part of a definition.
+    /// `uses`: the servers that agents use, by the path of the agent.
+    pub(super) fn concerns(&self, plan: &Plan, uses: &Uses) -> bool {
         match self.kind {
-            Some(Kind::Server) => true,
+            Some(Kind::Server) => {
+                let used = plan.agents.keys().filter_map(|agent| uses.get(agent));
+                used.flatten().any(|one| one.server == self.path)
+            }
             Some(Kind::Agent) => plan.agents.contains_key(&self.path),
             Some(Kind::Workflow) => plan.workflows.contains_key(&self.path),
             None => false,

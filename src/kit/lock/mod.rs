@@ -60,9 +60,10 @@ pub(super) fn hold(kit: &mut Kit, placed: Placed) {
     kit.warnings.sort();
     let json = serde_json::to_value(&placed.lock);
     let json = json.ok().and_then(|value| Json::from_value(&value).ok());
+    let uses = &kit.uses;
     for workflow in kit.workflows.values_mut() {
         let plan = &workflow.definition.plan;
-        let differs = drift.iter().any(|one| one.concerns(plan));
+        let differs = drift.iter().any(|one| one.concerns(plan, uses));
         workflow.lock = json.clone().filter(|_| !differs);
     }
     kit.lock = Some(Held {

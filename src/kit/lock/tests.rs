@@ -294,8 +294,40 @@ fn tools_that_a_lock_knows_are_kept_and_need_not_be_known_here() {
     let held = kit.lock.unwrap();
     assert_eq!(held.lock, wanted);
     assert_eq!(held.drift.len(), 1);
-    // Which agent would use a server is not known, so none runs as locked.
-    assert!(kit.workflows.values().all(|one| one.lock.is_none()));
+    // Nobody uses it.
+    assert!(kit.workflows.values().all(|one| one.lock.is_some()));
+}
+
+#[test]
+fn a_changed_server_takes_the_lock_from_those_who_use_it() {
+    let agent = "version: 1.0.0\nmodel: m\nprompt: {system: s}\noutput: {schema: {type: object}}\n";
+    let uses =
+        format!("name: a\n{agent}servers: [{{name: crm, path: ../servers/crm.server.yaml}}]\n");
+    let free = format!("name: b\n{agent}");
+    let head = "kind: workflow\nversion: 1.0.0\n";
+    let step = |agent: &str| format!("pipeline: [{{id: s, agent: agents/{agent}.agent.yaml}}]\n");
+    let (one, two) = (
+        format!("{head}name: one\n{}", step("a")),
+        format!("{head}name: two\n{}", step("b")),
+    );
+    let server = "name: crm\nversion: 1.0.0\nurl: http://127.0.0.1:9\n";
+    let dir = super::super::tests::kit(&[
+        ("agents/a.agent.yaml", &uses),
+        ("agents/b.agent.yaml", &free),
+        ("workflows/one.workflow.yaml", &one),
+        ("workflows/two.workflow.yaml", &two),
+        ("servers/crm.server.yaml", server),
+    ]);
+    fs::write(dir.path().join(FILE), written(&lock(dir.path()))).unwrap();
+    let locked = || {
+        let kit = sound(dir.path());
+        let each = kit.workflows.values().map(|one| one.lock.is_some());
+        each.collect::<Vec<_>>()
+    };
+    assert_eq!(locked(), [true, true]);
+    let path = dir.path().join("servers/crm.server.yaml");
+    fs::write(path, format!("{server}# changed\n")).unwrap();
+    assert_eq!(locked(), [false, true]);
 }
 
 proptest::proptest! {
