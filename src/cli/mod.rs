@@ -109,7 +109,7 @@ enum Command {
     Schema(schema::Arguments),
     /// Makes a new kit that validates, runs and tests itself without a key
     Init(init::Arguments),
-    /// Freezes a kit: every file with its version and its digest, in ktsu.lock.yaml
+    /// Freezes a kit: every workflow, agent and server with its digest, in ktsu.lock.yaml
     Lock(lock::Arguments),
     /// What a workflow is made of
     #[command(subcommand)]
