@@ -119,7 +119,10 @@ fn next(dir: &Path) -> Vec<(String, &'static str)> {
             "ktsu test baselines",
             "whether the agent answers what it answered",
         ),
-        ("ktsu lock", "freezes workflows, agents and servers, for --locked"),
+        (
+            "ktsu lock",
+            "freezes workflows, agents and servers, for --locked",
+        ),
     ];
     next.extend(rest.map(|(command, what)| (command.to_owned(), what)));
     next
