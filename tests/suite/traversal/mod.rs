@@ -36,6 +36,7 @@ impl Ground {
             "bait",
             "bait.workflow.yaml",
             "bait.agent.yaml",
+            "bait.server.yaml",
             "etc/passwd",
             "default.json",
         ] {
@@ -110,6 +111,18 @@ fn scalar(name: &str) -> String {
     Value::from(name).to_string()
 }
 
+/// An agent that uses servers from files of these names.
+fn uses(names: impl IntoIterator<Item = (usize, String)>) -> String {
+    let mut text = String::from(
+        "name: s\nversion: 1.0.0\nmodel: m\nprompt: {system: s}\n\
+         output: {schema: {type: object}}\nservers:\n",
+    );
+    for (n, name) in names {
+        text.push_str(&format!("  - {{name: s{n}, path: {}}}\n", scalar(&name)));
+    }
+    text
+}
+
 /// Every name in every place of files, each place by itself; how many were tried.
 fn files(ground: &Ground) -> usize {
     let mut tried = 0;
@@ -129,6 +142,10 @@ fn files(ground: &Ground) -> usize {
             tried += 1;
         }
         std::fs::remove_file(ground.kit().join("workflows/w.workflow.yaml")).unwrap();
+        ground.write("kit/agents/s.agent.yaml", &uses([(0, name.clone())]));
+        refused("server", &name);
+        std::fs::remove_file(ground.kit().join("agents/s.agent.yaml")).unwrap();
+        tried += 1;
         if name != "good" {
             ground.write("kit/kit.yaml", &format!("default: {quoted}\n"));
             refused("default", &name);
@@ -373,6 +390,8 @@ async fn the_binary_opens_nothing_outside_whatever_it_is_asked() {
         ));
     }
     ground.write("kit/workflows/many.workflow.yaml", &steps);
+    let servers = ground.names().into_iter().enumerate();
+    ground.write("kit/agents/many.agent.yaml", &uses(servers));
     let desk = tempfile::tempdir().unwrap();
     let output = desk.path().join("calls");
     let Some(mut traced) = strace(&output) else {

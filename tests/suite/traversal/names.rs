@@ -35,6 +35,7 @@ pub(super) fn all(outside: &Path) -> Vec<String> {
         "bait",
         "bait.workflow.yaml",
         "bait.agent.yaml",
+        "bait.server.yaml",
         "etc/passwd",
     ];
     for step in steps {
