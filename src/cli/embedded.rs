@@ -4,10 +4,11 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use axum::http::HeaderValue;
 use ktsu_ledger::event::plan::AuthScheme;
 
 use super::engine::{
-    Place, any_port, open, peer_of, process_environment, quoted, receiver, warn_of,
+    Place, any_port, open, own_header, peer_of, process_environment, quoted, receiver, warn_of,
 };
 use super::envelope::{self, Shown};
 use super::follow::{Asked, follow, invoke};
@@ -35,6 +36,7 @@ pub(super) struct Job {
 /// Runs it, shows it, and gives the exit code.
 pub(super) async fn run(common: &Common, job: Job) -> Result<ExitCode, Failure> {
     logging::start(LogFormat::Text, "warn")?;
+    let token = own_header()?;
     let mut signals = Signals::new()?;
     let mut process = process_environment();
     let receiver = receiver(
@@ -72,7 +74,7 @@ pub(super) async fn run(common: &Common, job: Job) -> Result<ExitCode, Failure> 
             "{count} unfinished runs of this ledger are taken up"
         ));
     }
-    let outcome = run_and_follow(&engine, &job, &mut signals).await;
+    let outcome = run_and_follow(&engine, &job, token, &mut signals).await;
     let received = receiver.map(|receiver| {
         let mut kept = receiver.deliveries();
         for one in &mut kept {
@@ -96,9 +98,10 @@ pub(super) async fn run(common: &Common, job: Job) -> Result<ExitCode, Failure> 
 async fn run_and_follow(
     engine: &Engine,
     job: &Job,
+    token: Option<HeaderValue>,
     signals: &mut Signals,
 ) -> Result<Option<(String, String)>, Failure> {
-    let peer = peer_of(engine);
+    let peer = peer_of(engine, token);
     let asked = Asked {
         workflow: &job.workflow,
         input: job.input.clone(),

@@ -13,8 +13,8 @@ use ktsu_ledger::lock::Holder;
 
 use super::{Common, Failure};
 use crate::assemble::{self, Engine, LedgerPlace, NotOpened, Setup};
+use crate::contract::TOKEN_HEADER;
 use crate::environment::Environment;
-use crate::http::access::TOKEN_HEADER;
 use crate::http::server::BindError;
 use crate::kit::fault::{Faults, Severity};
 use crate::kit::{self, Kit};
@@ -164,16 +164,33 @@ pub(super) fn warn_of(environment: Option<&Environment>) {
     }
 }
 
-/// The token commands show where principals are configured.
-pub(super) fn own_token() -> Option<String> {
-    let token = std::env::var("KTSU_TOKEN").ok();
-    token.filter(|token| !token.is_empty())
+/// The token commands show where principals are configured. One that cannot be sent is an error:
+/// without it a command would speak as somebody else.
+pub(super) fn own_token() -> Result<Option<String>, Failure> {
+    let Some(given) = std::env::var_os("KTSU_TOKEN").filter(|token| !token.is_empty()) else {
+        return Ok(None);
+    };
+    let token = given.into_string().ok();
+    match token.filter(|token| HeaderValue::from_str(token).is_ok()) {
+        Some(token) => Ok(Some(token)),
+        None => Err(unsendable()),
+    }
+}
+
+/// As [`own_token`], as a header carries it.
+pub(super) fn own_header() -> Result<Option<HeaderValue>, Failure> {
+    let token = own_token()?.map(HeaderValue::try_from);
+    token.transpose().map_err(|_| unsendable())
+}
+
+fn unsendable() -> Failure {
+    let words = "KTSU_TOKEN holds what no token can: an end of a line, a control character, or bytes that are not UTF-8";
+    Failure::could_not_run(words).hint("export KTSU_TOKEN=\"$(cat FILE)\", or unset KTSU_TOKEN")
 }
 
 /// An engine of our own. Whoever runs it owns the ledger, and is asked for no token; one that is
 /// there all the same says as whom to ask.
-pub(super) fn peer_of(engine: &Engine) -> Peer {
-    let token = own_token().and_then(|token| token.parse::<HeaderValue>().ok());
+pub(super) fn peer_of(engine: &Engine, token: Option<HeaderValue>) -> Peer {
     let Some(token) = token else {
         return Peer::Local(engine.router.clone());
     };

@@ -113,7 +113,7 @@ async fn remote(
     place: Option<&Place>,
 ) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new()?;
-    let peer = Peer::remote(url.trim_end_matches('/'), own_token());
+    let peer = Peer::remote(url.trim_end_matches('/'), own_token()?);
     let asked = Asked {
         workflow: &arguments.workflow,
         input,

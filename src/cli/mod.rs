@@ -48,10 +48,11 @@ mod tree;
 mod validate;
 mod verify;
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use ktsu_ledger::store::FORMAT;
 
 pub use output::Failure;
@@ -161,7 +162,7 @@ const BLOCKING: usize = 16;
 /// Runs the command line, and tells how it went (decision C1: 0 fine, 1 a verdict against, 2 could
 /// not run).
 pub fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = parsed();
     // Looking back needs nothing of the world, so nothing that leads to it is set up.
     let looked = match &arguments.command {
         Command::Diff(of) => Some(diff::run(&arguments.common, of)),
@@ -187,6 +188,21 @@ pub fn main() -> ExitCode {
         Ok(code) => code,
         Err(failure) => output::fail(&failure),
     }
+}
+
+fn parsed() -> Arguments {
+    let matches = without_empty(Arguments::command()).get_matches();
+    Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
+/// A variable that is set to nothing counts as one that is not set, whichever flag it stands for.
+fn without_empty(command: clap::Command) -> clap::Command {
+    let is_empty = |name: &OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
+    let command = command.mut_args(|arg| match arg.get_env().is_some_and(is_empty) {
+        true => arg.env(None::<&'static str>),
+        false => arg,
+    });
+    command.mut_subcommands(without_empty)
 }
 
 async fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {

@@ -1,7 +1,7 @@
 //! Asking whoever owns a ledger to change it: the process that does, or an engine of our own for as
 //! long as the command takes (decision C2).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -10,13 +10,14 @@ use ktsu_ledger::lock;
 use serde_json::Value;
 
 use super::engine::{
-    Place, any_port, load_environment, load_kit, open, own_token, peer_of, place, place_nearby,
+    Place, any_port, load_environment, load_kit, open, own_header, own_token, peer_of, place,
     process_environment, receiver,
 };
 use super::follow::problem;
 use super::logging::{self, LogFormat};
 use super::{Common, Failure};
 use crate::assemble::{Agents, Engine, LedgerPlace, Setup};
+use crate::environment::Environment;
 use crate::kit::Kit;
 use crate::peer::Peer;
 use crate::receiver::Receiver;
@@ -27,7 +28,7 @@ pub(super) struct Where {
     /// The kit to go on with, where nobody owns the ledger
     #[arg(long, value_name = "DIR")]
     pub(super) kit: Option<PathBuf>,
-    /// The environment file, with --kit
+    /// The environment file [default: the nearest environments/local.env.yaml]
     #[arg(long, env = "KTSU_ENV", hide_env_values = true, value_name = "FILE")]
     pub(super) env: Option<PathBuf>,
 }
@@ -43,6 +44,16 @@ pub(super) struct Owner {
     _receiver: Option<Receiver>,
 }
 
+impl Where {
+    /// Without the kit, where nothing goes on with it; its environment keeps what it says about
+    /// principals, secrets and limits.
+    pub(super) fn without_kit(self) -> Self {
+        let found = || Environment::find(self.kit.as_deref()?);
+        let env = self.env.clone().or_else(found);
+        Self { kit: None, env }
+    }
+}
+
 impl Owner {
     /// The ledger that is meant.
     pub(super) fn place(common: &Common, wanted: &Where) -> Result<Place, Failure> {
@@ -51,7 +62,11 @@ impl Owner {
                 let environment = load_environment(wanted.env.as_deref(), kit)?;
                 Ok(place(common, environment.as_ref()))
             }
-            None => place_nearby(common),
+            None if common.ledger.is_some() => Ok(place(common, None)),
+            None => {
+                let environment = load_environment(wanted.env.as_deref(), Path::new("."))?;
+                Ok(place(common, environment.as_ref()))
+            }
         }
     }
 
@@ -67,7 +82,7 @@ impl Owner {
                 return Err(Failure::could_not_run(words).hint("try again in a moment"));
             };
             return Ok(Self {
-                peer: Peer::remote(url, own_token()),
+                peer: Peer::remote(url, own_token()?),
                 place,
                 engine: None,
                 _receiver: None,
@@ -77,6 +92,7 @@ impl Owner {
             let words = format!("nobody owns {}, so nobody can run it", place.path.display());
             return Err(Failure::could_not_run(words).hint("say with which kit: --kit DIR"));
         }
+        let token = own_header()?;
         logging::start(LogFormat::Text, "warn")?;
         let (kit, environment, agents) = match &wanted.kit {
             Some(kit) => {
@@ -85,7 +101,7 @@ impl Owner {
             }
             None => {
                 // What it knows of secrets keeps them out of what is said.
-                let here = std::path::Path::new(".");
+                let here = Path::new(".");
                 let environment = load_environment(wanted.env.as_deref(), here)?;
                 (Arc::new(Kit::empty()), environment, Agents::Nowhere)
             }
@@ -106,7 +122,7 @@ impl Owner {
         })
         .await?;
         Ok(Self {
-            peer: peer_of(&engine),
+            peer: peer_of(&engine, token),
             place,
             engine: Some(engine),
             _receiver: receiver,

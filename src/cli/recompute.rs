@@ -50,7 +50,7 @@ pub(super) struct Arguments {
 /// Starts a recompute, on whatever engine owns the ledger.
 pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
     if let Some(url) = &arguments.orchestrator {
-        let peer = Peer::remote(url.trim_end_matches('/'), own_token());
+        let peer = Peer::remote(url.trim_end_matches('/'), own_token()?);
         return elsewhere(common, &arguments, &arguments.run, &peer).await;
     }
     let place = Owner::place(common, &arguments.engine)?;

@@ -208,7 +208,7 @@ async fn runtime(
         "http://127.0.0.1:5050",
     )?;
     let gateway = needed(arguments.gateway_url, "--gateway", "http://127.0.0.1:5052")?;
-    let service = assemble::open_runtime(listen, &orchestrator, &gateway, own_token()).await;
+    let service = assemble::open_runtime(listen, &orchestrator, &gateway, own_token()?).await;
     stay(common, "runtime", service.map_err(refused)?, signals).await
 }
 

@@ -12,3 +12,9 @@
 pub mod gateway;
 pub mod report;
 pub mod runtime;
+
+use axum::http::HeaderName;
+
+/// The header for a principal's token. `Authorization` may be taken by what a workflow asks its
+/// callers for.
+pub const TOKEN_HEADER: HeaderName = HeaderName::from_static("ktsu-token");

@@ -88,6 +88,11 @@ impl Principals {
         self.known.get(usize::try_from(place).ok()?)
     }
 
+    /// Whether somebody of this name is configured.
+    pub fn knows(&self, principal: &str) -> bool {
+        self.known.iter().any(|known| known.name == principal)
+    }
+
     /// The value a principal has of its own for a variable.
     pub fn secret(&self, principal: &str, variable: &str) -> Option<&Secret> {
         let known = self.known.iter().find(|known| known.name == principal)?;

@@ -18,14 +18,11 @@ use ktsu_ledger::event::Principal;
 
 use super::body::BodyLimit;
 use super::routes::policy::{self, Policy};
+use crate::contract::TOKEN_HEADER;
 use crate::environment::Principals;
 use crate::environment::people::{BY_TOKEN, Known};
 use crate::environment::principals::{LOCAL, Role};
 use crate::error::{ErrorCode, Problem};
-
-/// The header for a principal's token where `Authorization` is taken by what a workflow asks its
-/// callers for.
-pub const TOKEN_HEADER: HeaderName = HeaderName::from_static("ktsu-token");
 
 /// How a router tells who asks.
 #[derive(Debug, Clone, Default)]

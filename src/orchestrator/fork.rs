@@ -91,6 +91,15 @@ impl Orchestrator {
         self.fork_changed(run, asked).await
     }
 
+    /// Refuses a definition that says what must not be recorded. It is not redacted as other text
+    /// is: it would do something else than it says.
+    ///
+    /// # Errors
+    /// [`NotDone::HoldsSecret`].
+    pub fn without_secrets(&self, definition: &Value) -> Result<(), NotDone> {
+        without_secrets(&self.shared.redactor, definition)
+    }
+
     async fn fork_changed(&self, run: &StreamId, asked: ForkAsked) -> Result<Branch, NotDone> {
         let shared = &self.shared;
         let stream = run.clone();
@@ -106,7 +115,13 @@ impl Orchestrator {
         let definition = recover::definition_in(shared, until);
         let definition = definition.map_err(|lost| NotDone::Unreadable(lost.to_string()))?;
         let mut asked = asked.at(position);
-        redact(&shared.redactor_for(&definition), &mut asked);
+        let redactor = shared.redactor_for(&definition);
+        if let Some(brought) = &asked.definition {
+            let json = brought.json.to_value();
+            without_secrets(&redactor, &json)?;
+            without_secrets(&shared.redactor_for(brought), &json)?;
+        }
+        redact(&redactor, &mut asked);
         let forked = person::fork(&recorded, &definition, run.name(), asked, (shared.clock)())?;
         if !forked.state.is_parked() {
             self.can_run(&forked.definition)?;
@@ -224,6 +239,16 @@ impl ForkAsked {
         changes(redactor, &mut self.params, &mut self.overlays);
         let reason = self.reason.take();
         self.reason = reason.map(|reason| redactor.redact_text(&reason));
+    }
+}
+
+fn without_secrets(redactor: &Redactor, definition: &Value) -> Result<(), NotDone> {
+    let mut plain = definition.clone();
+    redactor.redact_value(&mut plain);
+    // The text, too: a number may be a secret.
+    match plain != *definition || redactor.redact(&definition.to_string()).is_some() {
+        true => Err(NotDone::HoldsSecret),
+        false => Ok(()),
     }
 }
 

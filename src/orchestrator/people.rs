@@ -68,6 +68,9 @@ pub enum NotDone {
     /// The run cannot be read.
     #[error("{0}")]
     Unreadable(String),
+    /// A definition that is brought says what must not be recorded. It is not repeated here.
+    #[error("the definition holds a secret value, written out; it would be recorded")]
+    HoldsSecret,
     /// Nothing here has the model group that it needs.
     #[error("the gateway at hand has no model group {0:?}")]
     NoGroup(String),

@@ -6,7 +6,7 @@
 //! ```
 
 use ktsu_ledger::StreamId;
-use ktsu_ledger::event::Principal;
+use ktsu_ledger::event::{EnvValue, Principal};
 use ktsu_projections::run::RunState;
 
 use super::people::NotDone;
@@ -41,12 +41,22 @@ impl Shared {
         let lacking = personal.find(|name| self.own_secret(principal, name).is_none());
         lacking.cloned()
     }
+
+    /// Whether a run that this principal started acts with a value of its own, or may: whoever is
+    /// not known at the moment has its keys again once it is.
+    fn may_be_own(&self, starter: &Principal, name: &str) -> bool {
+        let known = self.principals.knows(&starter.id);
+        starter.auth == BY_TOKEN && (!known || self.own_secret(starter, name).is_some())
+    }
 }
 
 impl Orchestrator {
-    /// A secret variable that a run would use, under this definition or its own, with a value that
-    /// is somebody else's: of the principal who started it, or of everybody where the definition is
-    /// the speaker's.
+    /// A secret variable of a run with a value that is not for the speaker to send elsewhere: one
+    /// the starter may have of its own, where somebody else speaks, or, where a definition is
+    /// brought that knows of it, any but the speaker's own.
+    ///
+    /// What the run recorded of its environment decides, as it does when the value is used: the
+    /// definition may be another at each frame, and may leave out what it uses.
     ///
     /// # Errors
     /// [`NotDone::Unreadable`].
@@ -62,20 +72,17 @@ impl Orchestrator {
             .readers
             .with(move |reader| recover::fold(&shared, reader, &stream))
             .await;
-        let (own, state) = folded.map_err(|lost| NotDone::Unreadable(lost.to_string()))?;
-        let starter = &state.created().principal;
-        let declared = definition.unwrap_or(&own).root();
-        let declared = declared.map_or(&[][..], |root| &root.plan.env);
-        let mut secrets = declared.iter().filter(|variable| variable.secret);
-        let is_theirs = |name: &str| {
-            let personal = self.shared.own_secret(starter, name).is_some();
-            match (personal, definition) {
-                (true, _) => starter != speaker,
-                (false, Some(_)) => true,
-                (false, None) => false,
-            }
+        let (_, state) = folded.map_err(|lost| NotDone::Unreadable(lost.to_string()))?;
+        let created = state.created();
+        let starter = &created.principal;
+        let brought = definition.map(Definition::variables).unwrap_or_default();
+        let is_theirs = |name: &str| match starter == speaker {
+            true => brought.contains(name) && self.shared.own_secret(speaker, name).is_none(),
+            false => brought.contains(name) || self.shared.may_be_own(starter, name),
         };
-        let found = secrets.find(|variable| is_theirs(&variable.name));
-        Ok(found.map(|variable| variable.name.clone()))
+        let recorded = created.env.iter();
+        let mut secrets = recorded.filter(|(_, value)| **value == EnvValue::Secret);
+        let found = secrets.find(|(name, _)| is_theirs(name));
+        Ok(found.map(|(name, _)| name.clone()))
     }
 }

@@ -15,6 +15,7 @@ use axum::http::{Request, Response, Uri, header};
 use http_body_util::BodyExt as _;
 use tower::ServiceExt as _;
 
+use crate::contract::TOKEN_HEADER;
 pub use connections::Connections;
 
 /// A service to call.
@@ -169,9 +170,10 @@ impl Remote {
     async fn call(&self, mut request: Request<Body>) -> Result<Response<Body>, Unreachable> {
         let host = authority(&self.url)?;
         if let Some(token) = &self.token
-            && let Ok(value) = format!("Bearer {token}").parse()
+            && let Ok(value) = token.parse()
         {
-            request.headers_mut().insert(header::AUTHORIZATION, value);
+            // Not `Authorization`, which is for what a workflow asks its callers for.
+            request.headers_mut().insert(TOKEN_HEADER, value);
         }
         if let Ok(value) = host.parse() {
             request.headers_mut().insert(header::HOST, value);

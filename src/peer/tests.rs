@@ -39,8 +39,9 @@ fn echo() -> Router {
         };
         let uri = asked.uri().to_string();
         format!(
-            "{uri} {} {} {}",
+            "{uri} {} {} {} {}",
             told("host"),
+            told("ktsu-token"),
             told("authorization"),
             told("x-a")
         )
@@ -70,18 +71,16 @@ async fn calls_one_after_another_use_one_connection() {
 }
 
 #[tokio::test]
-async fn a_request_says_who_asks_and_whom_in_origin_form() {
+async fn a_request_says_who_asks_and_whom_and_keeps_what_it_shows_the_workflow() {
     let url = served(echo()).await;
     let peer = Peer::remote(&*url, Some("t0ken".to_owned()));
-    let (status, body) = peer
-        .post("/echo?a=b", &[("x-a", "1")], Bytes::new())
-        .await
-        .unwrap();
+    let shown = [("x-a", "1"), ("authorization", "Bearer mine")];
+    let (status, body) = peer.post("/echo?a=b", &shown, Bytes::new()).await.unwrap();
     let host = url.trim_start_matches("http://");
     assert_eq!(status, 200);
     assert_eq!(
         String::from_utf8(body).unwrap(),
-        format!("/echo?a=b {host} Bearer t0ken 1")
+        format!("/echo?a=b {host} t0ken Bearer mine 1")
     );
 }
 

@@ -166,7 +166,7 @@ mod tests {
         let heard = Heard::default();
         let said = Arc::clone(&heard);
         let orchestrator = Router::new().fallback(async move |request: Request| {
-            let shown = request.headers().get("authorization");
+            let shown = request.headers().get("ktsu-token");
             let shown = shown.map(|value| value.to_str().unwrap_or_default().to_owned());
             let path = request.uri().path().to_owned();
             let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
@@ -183,7 +183,7 @@ mod tests {
         let taken = callbacks.deliver(&report, Bytes::new(), &silence).await;
         assert_eq!(taken, Delivered::Taken(Vec::new()));
         let heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
-        let shown = Some("Bearer t0ken-of-mine".to_owned());
+        let shown = Some("t0ken-of-mine".to_owned());
         let expected = [
             ("/heartbeat".to_owned(), shown),
             ("/report".to_owned(), None),

@@ -43,6 +43,10 @@ pub(super) async fn fork(
         let words = "an inline child is forked with its run";
         return Err(Problem::new(ErrorCode::ForkRefused, words));
     }
+    // Before it is compiled: what is wrong with a definition repeats parts of it.
+    if let Some(definition) = body.0.get("definition") {
+        orchestrator.without_secrets(definition)?;
+    }
     let asked = fork_asked(body.0, asker.principal.clone())?;
     if asked.changes() {
         with_own_keys(&orchestrator, &run, &asker, asked.definition.as_deref()).await?;
@@ -245,6 +249,9 @@ fn compiled(plan: Value) -> Result<Arc<Definition>, Problem> {
         let faults = faults.iter().map(|(at, words)| format!("{at}: {words}"));
         unusable(faults.collect::<Vec<_>>().join("; "))
     })?;
+    if let Some(name) = compiled.undeclared() {
+        return Err(unusable(format!("it uses env.{name} without declaring it")));
+    }
     Ok(Arc::new(compiled))
 }
 
@@ -339,6 +346,8 @@ impl From<NotDone> for Problem {
             NotDone::Unreadable(_) => {
                 Self::new(ErrorCode::Internal, words).with_hint("ktsu verify")
             }
+            NotDone::HoldsSecret => Self::new(ErrorCode::ForkRefused, words)
+                .with_hint("declare it under env, and use it as {{ env.NAME }}"),
             NotDone::NoGroup(_) => Self::new(ErrorCode::RuntimeUnconfigured, words)
                 .with_hint("start the engine with the kit of the run"),
         }

@@ -13,7 +13,7 @@ use ktsu_ledger::event::plan::{FORMAT, OutputPlan, Plan, StepPlan, Work, Workflo
 use ktsu_projections::run::Outline;
 
 use super::airlock::Schema;
-use super::expression::ExpressionError;
+use super::expression::{ExpressionError, Root};
 use super::graph;
 use super::params::ParamsSchema;
 use super::template::{Template, TemplateError};
@@ -131,6 +131,29 @@ impl Definition {
         groups.collect()
     }
 
+    /// Every variable of the environment that the root declares or an expression anywhere mentions.
+    pub fn variables(&self) -> BTreeSet<String> {
+        let declared = self.root().map_or(&[][..], |root| &root.plan.env);
+        let declared = declared.iter().map(|variable| variable.name.clone());
+        declared.chain(self.mentioned()).collect()
+    }
+
+    /// A variable that an expression mentions though the root does not declare it. Kits have none;
+    /// what is recorded is compiled as it stands, so whoever takes a definition in asks.
+    pub fn undeclared(&self) -> Option<String> {
+        let declared = self.root().map_or(&[][..], |root| &root.plan.env);
+        let declares = |name: &String| declared.iter().any(|variable| variable.name == *name);
+        self.mentioned().find(|name| !declares(name))
+    }
+
+    fn mentioned(&self) -> impl Iterator<Item = String> {
+        let roots = self.workflows.values().flat_map(Workflow::roots);
+        roots.filter_map(|root| match root {
+            Root::Env(name) => Some(name),
+            Root::Params | Root::Step(_) | Root::Item | Root::ItemIndex => None,
+        })
+    }
+
     /// The workflow a child step names.
     pub fn workflow(&self, path: &str) -> Option<&Workflow> {
         self.workflows.get(path)
@@ -241,6 +264,13 @@ impl Workflow {
     /// The step with this id.
     pub fn step(&self, id: &str) -> Option<&Step> {
         self.by_id.get(id).map(|place| &self.steps[*place])
+    }
+
+    /// Every name its steps and its output mention.
+    fn roots(&self) -> BTreeSet<Root> {
+        let map = self.output.iter().filter_map(|(map, _)| map.as_ref());
+        let map = map.flat_map(|map| map.roots().iter().cloned());
+        self.steps.iter().flat_map(Step::roots).chain(map).collect()
     }
 
     /// Whether a variable is declared as a secret.

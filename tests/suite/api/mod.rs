@@ -2,6 +2,7 @@
 
 mod access;
 mod bodies;
+mod brought;
 mod compared;
 mod describe;
 mod follow;

@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use crate::support::sink::Reply;
 use crate::support::{Client, KitDir, Lab, Sink, process};
 
-const ADA: &str = "ada-own-key/1+2";
+pub(super) const ADA: &str = "ada-own-key/1+2";
 const BEA: &str = "bea-own-key \"3\"";
-const ALL: &str = "key-for-everybody";
+pub(super) const ALL: &str = "key-for-everybody";
 
 /// Ada and Bea have keys of their own; Cid acts with the one for everybody.
-fn environment(shared: bool) -> String {
+pub(super) fn environment(shared: bool) -> String {
     let everybody = if shared {
         "KEY: key-for-everybody, "
     } else {
@@ -34,7 +34,7 @@ principals:
     )
 }
 
-fn kit() -> KitDir {
+pub(super) fn kit() -> KitDir {
     KitDir::new(&[(
         "call",
         r#"
@@ -51,7 +51,7 @@ pipeline:
     )])
 }
 
-fn as_one(lab: &Lab, who: &str) -> Client {
+pub(super) fn as_one(lab: &Lab, who: &str) -> Client {
     Client::showing(&lab.engine.url, &format!("token-of-{who}"))
 }
 

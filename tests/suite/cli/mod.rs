@@ -19,6 +19,7 @@ mod reading;
 mod replay;
 mod running;
 mod schemas;
+mod speaking;
 mod story;
 mod trace;
 mod triage;
