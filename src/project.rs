@@ -11,7 +11,7 @@ use crate::egress;
 use crate::environment::{self, Environment, Principals};
 use crate::gateway::{self, Gateway};
 use crate::kit::fault::{Fault, Faults};
-use crate::kit::{self, Kit};
+use crate::kit::{self, GATEWAY, Kit};
 
 /// What was found.
 #[derive(Debug)]
@@ -36,7 +36,6 @@ impl Judged {
     }
 }
 
-const GATEWAY: &str = "gateway.yaml";
 const ENVIRONMENTS: &str = "environments";
 
 /// Judges a folder, and an environment file with it: whether its values suffice as well. `locked`:

@@ -36,10 +36,13 @@ pub(super) fn place(
     process: &BTreeMap<String, String>,
 ) -> Result<Option<Place>, NotOpened> {
     let file = environment.and_then(|file| file.evidence.witness.as_ref());
-    let witness = process.get(WITNESS).or(file);
+    let (from, witness) = match process.get(WITNESS) {
+        Some(witness) => (WITNESS, Some(witness)),
+        None => ("evidence.witness", file),
+    };
     let place = witness.filter(|place| !place.is_empty());
     let place = place.map(|place| place.parse::<Place>()).transpose();
-    place.map_err(|error| NotOpened::Other(format!("evidence.witness: {error}")))
+    place.map_err(|error| NotOpened::Other(format!("{from}: {error}")))
 }
 
 /// Looks at a ledger that nobody but its new owner writes to, and nothing of that yet.

@@ -63,9 +63,7 @@ fn keep_secret(all: &mut [(String, Result<Resolved, ResolveError>)], principals:
         let Ok(values) = resolved.as_ref().map(|resolved| &resolved.values) else {
             continue;
         };
-        let shown = values
-            .iter()
-            .filter(|(_, value)| redactor.redact(value).is_some());
+        let shown = values.iter().filter(|(_, value)| redactor.finds(value));
         let shown: Vec<String> = shown.map(|(name, _)| name.clone()).collect();
         if !shown.is_empty() {
             *resolved = Err(ResolveError {

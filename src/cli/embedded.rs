@@ -45,7 +45,9 @@ pub(super) async fn run(common: &Common, job: Job) -> Result<ExitCode, Failure> 
         job.ledger.as_ref().map(|place| place.path.as_path()),
     )
     .await?;
-    warn_of(job.environment.as_ref());
+    job.environment
+        .iter()
+        .for_each(|file| warn_of(&file.warnings));
     let engine = open(Setup {
         kit: Arc::clone(&job.kit),
         environment: job.environment.clone(),

@@ -150,9 +150,9 @@ pub(super) fn must_be_file(path: &Path) -> Result<(), Failure> {
     Err(Failure::could_not_run(words).hint("--env FILE, such as environments/local.env.yaml"))
 }
 
-/// Says in the log what is not wrong enough to refuse the file.
-pub(super) fn warn_of(environment: Option<&Environment>) {
-    let warnings = environment.iter().flat_map(|one| &one.warnings.faults);
+/// Says in the log what is not wrong enough to refuse a file.
+pub(super) fn warn_of(warnings: &Faults) {
+    let warnings = warnings.faults.iter();
     for fault in warnings.filter(|fault| fault.severity == Severity::Warning) {
         tracing::warn!(
             file = %fault.file.display(),

@@ -190,7 +190,7 @@ fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kit::workflow::is_name;
+    use ktsu_ledger::id::is_name;
 
     #[test]
     fn any_folder_gives_a_name_that_files_can_have() {

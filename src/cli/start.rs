@@ -18,7 +18,6 @@ use super::signals::Signals;
 use super::{Common, Failure};
 use crate::assemble::{self, Agents, Engine, LedgerPlace, Setup};
 use crate::environment::settings::Listen;
-use crate::kit::fault::Severity;
 
 /// How often the ledger is asked whether it still works.
 const LOOK: Duration = Duration::from_millis(250);
@@ -250,20 +249,10 @@ async fn orchestrator(
     mut signals: Signals,
 ) -> Result<ExitCode, Failure> {
     let kit = load_kit_as(&arguments.kit, arguments.locked)?;
-    for fault in &kit.warnings.faults {
-        if fault.severity == Severity::Warning {
-            tracing::warn!(
-                file = %fault.file.display(),
-                line = fault.line,
-                code = fault.code.text(),
-                "{}",
-                fault.message
-            );
-        }
-    }
+    warn_of(&kit.warnings);
     let name = kit.name.clone();
     let environment = load_environment(arguments.env.as_deref(), &kit.root)?;
-    warn_of(environment.as_ref());
+    environment.iter().for_each(|file| warn_of(&file.warnings));
     let listening = environment.as_ref().map(|file| file.listen.clone());
     let listening = listening.unwrap_or_default();
     let own_port = arguments.orchestrator_port;

@@ -10,9 +10,9 @@ use super::read::{Fields, Reader};
 use super::shape::PARAMS;
 use super::shape::agent::{AGENT, OUTPUT};
 use super::tools::ServerCall;
-use super::workflow::{is_name, optional_params};
+use super::workflow::optional_params;
 use super::yaml::{Data, Node, Place};
-use super::{prompt, sealed, tools};
+use super::{marks, prompt, sealed, tools};
 use crate::workflow::params::ParamsSchema;
 
 /// An agent file as read.
@@ -71,8 +71,8 @@ const DEFAULT_TURNS: u32 = 10;
 pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<AgentDraft> {
     sealed::check(reader, root, sealed::AGENT);
     let fields = reader.shaped(root, &AGENT)?;
-    let name = name(reader, &fields);
-    let version = version(reader, &fields);
+    let name = reader.name(&fields);
+    let version = reader.own_version(&fields, "the agent");
     let group = group(reader, &fields);
     let max_turns = max_turns(reader, &fields);
     let (params, schema) = match params(reader, &fields) {
@@ -100,7 +100,7 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<AgentDraft> {
         plan: AgentFile {
             group,
             max_turns,
-            name: name?,
+            name: name?.0,
             output: output?,
             params: schema,
             prompt: Prompt {
@@ -118,36 +118,6 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<AgentDraft> {
             .is_some_and(|node| matches!(&node.data, Data::List(list) if !list.is_empty())),
         servers: servers.unwrap_or_default(),
     })
-}
-
-fn name(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<String> {
-    let node = fields.get("name")?;
-    let name = reader.string(node, "name")?;
-    if !is_name(name) {
-        return reader.bad_value(
-            node,
-            format!("{name:?} is not a name: letters, digits, '.', '_' and '-', at most 64"),
-        );
-    }
-    Some(name.to_owned())
-}
-
-fn version(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<String> {
-    let Some(node) = fields.get("version") else {
-        let place = fields.key("version").unwrap_or(fields.place);
-        let words = format!("the agent has no version and counts as {NO_VERSION}");
-        let fault = Fault::new(FaultCode::VersionMissing, place, words).warning();
-        reader.fault(fault.hint("version: \"1.0.0\""));
-        return Some(NO_VERSION.to_owned());
-    };
-    let version = reader.string(node, "version")?;
-    if semver::Version::parse(version).is_err() {
-        let words = format!("{version:?} is not a semantic version");
-        reader
-            .fault(Fault::new(FaultCode::BadVersion, node.place, words).hint("version: \"1.0.0\""));
-        return None;
-    }
-    Some(version.to_owned())
 }
 
 fn group(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<(String, Place)> {
@@ -173,7 +143,7 @@ fn params(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<(Params, Json)
     let fields = reader.shaped(node, &PARAMS)?;
     let node = fields.get("schema")?;
     let secrets = secrets(reader, node);
-    hidden_marks(reader, node, 0);
+    marks::check_whole(reader, node);
     optional_params(reader, node);
     let json = reader.params_schema(node)?;
     let schema = ParamsSchema::compile(&json).ok()?;
@@ -227,39 +197,6 @@ fn unjudged(reader: &mut Reader<'_>, property: &Node) {
         let words = format!("{} says something of a secret that nobody sees", key.text);
         let fault = Fault::new(FaultCode::MisplacedKey, key.place, words);
         reader.fault(fault.hint("a secret param is {type: string, secret: true}"));
-    }
-}
-
-/// Marks that nobody reads: whoever writes one within a param believes that something is kept
-/// secret which is not. `depth` counts the schemas around this one.
-fn hidden_marks(reader: &mut Reader<'_>, schema: &Node, depth: usize) {
-    for (key, node) in members(Some(schema)) {
-        match (key.text.as_str(), &node.data) {
-            ("secret", Data::Bool(true)) if depth != 1 => {
-                let words = "secret: true counts for whole params only";
-                let fault = Fault::new(FaultCode::MisplacedKey, key.place, words);
-                reader.fault(fault.hint("make it a param of its own, or mark the whole param"));
-            }
-            // Data, whatever it looks like.
-            ("default" | "enum" | "const" | "examples", _) => {}
-            ("properties", Data::Map(properties)) if depth == 0 => {
-                let properties = properties.iter();
-                properties.for_each(|(_, property)| hidden_marks(reader, property, 1));
-            }
-            (
-                "properties" | "patternProperties" | "$defs" | "definitions" | "dependentSchemas",
-                Data::Map(schemas),
-            ) => {
-                let schemas = schemas.iter();
-                schemas.for_each(|(_, schema)| hidden_marks(reader, schema, 2));
-            }
-            (_, Data::List(schemas)) => {
-                let schemas = schemas.iter();
-                schemas.for_each(|schema| hidden_marks(reader, schema, 2));
-            }
-            (_, Data::Map(_)) => hidden_marks(reader, node, 2),
-            (_, Data::Null | Data::Bool(_) | Data::Number(_) | Data::Text(_)) => {}
-        }
     }
 }
 

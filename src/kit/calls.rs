@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use ktsu_ledger::event::plan::{Variable, Visibility};
+use ktsu_ledger::id::is_name;
 use serde_json::Value;
 
 use super::agent::{self, AgentDraft, Params};
@@ -10,7 +11,7 @@ use super::builtin;
 use super::fault::{Fault, FaultCode};
 use super::reference::{self, Kind};
 use super::step::{AgentCall, GivenParam};
-use super::workflow::{Draft, is_name};
+use super::workflow::Draft;
 use crate::workflow::nearest;
 use crate::workflow::template::text_of;
 

@@ -2,14 +2,12 @@
 
 use std::path::Path;
 
+use super::GATEWAY;
 use super::builtin;
 use super::fault::{Fault, FaultCode};
 use super::loader::Loader;
 use super::yaml::{self, Data, Place};
 use crate::workflow::nearest;
-
-/// The gateway's own file.
-pub(super) const GATEWAY: &str = "gateway.yaml";
 
 /// Every group that an agent, a step or a policy names must stand in `gateway.yaml`, if the kit
 /// has one.

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ktsu_ledger::event::plan::{FORMAT, Plan, Visibility};
+use ktsu_ledger::id::is_name;
 
 use super::agent::{self, AgentDraft};
 use super::fault::{Fault, FaultCode, Faults};
-use super::groups::GATEWAY;
 use super::read::{self, Reader};
 use super::server::{self, ServerDraft};
 use super::servers::{self, ServerUse};
@@ -16,7 +16,8 @@ use super::shape::kit::KIT as KIT_SHAPE;
 use super::workflow::{self, Draft, SUFFIX};
 use super::yaml::{self, Place};
 use super::{
-    CENTRAL, FileKind, Kit, KitFile, KitWorkflow, builtin, calls, central, links, reference,
+    CENTRAL, FileKind, GATEWAY, Kit, KitFile, KitWorkflow, builtin, calls, central, links,
+    reference,
 };
 use crate::workflow::definition::Definition;
 
@@ -458,7 +459,7 @@ fn read_settings(reader: &mut Reader<'_>, node: &yaml::Node) -> Option<Settings>
     let fields = reader.shaped(node, &KIT_SHAPE)?;
     let name = fields.get("name").and_then(|node| {
         let name = reader.string(node, "name")?;
-        if !workflow::is_name(name) {
+        if !is_name(name) {
             return reader.bad_value(node, format!("{name:?} is not a name"));
         }
         Some(name.to_owned())
@@ -467,12 +468,8 @@ fn read_settings(reader: &mut Reader<'_>, node: &yaml::Node) -> Option<Settings>
         let name = reader.string(node, "default")?;
         Some((name.to_owned(), node.place))
     });
-    if let Some(node) = fields.get("version")
-        && let Some(version) = reader.string(node, "version")
-        && semver::Version::parse(version).is_err()
-    {
-        let words = format!("{version:?} is not a semantic version");
-        reader.fault(Fault::new(FaultCode::BadVersion, node.place, words));
+    if let Some(node) = fields.get("version") {
+        reader.version(node);
     }
     Some(Settings { name, default })
 }

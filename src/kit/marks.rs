@@ -1,5 +1,5 @@
-//! `secret: true` in the params of a workflow: where a mark is seen when a request is judged, and
-//! where it would be a promise that nobody keeps.
+//! `secret: true` in the params of workflows and agents: where a mark is seen, and where it would be
+//! a promise that nobody keeps.
 
 use ktsu_ledger::event::plan::Visibility;
 
@@ -12,6 +12,8 @@ use super::yaml::{Data, Node, Place};
 const SCHEMA: [&str; 4] = ["items", "if", "then", "else"];
 /// Keywords whose members are schemas, by names of one's own.
 const NAMED: [&str; 3] = ["properties", "$defs", "definitions"];
+/// The same, where requests are not looked at.
+const BEYOND: [&str; 2] = ["patternProperties", "dependentSchemas"];
 /// Keywords whose elements are schemas.
 const LISTED: [&str; 3] = ["allOf", "anyOf", "oneOf"];
 /// Keywords that hold data, in which a mark means nothing.
@@ -25,7 +27,23 @@ const NAMES: [&str; 5] = [
     "$recursiveRef",
 ];
 
-/// Refuses marks that stand where nobody looks, and what can never be given.
+/// Refuses marks within the params of an agent: they count for whole ones.
+pub(super) fn check_whole(reader: &mut Reader<'_>, schema: &Node) {
+    let mut found = Marks::default();
+    found.walk(schema, true);
+    let properties = members(member(Some(schema), "properties")).iter();
+    let whole = properties.flat_map(|(_, property)| members(Some(property)));
+    let whole: Vec<Place> = whole.map(|(key, _)| key.place).collect();
+    let within = found.seen.iter().chain(&found.unseen);
+    for place in within.filter(|place| !whole.contains(place)) {
+        let words = "secret: true counts for whole params only";
+        let fault = Fault::new(FaultCode::MisplacedKey, *place, words);
+        reader.fault(fault.hint("make it a param of its own, or mark the whole param"));
+    }
+}
+
+/// Refuses marks in the params of a workflow that stand where nobody looks, and what can never be
+/// given.
 pub(super) fn check(reader: &mut Reader<'_>, schema: &Node, visibility: Visibility) {
     let mut found = Marks::default();
     found.walk(schema, true);
@@ -115,7 +133,8 @@ impl Marks {
                 _ if NAMES.contains(&name) => self.odd.push(key.place),
                 _ if DATA.contains(&name) => {}
                 _ if SCHEMA.contains(&name) => self.walk(node, seen),
-                _ if NAMED.contains(&name) => {
+                _ if NAMED.contains(&name) || BEYOND.contains(&name) => {
+                    let seen = seen && NAMED.contains(&name);
                     for (_, member) in members(Some(node)) {
                         self.walk(member, seen);
                     }

@@ -91,12 +91,20 @@ pub struct KitFile {
 impl KitFile {
     /// The file itself. Servers of the central list share one: theirs is `servers.yaml#NAME`.
     pub fn file(&self) -> &str {
-        match self.path.split_once('#') {
-            Some((CENTRAL, _)) => CENTRAL,
-            Some(_) | None => &self.path,
-        }
+        file_of(&self.path)
     }
 }
+
+/// The file that holds what a key means: servers of the central list are `servers.yaml#NAME`.
+fn file_of(key: &str) -> &str {
+    match key.split_once('#') {
+        Some((CENTRAL, _)) => CENTRAL,
+        Some(_) | None => key,
+    }
+}
+
+/// The gateway's own file.
+pub const GATEWAY: &str = "gateway.yaml";
 
 /// The central list of tool servers (seed 000, invariant 3).
 pub const CENTRAL: &str = "servers.yaml";

@@ -3,6 +3,9 @@
 use std::path::Path;
 
 use super::fault::{Fault, FaultCode, Faults};
+use ktsu_ledger::id::is_name;
+
+use super::agent::NO_VERSION;
 use super::shape::{Of, Shape};
 use super::yaml::{self, Data, Key, Node, Place};
 use crate::workflow::expression::Root;
@@ -311,6 +314,42 @@ impl<'a> Reader<'a> {
             return None;
         }
         Some(header.to_owned())
+    }
+
+    /// A name from outside (decision S1), and its place.
+    pub(super) fn name(&mut self, fields: &Fields<'_>) -> Option<(String, Place)> {
+        let node = fields.get("name")?;
+        let name = self.string(node, "name")?;
+        if !is_name(name) {
+            let words =
+                format!("{name:?} is not a name: letters, digits, '.', '_' and '-', at most 64");
+            return self.bad_value(node, words);
+        }
+        Some((name.to_owned(), node.place))
+    }
+
+    /// A semantic version.
+    pub(super) fn version(&mut self, node: &Node) -> Option<String> {
+        let version = self.string(node, "version")?;
+        if semver::Version::parse(version).is_err() {
+            let words = format!("{version:?} is not a semantic version");
+            let fault = Fault::new(FaultCode::BadVersion, node.place, words);
+            self.fault(fault.hint("version: \"1.0.0\""));
+            return None;
+        }
+        Some(version.to_owned())
+    }
+
+    /// The version of an agent or a server, which may have none (decision K2).
+    pub(super) fn own_version(&mut self, fields: &Fields<'_>, what: &str) -> Option<String> {
+        if let Some(node) = fields.get("version") {
+            return self.version(node);
+        }
+        let place = fields.key("version").unwrap_or(fields.place);
+        let words = format!("{what} has no version and counts as {NO_VERSION}");
+        let fault = Fault::new(FaultCode::VersionMissing, place, words).warning();
+        self.fault(fault.hint("version: \"1.0.0\""));
+        Some(NO_VERSION.to_owned())
     }
 
     pub(crate) fn flag(&mut self, node: &Node, what: &str) -> Option<bool> {

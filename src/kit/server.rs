@@ -5,13 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::agent::{NO_VERSION, members};
+use super::agent::members;
 use super::allowlist::{self, Allowlist};
 use super::fault::{Fault, FaultCode};
-use super::read::{Fields, Reader};
+use super::read::Reader;
 use super::sealed;
 use super::shape::server as shape;
-use super::workflow::is_name;
 use super::yaml::{Node, Place};
 use crate::workflow::expression::Root;
 use crate::workflow::nearest;
@@ -77,8 +76,8 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<ServerDraft> 
     if let Some(node) = fields.get("kind") {
         reader.word(node, "kind", &[("tool-server", ())]);
     }
-    let name = name(reader, &fields);
-    let version = version(reader, &fields);
+    let name = reader.name(&fields);
+    let version = reader.own_version(&fields, "the server");
     let url = fields.get("url").and_then(|node| url(reader, node));
     let declared = fields
         .get("params")
@@ -113,36 +112,6 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<ServerDraft> 
         has_version: fields.key("version").is_some(),
         told,
     })
-}
-
-fn name(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<(String, Place)> {
-    let node = fields.get("name")?;
-    let name = reader.string(node, "name")?;
-    if !is_name(name) {
-        return reader.bad_value(
-            node,
-            format!("{name:?} is not a name: letters, digits, '.', '_' and '-', at most 64"),
-        );
-    }
-    Some((name.to_owned(), node.place))
-}
-
-fn version(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<String> {
-    let Some(node) = fields.get("version") else {
-        let place = fields.key("version").unwrap_or(fields.place);
-        let words = format!("the server has no version and counts as {NO_VERSION}");
-        let fault = Fault::new(FaultCode::VersionMissing, place, words).warning();
-        reader.fault(fault.hint("version: \"1.0.0\""));
-        return Some(NO_VERSION.to_owned());
-    };
-    let version = reader.string(node, "version")?;
-    if semver::Version::parse(version).is_err() {
-        let words = format!("{version:?} is not a semantic version");
-        let fault = Fault::new(FaultCode::BadVersion, node.place, words);
-        reader.fault(fault.hint("version: \"1.0.0\""));
-        return None;
-    }
-    Some(version.to_owned())
 }
 
 /// Written out, so that it can be read in a review; the environment may set another one.

@@ -12,7 +12,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::CENTRAL;
 use super::agent::AgentDraft;
 use super::allowlist::Allowlist;
 use super::fault::{Fault, FaultCode};
@@ -20,6 +19,7 @@ use super::loader::Loader;
 use super::reference::{self, Kind, Reference};
 use super::server::{KitServer, SUFFIX, ServerDraft};
 use super::tools::{BUILT_IN, GivenText, ServerCall};
+use super::{CENTRAL, file_of};
 use crate::workflow::nearest;
 
 /// A tool server, as one agent uses it.
@@ -235,7 +235,7 @@ fn secrecy(
                  does not mark as secret"
             );
             let fault = Fault::new(FaultCode::SecretNotAllowed, given.text_place, words);
-            let file = key.split('#').next().unwrap_or(key);
+            let file = file_of(key);
             faults.push(fault.hint(format!("in {file}: params: {{{q}: {{secret: true}}}}")));
             None
         }
@@ -273,7 +273,7 @@ fn same_name(loader: &Loader) -> Vec<Fault> {
     for (key, server) in &loader.servers {
         let Some(server) = server else { continue };
         let name = server.server.name.as_str();
-        let file = key.split('#').next().unwrap_or(key);
+        let file = file_of(key);
         let Some(other) = first.get(name) else {
             first.insert(name, file);
             continue;

@@ -3,12 +3,13 @@
 
 use std::collections::BTreeSet;
 
+use ktsu_ledger::id::is_name;
+
 use super::agent::{Params, member, members};
 use super::allowlist::{self, Allowlist};
 use super::fault::{Fault, FaultCode};
 use super::read::{Reader, Usage};
 use super::shape::agent as shape;
-use super::workflow::is_name;
 use super::yaml::{Data, Node, Place};
 use crate::workflow::expression::Root;
 use crate::workflow::template::Template;

@@ -30,7 +30,8 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<Draft> {
     let fields = reader.shaped(root, &shape::WORKFLOW)?;
     kind(reader, &fields);
     let name = name(reader, &fields);
-    let version = version(reader, &fields);
+    let version = fields.get("version");
+    let version = version.and_then(|node| reader.version(node));
     let visibilities = [
         ("root", Visibility::Root),
         ("sub-workflow", Visibility::SubWorkflow),
@@ -108,14 +109,7 @@ fn kind(reader: &mut Reader<'_>, fields: &Fields<'_>) {
 }
 
 fn name(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<String> {
-    let node = fields.get("name")?;
-    let name = reader.string(node, "name")?;
-    if !is_name(name) {
-        return reader.bad_value(
-            node,
-            format!("{name:?} is not a name: letters, digits, '.', '_' and '-', at most 64"),
-        );
-    }
+    let (name, place) = reader.name(fields)?;
     let file = reader
         .file
         .file_name()
@@ -124,35 +118,13 @@ fn name(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<String> {
     if stem.is_some_and(|stem| stem != name) {
         let words = format!("the name {name:?} is not the name of the file");
         let hint = format!("name: {}", stem.unwrap_or_default());
-        reader.fault(Fault::new(FaultCode::NameMismatch, node.place, words).hint(hint));
+        reader.fault(Fault::new(FaultCode::NameMismatch, place, words).hint(hint));
     }
-    Some(name.to_owned())
+    Some(name)
 }
 
 /// How the names of workflow files end.
 pub(super) const SUFFIX: &str = ".workflow.yaml";
-
-/// Decision S1: names from outside.
-pub(crate) fn is_name(name: &str) -> bool {
-    let first = name.chars().next();
-    first.is_some_and(|c| c.is_ascii_alphanumeric())
-        && name.len() <= 64
-        && name
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'))
-}
-
-fn version(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<String> {
-    let node = fields.get("version")?;
-    let version = reader.string(node, "version")?;
-    if semver::Version::parse(version).is_err() {
-        let words = format!("{version:?} is not a semantic version");
-        reader
-            .fault(Fault::new(FaultCode::BadVersion, node.place, words).hint("version: \"1.0.0\""));
-        return None;
-    }
-    Some(version.to_owned())
-}
 
 fn variables(
     reader: &mut Reader<'_>,

@@ -245,8 +245,7 @@ impl ForkAsked {
 fn without_secrets(redactor: &Redactor, definition: &Value) -> Result<(), NotDone> {
     let mut plain = definition.clone();
     redactor.redact_value(&mut plain);
-    // The text, too: a number may be a secret.
-    match plain != *definition || redactor.redact(&definition.to_string()).is_some() {
+    match plain != *definition {
         true => Err(NotDone::HoldsSecret),
         false => Ok(()),
     }

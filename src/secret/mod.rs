@@ -82,6 +82,11 @@ impl Redactor {
         self.longest
     }
 
+    /// Whether a secret stands in a text, in any form that is looked for.
+    pub fn finds(&self, text: &str) -> bool {
+        self.patterns.stand_in(text)
+    }
+
     /// The text with every occurrence replaced; none if there is nothing to replace.
     pub fn redact(&self, text: &str) -> Option<String> {
         let found: Vec<_> = self.patterns.found(text).collect();
@@ -109,11 +114,11 @@ impl Redactor {
 
     /// Whether reading the escapes of a text shows a secret.
     fn is_hidden_in(&self, text: &str) -> bool {
-        let holds = |text: &str| self.patterns.stand_in(text);
         escapes::read(text).is_some_and(|read| {
             let read = Zeroizing::new(read);
+            let spaced = || Zeroizing::new(read.replace('+', " "));
             // A plus may be a space.
-            holds(&read) || (read.contains('+') && holds(&Zeroizing::new(read.replace('+', " "))))
+            self.finds(&read) || (read.contains('+') && self.finds(&spaced()))
         })
     }
 
@@ -148,7 +153,7 @@ impl Redactor {
         self.redact_value(&mut value);
         let written = value.to_string();
         // Escaped twice, or a number that was written in another way.
-        match self.redact(&written).is_some() || self.is_hidden_in(&written) {
+        match self.finds(&written) || self.is_hidden_in(&written) {
             true => REDACTED.to_owned(),
             false => written,
         }
@@ -172,7 +177,7 @@ impl Redactor {
             }
             Value::Array(items) => items.iter_mut().for_each(|item| self.redact_value(item)),
             Value::Object(members) => {
-                let held = |name: &String| self.redact(name).is_some() || self.is_hidden_in(name);
+                let held = |name: &String| self.finds(name) || self.is_hidden_in(name);
                 if members.keys().any(held) {
                     *members = self.redact_names(std::mem::take(members));
                 }
@@ -180,7 +185,7 @@ impl Redactor {
                     .values_mut()
                     .for_each(|member| self.redact_value(member));
             }
-            Value::Number(number) if self.redact(&number.to_string()).is_some() => {
+            Value::Number(number) if self.finds(&number.to_string()) => {
                 *value = REDACTED.into();
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => {}

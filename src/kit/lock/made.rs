@@ -10,10 +10,7 @@ use crate::gateway;
 use crate::gateway::price;
 use crate::kit::fault::{Fault, FaultCode, Faults, Severity};
 use crate::kit::yaml::Place;
-use crate::kit::{FileKind, Kit, KitFile};
-
-/// The gateway's own file.
-const GATEWAY: &str = "gateway.yaml";
+use crate::kit::{FileKind, GATEWAY, Kit, KitFile};
 
 /// The lock of a kit as it was read.
 ///

@@ -131,6 +131,14 @@ fn files(ground: &Ground) -> usize {
         assert!(loaded.is_err(), "{what} {name:?} is taken");
     };
     let head = "kind: workflow\nname: w\nversion: 1.0.0\npipeline:\n";
+    // It is the name that is refused, and nothing else in that file.
+    ground.write(
+        "kit/servers/good.server.yaml",
+        "name: s0\nversion: 1.0.0\nurl: http://127.0.0.1:9\n",
+    );
+    let good = "../servers/good.server.yaml".to_owned();
+    ground.write("kit/agents/s.agent.yaml", &uses([(0, good)]));
+    kit::load(&ground.kit()).unwrap();
     for name in ground.names() {
         let quoted = scalar(&name);
         for (what, step) in [
