@@ -6,7 +6,9 @@ mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ktsu_ledger::event::plan::Webhooks;
+use ktsu_ledger::event::plan::{
+    ApprovalPolicy, ApprovalTimeout, OnReject, TimeoutBehavior, Webhooks,
+};
 use ktsu_ledger::event::*;
 use ktsu_ledger::frame::{MAX_BODY, MAX_INLINE};
 use ktsu_ledger::merkle::Node;
@@ -293,6 +295,14 @@ fn samples_of_agents(text: &str, value: &Json, full: bool) -> Vec<Event> {
         frame: 3,
         path: "/outcome/output".to_owned(),
     });
+    let place = || Reference {
+        frame: 2,
+        path: "/tool_calls/0/arguments".to_owned(),
+    };
+    let person = || Principal {
+        auth: "none".to_owned(),
+        id: name(),
+    };
     let report = || Report {
         digest: name(),
         n: 1,
@@ -361,6 +371,7 @@ fn samples_of_agents(text: &str, value: &Json, full: bool) -> Vec<Event> {
             },
             report: report(),
             step: name(),
+            tools: full.then(|| value.clone()),
         })),
         Event::Agent(AgentEvent::Response(Box::new(LlmResponse {
             attempt: 1,
@@ -378,14 +389,93 @@ fn samples_of_agents(text: &str, value: &Json, full: bool) -> Vec<Event> {
             report: report(),
             request: 4,
             step: name(),
+            tokens_cached: if full { 3 } else { 0 },
             tokens_in: 1000,
             tokens_out: 200,
+            tokens_reasoning: if full { 4 } else { 0 },
+            tool_calls: full.then(|| value.clone()),
         }))),
         Event::Agent(AgentEvent::Decided(AgentDecided {
             attempt: 1,
-            draft: value.clone(),
+            draft: full.then(|| value.clone()),
             item,
             report: report(),
+            response: (!full).then_some(4),
+            step: name(),
+        })),
+        Event::Agent(AgentEvent::ToolCalled(Box::new(ToolCalled {
+            again: full.then_some(4),
+            approval: full.then_some(3),
+            arguments: place(),
+            attempt: 1,
+            call: 0,
+            digest: name(),
+            idempotency_key: name(),
+            item,
+            report: report(),
+            response: 2,
+            server: name(),
+            step: name(),
+            tool: name(),
+        }))),
+        Event::Agent(AgentEvent::ToolReturned(Box::new(ToolReturned {
+            attempt: 1,
+            call: 0,
+            called: full.then_some(4),
+            content: value.clone(),
+            duration_ms: 12,
+            is_error: full,
+            item,
+            not_sent: (!full).then_some(NotSent::InvalidArguments),
+            report: report(),
+            response: 2,
+            step: name(),
+            structured: full.then(|| value.clone()),
+        }))),
+        Event::Agent(AgentEvent::ToolInDoubt(ToolInDoubt {
+            attempt: 1,
+            called: 4,
+            item,
+            reason: DoubtReason::WorkerLost,
+            report: full.then(report),
+            step: name(),
+        })),
+        Event::Agent(AgentEvent::ApprovalRequested(Box::new(ApprovalRequested {
+            arguments: place(),
+            attempt: 1,
+            call: 0,
+            digest: name(),
+            item,
+            policy: ApprovalPolicy {
+                not_by_proposer: full,
+                on_reject: OnReject::Recover,
+                quorum: 2,
+                timeout: full.then_some(ApprovalTimeout {
+                    behavior: TimeoutBehavior::Reject,
+                    ms: 5000,
+                }),
+            },
+            report: report(),
+            response: 2,
+            server: name(),
+            step: name(),
+            tool: name(),
+        }))),
+        Event::Agent(AgentEvent::ApprovalDecided(Box::new(ApprovalDecided {
+            attempt: 1,
+            by: person(),
+            decision: Decision::Happened,
+            digest: name(),
+            item,
+            reason: full.then(name),
+            request: 4,
+            result: full.then(name),
+            step: name(),
+        }))),
+        Event::Agent(AgentEvent::ApprovalExpired(ApprovalExpired {
+            attempt: 1,
+            item,
+            request: 4,
             step: name(),
         })),
         Event::Agent(AgentEvent::ReflectStarted(ReflectStarted {

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use ktsu_ledger::event::{
-    AgentEvent, AgentFinished, ItemEvent, LlmResponse, LostReason, PersonEvent, Purpose,
-    RecomputeEvent, RunCreated, RunEvent, SkipReason, StepEvent, StoreEvent, Verdict, WebhookEvent,
-    WorkerEvent,
+    AgentEvent, AgentFinished, DoubtReason, ItemEvent, LlmResponse, LostReason, NotSent,
+    PersonEvent, Purpose, RecomputeEvent, RunCreated, RunEvent, SkipReason, StepEvent, StoreEvent,
+    ToolReturned, Verdict, WebhookEvent, WorkerEvent,
 };
 use ktsu_ledger::{Cause, Event, Frame, Timestamp};
 use serde::Serialize;
@@ -304,14 +304,62 @@ fn describe_agent(event: &AgentEvent) -> String {
             format!("asks {}{purpose}", request.group)
         }
         AgentEvent::Response(response) => describe_response(response),
-        AgentEvent::Decided(_) => "has a draft".to_owned(),
+        AgentEvent::Decided(decided) => match decided.draft {
+            Some(_) => "has a draft".to_owned(),
+            None => "calls tools".to_owned(),
+        },
         AgentEvent::ReflectStarted(_) => String::new(),
         AgentEvent::BudgetExhausted(spent) => format!(
             "{} of {} spent",
             dollars(spent.cost_micro_usd),
             dollars(spent.limit_micro_usd)
         ),
+        AgentEvent::ToolCalled(called) => {
+            let again = if called.again.is_some() {
+                ", again"
+            } else {
+                ""
+            };
+            format!("{} of {}{again}", called.tool, called.server)
+        }
+        AgentEvent::ToolReturned(returned) => describe_result(returned),
+        AgentEvent::ToolInDoubt(doubt) => match doubt.reason {
+            DoubtReason::NoAnswer => "sent, and no answer came".to_owned(),
+            DoubtReason::WorkerLost => "its runtime was lost before an answer came".to_owned(),
+            DoubtReason::TaskEnded => "its task ended before an answer came".to_owned(),
+        },
+        AgentEvent::ApprovalRequested(asked) => format!("{} of {}", asked.tool, asked.server),
+        AgentEvent::ApprovalDecided(decided) => {
+            let word = decided.decision.as_str();
+            match &decided.reason {
+                Some(why) => format!("{word} by {}: {why}", decided.by.id),
+                None => format!("{word} by {}", decided.by.id),
+            }
+        }
+        AgentEvent::ApprovalExpired(_) => "nobody decided in time".to_owned(),
         AgentEvent::Finished(finished) => describe_end(finished),
+    }
+}
+
+fn describe_result(returned: &ToolReturned) -> String {
+    let error = if returned.is_error {
+        "an error"
+    } else {
+        "a result"
+    };
+    match returned.not_sent {
+        None => format!("{error} after {} ms", returned.duration_ms),
+        Some(why) => {
+            let why = match why {
+                NotSent::UnknownTool => "no server offers it",
+                NotSent::InvalidArguments => "the arguments do not fit",
+                NotSent::SecretInArguments => "the arguments hold a secret",
+                NotSent::Rejected => "rejected",
+                NotSent::InDoubt => "in doubt, and not sent again",
+                NotSent::SuppressedInBranch => "suppressed in the branch",
+            };
+            format!("not sent: {why}")
+        }
     }
 }
 

@@ -63,6 +63,7 @@ impl Usage {
         let waited = matches!(
             frame.event,
             Event::Run(RunEvent::Resumed(_) | RunEvent::Branched(_))
+                | Event::Agent(AgentEvent::ApprovalDecided(_) | AgentEvent::ApprovalExpired(_))
         );
         if waited {
             self.still_ms += frame.at.millis_since(last);
@@ -96,9 +97,15 @@ impl Usage {
                         self.cost_micro_usd.saturating_add(claimed.cost_micro_usd);
                 }
             }
+            AgentEvent::ToolCalled(_) => self.tool_calls += 1,
             AgentEvent::Decided(_)
             | AgentEvent::ReflectStarted(_)
-            | AgentEvent::BudgetExhausted(_) => {}
+            | AgentEvent::BudgetExhausted(_)
+            | AgentEvent::ToolReturned(_)
+            | AgentEvent::ToolInDoubt(_)
+            | AgentEvent::ApprovalRequested(_)
+            | AgentEvent::ApprovalDecided(_)
+            | AgentEvent::ApprovalExpired(_) => {}
         }
     }
 }

@@ -31,12 +31,23 @@ pub(super) fn print(frames: &[Frame], frame: &Frame, all: &str) {
             }
             reply(answer, all);
         }
-        AgentEvent::Decided(decided) => block("draft", &json::pretty(decided.draft.as_str()), all),
+        AgentEvent::Decided(decided) => {
+            if let Some(draft) = &decided.draft {
+                block("draft", &json::pretty(draft.as_str()), all);
+            }
+        }
         AgentEvent::Finished(finished) => {
             fields(&[("reason", finished.reason.as_str().to_owned())]);
             block("outcome", &json::pretty(finished.outcome.as_str()), all);
         }
-        AgentEvent::ReflectStarted(_) | AgentEvent::BudgetExhausted(_) => {}
+        AgentEvent::ReflectStarted(_)
+        | AgentEvent::BudgetExhausted(_)
+        | AgentEvent::ToolCalled(_)
+        | AgentEvent::ToolReturned(_)
+        | AgentEvent::ToolInDoubt(_)
+        | AgentEvent::ApprovalRequested(_)
+        | AgentEvent::ApprovalDecided(_)
+        | AgentEvent::ApprovalExpired(_) => {}
     }
 }
 

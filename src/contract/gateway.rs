@@ -25,17 +25,51 @@ pub struct Invoke {
     pub temperature: Option<f64>,
     /// Tools the model may ask for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub tools: Vec<Value>,
+    pub tools: Vec<Tool>,
+}
+
+/// A tool, as a model is told of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Tool {
+    /// The name the model asks for it by.
+    pub name: String,
+    /// What it does.
+    #[serde(default)]
+    pub description: String,
+    /// JSON Schema of its arguments.
+    #[serde(default)]
+    pub input_schema: Value,
 }
 
 /// A message of a conversation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Message {
-    /// `system`, `user` or `assistant`.
+    /// `system`, `user`, `assistant` or `tool`.
     pub role: String,
     /// The text.
     #[serde(default)]
     pub content: String,
+    /// Of an assistant: the tools it asked for, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ToolCall>,
+    /// Of a tool: the id of the call whose result this is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_call_id: Option<String>,
+    /// Of a tool: whether the result is an error.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_error: bool,
+}
+
+/// A tool that a model asks for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ToolCall {
+    /// Unique within its reply.
+    pub id: String,
+    /// As the model was told it.
+    pub name: String,
+    /// A JSON object. Text that is none comes as `{"_raw": TEXT}`.
+    #[serde(default)]
+    pub arguments: Value,
 }
 
 /// 200: the model replied.
@@ -53,6 +87,12 @@ pub struct Reply {
     /// Tokens received.
     #[serde(default)]
     pub tokens_out: u64,
+    /// How many of those sent the provider had read before, and takes less for.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tokens_cached: u64,
+    /// How many of those received were spent on reasoning, and are not in the text.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tokens_reasoning: u64,
     /// US dollars, for reading.
     #[serde(default)]
     pub cost_usd: f64,
@@ -65,9 +105,13 @@ pub struct Reply {
     /// Whether no provider was asked.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cached: bool,
-    /// Tools the model asks for: `{id, name, arguments}`.
+    /// Tools the model asks for, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub tool_calls: Vec<Value>,
+    pub tool_calls: Vec<ToolCall>,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// What a model wrote, without the one Markdown fence that may stand around it.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::gateway::Message;
+use super::gateway::{Message, ToolCall};
 use super::runtime::Recorded;
 
 /// Something happened to a task. Answered once it is durable.
@@ -29,9 +29,21 @@ pub enum Event {
     /// It answered, or will not.
     #[serde(rename = "llm.response")]
     Response(LlmResponse),
-    /// There is a draft, and the agent may reflect.
+    /// Tools are asked for; or there is a draft, and the agent may reflect.
     #[serde(rename = "agent.decided")]
     Decided(Decided),
+    /// A tool is about to be called.
+    #[serde(rename = "tool.called")]
+    ToolCalled(ToolCalled),
+    /// What the model gets for a call it asked for.
+    #[serde(rename = "tool.returned")]
+    ToolReturned(ToolReturned),
+    /// A call to a stateful server was sent, and no answer came.
+    #[serde(rename = "tool.in_doubt")]
+    ToolInDoubt(ToolInDoubt),
+    /// A person is to decide on a call.
+    #[serde(rename = "approval.requested")]
+    ApprovalRequested(ApprovalRequested),
     /// The task has ended.
     #[serde(rename = "agent.finished")]
     Finished(Finished),
@@ -48,9 +60,104 @@ pub struct LlmRequest {
     /// The most tokens of the reply.
     pub max_tokens: u32,
     /// The messages; with `base`, those that are new.
-    pub messages: Vec<Message>,
+    pub messages: Vec<Told>,
     /// `turn`, `repair` or `reflect`.
     pub purpose: Purpose,
+    /// The tools the model is told of; absent: those of the base, or none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<Offered>>,
+}
+
+/// A message of a request: its text, or the frame it stands in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum Told {
+    /// What an `llm.response` (role `assistant`) or a `tool.returned` (role `tool`) says.
+    Frame {
+        /// Its number.
+        frame: u64,
+        /// `assistant` or `tool`.
+        role: String,
+    },
+    /// Written out.
+    Text(Message),
+}
+
+/// A tool, as a model is told of it, and whose it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Offered {
+    /// What it does.
+    #[serde(default)]
+    pub description: String,
+    /// BLAKE3 of `{description, input_schema, name}` of the server, as canonical JSON.
+    pub digest: String,
+    /// JSON Schema of its arguments.
+    #[serde(default)]
+    pub input_schema: Value,
+    /// The name the model has for it: `SERVER__TOOL` where two servers offer it.
+    pub name: String,
+    /// The agent's name for the server.
+    pub server: String,
+    /// The server's name for the tool.
+    pub tool: String,
+}
+
+/// `tool.called`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ToolCalled {
+    /// The number of the `llm.response` that asks for it.
+    pub response: u64,
+    /// Its place there, counted from 0.
+    pub call: u32,
+    /// The agent's name for the server.
+    pub server: String,
+    /// The server's name for the tool.
+    pub tool: String,
+}
+
+/// `tool.returned`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ToolReturned {
+    /// The number of the `llm.response` that asked for it.
+    pub response: u64,
+    /// Its place there.
+    pub call: u32,
+    /// The blocks of the result, as MCP has them.
+    #[serde(default)]
+    pub content: Vec<Value>,
+    /// Its structured content.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub structured: Option<Value>,
+    /// Whether it is an error.
+    #[serde(default)]
+    pub is_error: bool,
+    /// Milliseconds.
+    #[serde(default)]
+    pub duration_ms: u64,
+    /// Why it was not sent: `unknown_tool`, `invalid_arguments`, `secret_in_arguments`, `rejected`,
+    /// `in_doubt`, `suppressed_in_branch`. Absent: it answers the `tool.called`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_sent: Option<String>,
+}
+
+/// `tool.in_doubt`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ToolInDoubt {
+    /// The number of the `tool.called`.
+    pub called: u64,
+}
+
+/// `approval.requested`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ApprovalRequested {
+    /// The number of the `llm.response` that asks for the call.
+    pub response: u64,
+    /// Its place there.
+    pub call: u32,
+    /// The agent's name for the server.
+    pub server: String,
+    /// The server's name for the tool.
+    pub tool: String,
 }
 
 /// What a model is asked for.
@@ -100,13 +207,26 @@ pub struct LlmResponse {
     /// Whether the gateway had the reply at hand.
     #[serde(default)]
     pub cached: bool,
+    /// The tools the model asks for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ToolCall>,
+    /// How many of the tokens sent the provider had read before.
+    #[serde(default)]
+    pub tokens_cached: u64,
+    /// How many of the tokens received were spent on reasoning.
+    #[serde(default)]
+    pub tokens_reasoning: u64,
 }
 
-/// `agent.decided`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+/// `agent.decided`: one of the two.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Decided {
     /// The draft: a JSON object.
-    pub draft: Value,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub draft: Option<Value>,
+    /// The number of the reply whose tools are to be called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response: Option<u64>,
 }
 
 /// `agent.finished`.
@@ -162,6 +282,10 @@ pub struct Answer {
     /// After `agent.decided`: whether to reflect (decision R2).
     #[serde(default)]
     pub reflect: bool,
+    /// A person has to decide: end the task without a word. It is dispatched again, with what is
+    /// recorded by then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suspended: bool,
     /// The model call that was asked for may not be made. Report `agent.finished` with this error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<Failure>,

@@ -1,5 +1,7 @@
 //! Orchestrator → runtime: `POST /invoke`.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -35,9 +37,9 @@ pub struct Invoke {
     pub max_turns: u32,
     /// What to ask the gateway for.
     pub model: Model,
-    /// Tool servers.
+    /// Tool servers, and what may be called there.
     #[serde(default)]
-    pub tool_servers: Vec<Value>,
+    pub tool_servers: Vec<ToolServer>,
     /// JSON Schema of the output, for the prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Value>,
@@ -53,6 +55,66 @@ pub struct Invoke {
     /// What is left of the run's time, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
+}
+
+/// A tool server, with everything that is needed to call it. It may hold secrets: it is sent to the
+/// runtime, and never recorded.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ToolServer {
+    /// The agent's name for it.
+    pub name: String,
+    /// `http` or `https`. One that begins with `ktsu:` is the orchestrator's own, under the origin
+    /// of `callback_url`.
+    pub url: String,
+    /// Names of tools, beginnings with a star behind them, or a star.
+    #[serde(default)]
+    pub allowlist: Vec<String>,
+    /// Which of them a person is asked about first. The orchestrator judges; a runtime that sends
+    /// such a call without having been told to is refused its report.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approval_rules: Vec<ApprovalRule>,
+    /// The header that proves who calls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth_header: Option<String>,
+    /// Its value, whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth_value: Option<String>,
+    /// What the server is told when a session begins.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub params: BTreeMap<String, String>,
+    /// Whether its calls change something that lasts: one without an answer is never sent again by
+    /// itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stateful: bool,
+    /// Calls are not sent: the model gets the error `suppressed_in_branch`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suppressed: bool,
+    /// The digests its tools were locked with, by name. Where there are any, a permitted tool with
+    /// another digest, or with none, ends the task.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub pins: BTreeMap<String, String>,
+}
+
+/// Tools that a person is asked about first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ApprovalRule {
+    /// As in an allowlist.
+    pub pattern: String,
+    /// `fail` or `recover`.
+    pub on_reject: String,
+    /// 0: none.
+    #[serde(default)]
+    pub timeout_ms: u64,
+    /// `fail` or `reject`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_behavior: Option<String>,
+}
+
+/// Without what may be secret.
+impl std::fmt::Debug for ToolServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ToolServer({})", self.name)
+    }
 }
 
 /// What to ask the gateway for.

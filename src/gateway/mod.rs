@@ -178,13 +178,15 @@ impl Gateway {
         let cost = price.map_or(0, |price| price.cost(answer.tokens_in, answer.tokens_out));
         let mut tool_calls = answer.tool_calls;
         for call in &mut tool_calls {
-            redactor.redact_value(call);
+            redactor.redact_value(&mut call.arguments);
         }
         Reply {
             content: redactor.redact_reply(&answer.content),
             model_resolved: model.to_string(),
             tokens_in: answer.tokens_in,
             tokens_out: answer.tokens_out,
+            tokens_cached: 0,
+            tokens_reasoning: 0,
             cost_usd: dollars(cost),
             cost_micro_usd: Some(cost),
             prices: Some(prices.version(&model.id)),
@@ -239,8 +241,8 @@ fn check(invoke: &Invoke) -> Result<(), Failure> {
         }
     }
     for (at, tool) in invoke.tools.iter().enumerate() {
-        if !tool["name"].is_string() {
-            return refuse(format!("tools[{at}].name must be text"));
+        if tool.name.is_empty() {
+            return refuse(format!("tools[{at}].name is empty"));
         }
     }
     Ok(())

@@ -5,10 +5,8 @@ pub(super) mod scripted;
 
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use super::error::Failure;
-use crate::contract::gateway::Message;
+use crate::contract::gateway::{Message, Tool, ToolCall};
 
 /// A call whose model is decided.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,7 +22,7 @@ pub(super) struct Call {
     /// Only if the request or the group gives one.
     pub(super) temperature: Option<f64>,
     /// `{name, description, input_schema}` each.
-    pub(super) tools: Vec<Value>,
+    pub(super) tools: Vec<Tool>,
 }
 
 /// What a provider answered.
@@ -37,7 +35,7 @@ pub(super) struct Answer {
     /// Tokens received.
     pub(super) tokens_out: u64,
     /// `{id, name, arguments}` each.
-    pub(super) tool_calls: Vec<Value>,
+    pub(super) tool_calls: Vec<ToolCall>,
 }
 
 /// A provider, ready to be asked.

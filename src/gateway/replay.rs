@@ -169,7 +169,8 @@ fn lost() -> Failure {
 
 /// About how much memory a reply takes.
 fn size(reply: &Reply) -> usize {
-    let calls = reply.tool_calls.iter().map(|call| call.to_string().len());
+    let calls = reply.tool_calls.iter();
+    let calls = calls.map(|call| call.name.len() + call.arguments.to_string().len());
     256 + reply.content.len() + reply.model_resolved.len() + calls.sum::<usize>()
 }
 
@@ -186,6 +187,8 @@ mod tests {
             model_resolved: "p/m".to_owned(),
             tokens_in: 1,
             tokens_out: 1,
+            tokens_cached: 0,
+            tokens_reasoning: 0,
             cost_usd: 0.0,
             cost_micro_usd: None,
             prices: None,

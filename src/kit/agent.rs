@@ -108,6 +108,7 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<AgentDraft> {
                 system: prompt.system,
                 user: prompt.user,
             },
+            servers: Vec::new(),
             version: version?,
         },
         params,

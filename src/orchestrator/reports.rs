@@ -1,6 +1,8 @@
 //! What runtimes say, on its way into a run: named, redacted, handed over, answered once it is
 //! durable (decisions W1-W5).
 
+mod tools;
+
 use ktsu_ledger::branch::frames;
 use ktsu_ledger::event::{
     AgentDecided, AgentEvent, AgentFinished, CallError, ClaimedMetrics, FinishReason, LlmRequest,
@@ -273,6 +275,7 @@ fn answer(n: u32, task: &Addressed, frames: &[Frame]) -> Answer {
         n,
         events: Vec::new(),
         reflect: false,
+        suspended: false,
         refused: None,
     };
     for frame in frames {
@@ -329,20 +332,37 @@ impl About<'_> {
                 },
                 report: self.report.clone(),
                 step: self.step.to_owned(),
+                tools: match request.tools {
+                    Some(tools) => Some(self.json(json!(tools))?),
+                    None => None,
+                },
             }),
-            wire::Event::Response(answer) => self.response(answer),
+            wire::Event::Response(answer) => self.response(answer)?,
             wire::Event::Decided(decided) => {
-                if !decided.draft.is_object() {
-                    return Err(NotTaken::Malformed("a draft is a JSON object".to_owned()));
+                let draft = match decided.draft {
+                    Some(draft) if !draft.is_object() => {
+                        return Err(NotTaken::Malformed("a draft is a JSON object".to_owned()));
+                    }
+                    Some(draft) => Some(self.json(draft)?),
+                    None => None,
+                };
+                if draft.is_some() == decided.response.is_some() {
+                    let words = "an agent.decided has a draft or names a response";
+                    return Err(NotTaken::Malformed(words.to_owned()));
                 }
                 AgentEvent::Decided(AgentDecided {
                     attempt: self.attempt,
-                    draft: self.json(decided.draft)?,
+                    draft,
                     item: self.item,
                     report: self.report.clone(),
+                    response: decided.response,
                     step: self.step.to_owned(),
                 })
             }
+            wire::Event::ToolCalled(called) => self.called(called),
+            wire::Event::ToolReturned(returned) => self.returned(returned)?,
+            wire::Event::ToolInDoubt(doubt) => self.in_doubt(&doubt),
+            wire::Event::ApprovalRequested(asked) => self.asked(asked),
             wire::Event::Finished(finished) => {
                 let reason: Option<FinishReason> =
                     serde_json::from_value(Value::from(finished.reason.as_str())).ok();
@@ -354,9 +374,9 @@ impl About<'_> {
         })
     }
 
-    fn response(&self, answer: wire::LlmResponse) -> AgentEvent {
+    fn response(&self, answer: wire::LlmResponse) -> Result<AgentEvent, NotTaken> {
         let text = |text: &str| self.redactor.redact_text(text);
-        AgentEvent::Response(Box::new(LlmResponse {
+        Ok(AgentEvent::Response(Box::new(LlmResponse {
             attempt: self.attempt,
             cached: answer.cached,
             content: answer
@@ -379,9 +399,12 @@ impl About<'_> {
             report: self.report.clone(),
             request: answer.request,
             step: self.step.to_owned(),
+            tokens_cached: answer.tokens_cached,
             tokens_in: answer.tokens_in,
             tokens_out: answer.tokens_out,
-        }))
+            tokens_reasoning: answer.tokens_reasoning,
+            tool_calls: self.tool_calls(answer.tool_calls)?,
+        })))
     }
 
     fn finished(
@@ -505,8 +528,8 @@ mod tests {
             content: Some(hidden.to_owned()),
             ..wire::LlmResponse::default()
         });
-        let AgentEvent::Response(response) = response else {
-            panic!("{response:?}");
+        let Ok(AgentEvent::Response(response)) = response else {
+            panic!("it is a reply");
         };
         let redacted = json!(r#"{"t":"[REDACTED]","x":1}"#);
         assert_eq!(

@@ -99,6 +99,9 @@ fn reply(request: u64, duration_ms: u64, body: &[u8]) -> LlmResponse {
         prices: reply.prices.unwrap_or_default(),
         duration_ms,
         cached: reply.cached,
+        tool_calls: reply.tool_calls,
+        tokens_cached: reply.tokens_cached,
+        tokens_reasoning: reply.tokens_reasoning,
         content: Some(reply.content),
         error: None,
     }
@@ -177,6 +180,7 @@ mod tests {
             prices: "p1".to_owned(),
             duration_ms: 5,
             cached: true,
+            ..LlmResponse::default()
         };
         assert_eq!(response, expected);
     }

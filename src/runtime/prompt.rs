@@ -70,6 +70,7 @@ fn message(role: &str, content: impl Into<String>) -> Message {
     Message {
         role: role.to_owned(),
         content: content.into(),
+        ..Message::default()
     }
 }
 

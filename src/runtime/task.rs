@@ -12,7 +12,7 @@ use super::prompt::Prompt;
 use super::record::{Record, Stop};
 use crate::contract::gateway;
 use crate::contract::report::{
-    Answer, Decided, Event, Failure, Finished, LlmRequest, LlmResponse, Purpose,
+    Answer, Decided, Event, Failure, Finished, LlmRequest, LlmResponse, Purpose, Told,
 };
 use crate::contract::runtime::Invoke;
 
@@ -109,14 +109,20 @@ impl Work {
                             events.push(Event::Finished(end));
                             return self.record.add(events).await.map(drop);
                         }
-                        Action::Decide(draft) => events.push(Event::Decided(Decided { draft })),
+                        Action::Decide(draft) => events.push(Event::Decided(Decided {
+                            draft: Some(draft),
+                            response: None,
+                        })),
                         // A request may be held, and then stands alone (decision F4).
                         Action::Call { .. } | Action::Ask { .. } => {}
                     }
                     self.record.add(events).await?
                 }
                 Action::Decide(draft) => {
-                    let decided = Event::Decided(Decided { draft });
+                    let decided = Event::Decided(Decided {
+                        draft: Some(draft),
+                        response: None,
+                    });
                     self.record.add(vec![decided]).await?
                 }
                 Action::Finish(end) => return self.finish(end).await,
@@ -139,8 +145,9 @@ impl Work {
             base: None,
             group: self.invoke.model.group.clone(),
             max_tokens: self.invoke.model.max_tokens,
-            messages,
+            messages: messages.into_iter().map(Told::Text).collect(),
             purpose,
+            tools: None,
         };
         self.record.add(vec![Event::Request(request)]).await
     }

@@ -174,6 +174,7 @@ impl Driven {
                 purpose,
                 report: report.clone(),
                 step: step.clone(),
+                tools: None,
             }),
             Say::Reply { cost } => AgentEvent::Response(Box::new(LlmResponse {
                 attempt,
@@ -191,14 +192,18 @@ impl Driven {
                 report: report.clone(),
                 request: task.open.as_ref().map_or(0, |call| call.seq),
                 step: step.clone(),
+                tokens_cached: 0,
                 tokens_in: 10,
                 tokens_out: 5,
+                tokens_reasoning: 0,
+                tool_calls: None,
             })),
             Say::Draft(draft) => AgentEvent::Decided(AgentDecided {
                 attempt,
-                draft: Json::from_value(&draft).unwrap(),
+                draft: Some(Json::from_value(&draft).unwrap()),
                 item,
                 report: report.clone(),
+                response: None,
                 step: step.clone(),
             }),
             Say::End(reason, outcome, metrics) => AgentEvent::Finished(Box::new(AgentFinished {
@@ -464,7 +469,9 @@ impl Driven {
             Event::Agent(AgentEvent::Response(answer)) => Say::Reply {
                 cost: answer.cost_micro_usd,
             },
-            Event::Agent(AgentEvent::Decided(decided)) => Say::Draft(decided.draft.to_value()),
+            Event::Agent(AgentEvent::Decided(decided)) => {
+                Say::Draft(decided.draft.clone().unwrap_or_default().to_value())
+            }
             Event::Agent(AgentEvent::Finished(end)) => {
                 Say::End(end.reason, end.outcome.to_value(), end.metrics.clone())
             }

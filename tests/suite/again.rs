@@ -182,8 +182,33 @@ impl Course<'_> {
                 AgentEvent::Response(answer) => {
                     answer.request = here(answer.request).unwrap_or(answer.request);
                 }
-                AgentEvent::Decided(_)
-                | AgentEvent::ReflectStarted(_)
+                AgentEvent::Decided(decided) => {
+                    decided.response = decided.response.map(|at| here(at).unwrap_or(at));
+                }
+                AgentEvent::ToolCalled(called) => {
+                    called.response = here(called.response).unwrap_or(called.response);
+                    called.arguments.frame = called.response;
+                    called.again = called.again.map(|at| here(at).unwrap_or(at));
+                    called.approval = called.approval.map(|at| here(at).unwrap_or(at));
+                }
+                AgentEvent::ToolReturned(returned) => {
+                    returned.response = here(returned.response).unwrap_or(returned.response);
+                    returned.called = returned.called.map(|at| here(at).unwrap_or(at));
+                }
+                AgentEvent::ToolInDoubt(doubt) => {
+                    doubt.called = here(doubt.called).unwrap_or(doubt.called);
+                }
+                AgentEvent::ApprovalRequested(asked) => {
+                    asked.response = here(asked.response).unwrap_or(asked.response);
+                    asked.arguments.frame = asked.response;
+                }
+                AgentEvent::ApprovalDecided(decided) => {
+                    decided.request = here(decided.request).unwrap_or(decided.request);
+                }
+                AgentEvent::ApprovalExpired(expired) => {
+                    expired.request = here(expired.request).unwrap_or(expired.request);
+                }
+                AgentEvent::ReflectStarted(_)
                 | AgentEvent::BudgetExhausted(_)
                 | AgentEvent::Finished(_) => {}
             }

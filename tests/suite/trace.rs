@@ -64,8 +64,10 @@ fn given(frames: &[Frame]) -> BTreeMap<Place, Value> {
             }
             Event::Agent(AgentEvent::Decided(decided)) => {
                 let end = outcome_after(frames, frame);
+                let draft = decided.draft.as_ref().map(Json::to_value);
                 match end.and_then(|end| end.pointer("/output")) {
-                    Some(output) if output == decided.draft.to_value() => &[],
+                    Some(output) if Some(&output) == draft.as_ref() => &[],
+                    _ if draft.is_none() => &[],
                     _ => &["/draft"],
                 }
             }
@@ -134,7 +136,7 @@ fn with(event: &Event, at: &str, value: &Value) -> Option<Event> {
             finished.outcome = set(&finished.outcome, at.strip_prefix("/outcome")?)?;
         }
         Event::Agent(AgentEvent::Decided(decided)) => {
-            decided.draft = set(&decided.draft, at.strip_prefix("/draft")?)?;
+            decided.draft = Some(set(decided.draft.as_ref()?, at.strip_prefix("/draft")?)?);
         }
         Event::Agent(AgentEvent::Response(answer)) => {
             let mut data = serde_json::to_value(&**answer).unwrap();
@@ -170,7 +172,7 @@ fn otherwise(
             return None;
         };
         let end = outcome_after(frames, frame).filter(|_| same_task(frame, target))?;
-        let same = end.pointer("/output") == Some(decided.draft.to_value());
+        let same = end.pointer("/output") == decided.draft.as_ref().map(Json::to_value);
         with(
             &frame.event,
             &format!("/draft{}", output.filter(|_| same)?),

@@ -1,14 +1,19 @@
-//! Facts about an agent at work: its calls to models, what it decided, how it ended.
+//! Facts about an agent at work: its calls to models, what it decided, how it ended. What it calls
+//! besides models stands in [`super::tool`].
 //!
 //! One (step, item, attempt) is a **task**. A task's life, as its runtime reports it:
-//! `llm.request` → `llm.response` → (`agent.decided` → `reflect.started`? → `llm.request` →
-//! `llm.response`)? → `agent.finished`. Whatever a runtime reports is an input; each of its frames
+//! (`llm.request` → `llm.response` → `agent.decided` → tools)* → `llm.request` → `llm.response` →
+//! (`agent.decided` → `reflect.started`? → `llm.request` → `llm.response`)? → `agent.finished`.
+//! Whatever a runtime reports is an input; each of its frames
 //! carries the number and the digest of its report, so that one report is one turn. A task that the
 //! engine ends itself gets an `agent.finished` without a report, which is a decision.
 
 use serde::{Deserialize, Serialize};
 
 use super::Role;
+use super::tool::{
+    ApprovalDecided, ApprovalExpired, ApprovalRequested, ToolCalled, ToolInDoubt, ToolReturned,
+};
 use crate::canonical::Json;
 
 /// A fact about an agent.
@@ -18,65 +23,85 @@ pub enum AgentEvent {
     Request(LlmRequest),
     /// `llm.response` (input): a model answered, or will not.
     Response(Box<LlmResponse>),
-    /// `agent.decided` (input): the draft of an agent that may reflect (decision R2).
+    /// `agent.decided` (input): it asks for tools, or it has a draft and may reflect (decision R2).
     Decided(AgentDecided),
     /// `reflect.started` (decision): the draft is to be looked at once more.
     ReflectStarted(ReflectStarted),
     /// `budget.exhausted` (input): a call was asked for and refused (decision F4).
     BudgetExhausted(BudgetExhausted),
+    /// `tool.called` (input): about to be sent to a tool server.
+    ToolCalled(Box<ToolCalled>),
+    /// `tool.returned` (input): what the model gets for a call it asked for.
+    ToolReturned(Box<ToolReturned>),
+    /// `tool.in_doubt`: nobody knows whether a call happened. Reported it is an input; where the
+    /// engine finds it out, a decision.
+    ToolInDoubt(ToolInDoubt),
+    /// `approval.requested` (input): a person is to decide on a call.
+    ApprovalRequested(Box<ApprovalRequested>),
+    /// `approval.decided` (input): a person did.
+    ApprovalDecided(Box<ApprovalDecided>),
+    /// `approval.expired` (input): nobody did in time.
+    ApprovalExpired(ApprovalExpired),
     /// `agent.finished`: the task has ended (decision W7).
     Finished(Box<AgentFinished>),
+}
+
+/// One expression for every subject.
+macro_rules! each {
+    ($on:expr, $event:ident => $value:expr) => {
+        match $on {
+            AgentEvent::Request($event) => $value,
+            AgentEvent::Response($event) => $value,
+            AgentEvent::Decided($event) => $value,
+            AgentEvent::ReflectStarted($event) => $value,
+            AgentEvent::BudgetExhausted($event) => $value,
+            AgentEvent::ToolCalled($event) => $value,
+            AgentEvent::ToolReturned($event) => $value,
+            AgentEvent::ToolInDoubt($event) => $value,
+            AgentEvent::ApprovalRequested($event) => $value,
+            AgentEvent::ApprovalDecided($event) => $value,
+            AgentEvent::ApprovalExpired($event) => $value,
+            AgentEvent::Finished($event) => $value,
+        }
+    };
 }
 
 impl AgentEvent {
     /// See [`super::Event::role`].
     pub(super) fn role(&self) -> Role {
-        match self {
-            Self::Request(_) | Self::Response(_) | Self::Decided(_) | Self::BudgetExhausted(_) => {
-                Role::Input
-            }
-            Self::ReflectStarted(_) => Role::Decision,
-            Self::Finished(finished) => match finished.report {
-                Some(_) => Role::Input,
-                None => Role::Decision,
-            },
+        let engine = match self {
+            Self::ReflectStarted(_) => true,
+            Self::Finished(finished) => finished.report.is_none(),
+            Self::ToolInDoubt(doubt) => doubt.report.is_none(),
+            Self::Request(_)
+            | Self::Response(_)
+            | Self::Decided(_)
+            | Self::BudgetExhausted(_)
+            | Self::ToolCalled(_)
+            | Self::ToolReturned(_)
+            | Self::ApprovalRequested(_)
+            | Self::ApprovalDecided(_)
+            | Self::ApprovalExpired(_) => false,
+        };
+        match engine {
+            true => Role::Decision,
+            false => Role::Input,
         }
     }
 
     /// The step this is about, in the frame's scope.
     pub fn step(&self) -> &str {
-        match self {
-            Self::Request(event) => &event.step,
-            Self::Response(event) => &event.step,
-            Self::Decided(event) => &event.step,
-            Self::ReflectStarted(event) => &event.step,
-            Self::BudgetExhausted(event) => &event.step,
-            Self::Finished(event) => &event.step,
-        }
+        each!(self, event => &event.step)
     }
 
     /// The item of a fan-out, counted from 0.
     pub fn item(&self) -> Option<u32> {
-        match self {
-            Self::Request(event) => event.item,
-            Self::Response(event) => event.item,
-            Self::Decided(event) => event.item,
-            Self::ReflectStarted(event) => event.item,
-            Self::BudgetExhausted(event) => event.item,
-            Self::Finished(event) => event.item,
-        }
+        each!(self, event => event.item)
     }
 
-    /// The attempt.
+    /// The attempt; of a person's word, the one that asked.
     pub fn attempt(&self) -> u32 {
-        match self {
-            Self::Request(event) => event.attempt,
-            Self::Response(event) => event.attempt,
-            Self::Decided(event) => event.attempt,
-            Self::ReflectStarted(event) => event.attempt,
-            Self::BudgetExhausted(event) => event.attempt,
-            Self::Finished(event) => event.attempt,
-        }
+        each!(self, event => event.attempt)
     }
 
     /// The report it came with.
@@ -86,8 +111,12 @@ impl AgentEvent {
             Self::Response(event) => Some(&event.report),
             Self::Decided(event) => Some(&event.report),
             Self::BudgetExhausted(event) => Some(&event.report),
-            Self::ReflectStarted(_) => None,
+            Self::ToolCalled(event) => Some(&event.report),
+            Self::ToolReturned(event) => Some(&event.report),
+            Self::ApprovalRequested(event) => Some(&event.report),
+            Self::ToolInDoubt(event) => event.report.as_ref(),
             Self::Finished(event) => event.report.as_ref(),
+            Self::ReflectStarted(_) | Self::ApprovalDecided(_) | Self::ApprovalExpired(_) => None,
         }
     }
 }
@@ -130,7 +159,8 @@ pub struct LlmRequest {
     pub item: Option<u32>,
     /// The most tokens of the reply.
     pub max_tokens: u32,
-    /// The messages that are new: a list of `{role, content}`.
+    /// The messages that are new: a list of `{role, content}`; what stands in an earlier frame of
+    /// the task is named by it, as `{role: assistant, frame}` and `{role: tool, frame}`.
     pub messages: Json,
     /// What it is for.
     pub purpose: Purpose,
@@ -138,6 +168,10 @@ pub struct LlmRequest {
     pub report: Report,
     /// The step.
     pub step: String,
+    /// The tools the model is told of, if they are others than those of the base (of none: than
+    /// none at all): a list of `{server, tool, name, description, input_schema, digest}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Json>,
 }
 
 /// `llm.response`.
@@ -178,10 +212,24 @@ pub struct LlmResponse {
     pub request: u64,
     /// The step.
     pub step: String,
+    /// How many of the tokens sent the provider had read before.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tokens_cached: u64,
     /// Tokens sent.
     pub tokens_in: u64,
     /// Tokens received.
     pub tokens_out: u64,
+    /// How many of the tokens received were spent on reasoning.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tokens_reasoning: u64,
+    /// The tools it asks for: a list of `{id, name, arguments}`, with `secret: true` where the
+    /// arguments held one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_calls: Option<Json>,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Why a model call has no reply.
@@ -200,13 +248,17 @@ pub struct CallError {
 pub struct AgentDecided {
     /// The task's attempt.
     pub attempt: u32,
-    /// The draft: a JSON object.
-    pub draft: Json,
+    /// The draft: a JSON object. Absent where it decided to call tools.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub draft: Option<Json>,
     /// The item of a fan-out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<u32>,
     /// The report.
     pub report: Report,
+    /// The reply whose tools it decided to call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response: Option<u64>,
     /// The step.
     pub step: String,
 }

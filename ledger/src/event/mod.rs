@@ -15,6 +15,7 @@ mod recompute;
 mod run;
 mod step;
 mod store;
+mod tool;
 mod webhook;
 mod worker;
 
@@ -38,6 +39,10 @@ pub use step::{
 };
 pub use store::{
     CheckpointSigned, KeyAdded, KeyRevoked, OPEN, RunHead, StoreEvent, StoreOpened, StoreRecovered,
+};
+pub use tool::{
+    ApprovalDecided, ApprovalExpired, ApprovalRequested, Decision, DoubtReason, NotSent,
+    ToolCalled, ToolInDoubt, ToolReturned,
 };
 pub use webhook::{WebhookAnswer, WebhookDead, WebhookEvent, WebhookSent};
 pub use worker::{LostReason, WorkerDispatched, WorkerEvent, WorkerLost};
@@ -230,6 +235,12 @@ event_types! {
     "agent.decided" => Agent::AgentEvent::Decided,
     "reflect.started" => Agent::AgentEvent::ReflectStarted,
     "budget.exhausted" => Agent::AgentEvent::BudgetExhausted,
+    "tool.called" => Agent::AgentEvent::ToolCalled,
+    "tool.returned" => Agent::AgentEvent::ToolReturned,
+    "tool.in_doubt" => Agent::AgentEvent::ToolInDoubt,
+    "approval.requested" => Agent::AgentEvent::ApprovalRequested,
+    "approval.decided" => Agent::AgentEvent::ApprovalDecided,
+    "approval.expired" => Agent::AgentEvent::ApprovalExpired,
     "agent.finished" => Agent::AgentEvent::Finished,
     "worker.dispatched" => Worker::WorkerEvent::Dispatched,
     "worker.lost" => Worker::WorkerEvent::Lost,

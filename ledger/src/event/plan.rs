@@ -327,6 +327,9 @@ pub struct AgentFile {
     pub params: Option<Json>,
     /// What the model is told.
     pub prompt: Prompt,
+    /// The tool servers it uses, by the names it has for them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<ServerPlan>,
     /// Semantic version; `0.0.0` where the file has none (decision K2).
     pub version: String,
 }
@@ -342,6 +345,131 @@ pub struct Prompt {
     /// A template over `params`; absent: the params that are not secret, as a JSON object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
+}
+
+/// A tool server, as one agent uses it (seed 000, invariants 2-5).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerPlan {
+    /// How callers prove themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth: Option<ServerAuth>,
+    /// Where it is declared: `servers/NAME.server.yaml`, `servers.yaml#NAME`, or `ktsu/NAME` for
+    /// one that comes with ktsu.
+    pub file: String,
+    /// The agent's name for it.
+    pub name: String,
+    /// What it is told when a session begins.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub params: BTreeMap<String, ServerParam>,
+    /// Whether its calls change something that lasts (seed 000, invariant 1).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stateful: bool,
+    /// Which of its tools may be called: what the server's file and the agent's both allow
+    /// (decision K5).
+    pub tools: Vec<ToolRule>,
+    /// Where it is, unless the environment says otherwise; empty for one that comes with ktsu.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub url: String,
+    /// Semantic version.
+    pub version: String,
+}
+
+impl ServerPlan {
+    /// Whether a tool may be called at all: exact names, byte by byte (seed 000, invariant 5).
+    pub fn permits(&self, tool: &str) -> bool {
+        self.tools.iter().any(|rule| rule.covers(tool))
+    }
+
+    /// What a person is asked before a tool is called; nothing if nobody is.
+    pub fn approval(&self, tool: &str) -> Option<&ApprovalPolicy> {
+        let mut rules = self.tools.iter().filter(|rule| rule.covers(tool));
+        rules.find_map(|rule| rule.approval.as_ref())
+    }
+}
+
+/// How a caller of a tool server proves itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerAuth {
+    /// The header.
+    pub header: String,
+    /// The server's param whose value stands in it.
+    pub param: String,
+    /// Whether `Bearer ` stands before it.
+    pub scheme: AuthScheme,
+}
+
+/// A param of a tool server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerParam {
+    /// Whether its value is never recorded, and goes into the header alone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub secret: bool,
+    /// A template over the agent's params; or, where the agent gives none, the default as a literal.
+    pub value: String,
+}
+
+/// An entry of an allowlist, and what is asked before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolRule {
+    /// A person is asked first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<ApprovalPolicy>,
+    /// A name, the beginning of one and a star, or a star.
+    pub pattern: String,
+}
+
+impl ToolRule {
+    /// Whether it is about this tool.
+    pub fn covers(&self, tool: &str) -> bool {
+        match self.pattern.strip_suffix('*') {
+            Some(beginning) => tool.starts_with(beginning),
+            None => self.pattern == tool,
+        }
+    }
+}
+
+/// `require_approval:` (seed 000, invariant 34; `spec` A10, A11).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApprovalPolicy {
+    /// Whoever started the run may not approve.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub not_by_proposer: bool,
+    /// What becomes of the step if the call is rejected.
+    pub on_reject: OnReject,
+    /// How many different people have to approve; one rejection is enough.
+    pub quorum: u32,
+    /// How long a decision may take, in milliseconds from `approval.requested`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<ApprovalTimeout>,
+}
+
+/// `on_reject:`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnReject {
+    /// The step fails.
+    Fail,
+    /// The model is told, and goes on.
+    Recover,
+}
+
+/// `timeout:` and `timeout_behavior:`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApprovalTimeout {
+    /// What becomes of the call then.
+    pub behavior: TimeoutBehavior,
+    /// Milliseconds.
+    pub ms: u64,
+}
+
+/// `timeout_behavior:`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TimeoutBehavior {
+    /// The step fails.
+    Fail,
+    /// As if a person had rejected the call: see `on_reject`.
+    Reject,
 }
 
 /// `for_each:` of an agent step.

@@ -379,7 +379,13 @@ impl Detail {
             | AgentEvent::Response(_)
             | AgentEvent::Decided(_)
             | AgentEvent::ReflectStarted(_)
-            | AgentEvent::BudgetExhausted(_) => {}
+            | AgentEvent::BudgetExhausted(_)
+            | AgentEvent::ToolCalled(_)
+            | AgentEvent::ToolReturned(_)
+            | AgentEvent::ToolInDoubt(_)
+            | AgentEvent::ApprovalRequested(_)
+            | AgentEvent::ApprovalDecided(_)
+            | AgentEvent::ApprovalExpired(_) => {}
         }
     }
 

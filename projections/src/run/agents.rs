@@ -90,8 +90,10 @@ impl RunState {
         });
         let reflects = match (event, shape) {
             (AgentEvent::Decided(decided), Some((agent, threshold))) if agent.reflects => {
-                let draft = decided.draft.to_value();
-                super::reserved::reflects(&draft, agent.declares_confidence, threshold)
+                decided.draft.as_ref().is_some_and(|draft| {
+                    let draft = draft.to_value();
+                    super::reserved::reflects(&draft, agent.declares_confidence, threshold)
+                })
             }
             _ => false,
         };
@@ -260,7 +262,13 @@ impl Spend {
             AgentEvent::Request(_)
             | AgentEvent::Decided(_)
             | AgentEvent::ReflectStarted(_)
-            | AgentEvent::BudgetExhausted(_) => return,
+            | AgentEvent::BudgetExhausted(_)
+            | AgentEvent::ToolCalled(_)
+            | AgentEvent::ToolReturned(_)
+            | AgentEvent::ToolInDoubt(_)
+            | AgentEvent::ApprovalRequested(_)
+            | AgentEvent::ApprovalDecided(_)
+            | AgentEvent::ApprovalExpired(_) => return,
         };
         self.cost_micro_usd = self.cost_micro_usd.saturating_add(cost);
         self.dearest_micro_usd = self.dearest_micro_usd.max(cost);

@@ -276,6 +276,12 @@ impl Task {
             }
             AgentEvent::ReflectStarted(_) => current && self.phase == TaskPhase::Drafted,
             AgentEvent::BudgetExhausted(_) => live && reported && self.open.is_none(),
+            AgentEvent::ToolCalled(_)
+            | AgentEvent::ToolReturned(_)
+            | AgentEvent::ToolInDoubt(_)
+            | AgentEvent::ApprovalRequested(_)
+            | AgentEvent::ApprovalDecided(_)
+            | AgentEvent::ApprovalExpired(_) => false,
             AgentEvent::Finished(finished) => match finished.report {
                 Some(_) => live && reported && self.ends_with(&finished.outcome),
                 None => current && self.is_unfinished(),
@@ -338,7 +344,7 @@ impl Task {
             }
             AgentEvent::Response(_) => self.open = None,
             AgentEvent::Decided(decided) => {
-                self.draft = Some(decided.draft.clone());
+                self.draft = decided.draft.clone();
                 if reflects {
                     self.phase = TaskPhase::Drafted;
                     self.reflection = Reflection::Due;
@@ -348,7 +354,13 @@ impl Task {
                 self.phase = TaskPhase::Dispatched;
                 self.reflection = Reflection::Started;
             }
-            AgentEvent::BudgetExhausted(_) => {}
+            AgentEvent::BudgetExhausted(_)
+            | AgentEvent::ToolCalled(_)
+            | AgentEvent::ToolReturned(_)
+            | AgentEvent::ToolInDoubt(_)
+            | AgentEvent::ApprovalRequested(_)
+            | AgentEvent::ApprovalDecided(_)
+            | AgentEvent::ApprovalExpired(_) => {}
             AgentEvent::Finished(finished) => {
                 self.open = None;
                 self.draft = None;

@@ -270,6 +270,12 @@ impl RunState {
             AgentEvent::Response(_)
             | AgentEvent::Decided(_)
             | AgentEvent::ReflectStarted(_)
+            | AgentEvent::ToolCalled(_)
+            | AgentEvent::ToolReturned(_)
+            | AgentEvent::ToolInDoubt(_)
+            | AgentEvent::ApprovalRequested(_)
+            | AgentEvent::ApprovalDecided(_)
+            | AgentEvent::ApprovalExpired(_)
             | AgentEvent::Finished(_) => true,
         };
         let by_engine = matches!(event, AgentEvent::Finished(end) if end.report.is_none());

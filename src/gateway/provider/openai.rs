@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Answer, Call};
+use crate::contract::gateway::ToolCall;
 use crate::egress::{self, Client, FailureCode, Request, Response};
 use crate::gateway::error::{Code, Failure};
 use crate::secret::{Redactor, Secret};
@@ -95,9 +96,9 @@ fn body(call: &Call) -> Value {
     if !call.tools.is_empty() {
         let tools = call.tools.iter().map(|tool| {
             let function = json!({
-                "name": tool["name"],
-                "description": tool["description"],
-                "parameters": tool["input_schema"],
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": tool.input_schema,
             });
             json!({"type": "function", "function": function})
         });
@@ -121,11 +122,11 @@ struct Choice {
 #[derive(Deserialize)]
 struct Said {
     content: Option<String>,
-    tool_calls: Option<Vec<ToolCall>>,
+    tool_calls: Option<Vec<Asked>>,
 }
 
 #[derive(Deserialize)]
-struct ToolCall {
+struct Asked {
     #[serde(default)]
     id: String,
     function: Function,
@@ -171,7 +172,7 @@ fn answer(response: &Response, redactor: &Redactor) -> Result<Answer, Failure> {
     let said = said.ok_or_else(|| unusable("upstream sent no choices"))?;
     let content = said.content.unwrap_or_default();
     let calls = said.tool_calls.unwrap_or_default();
-    let tool_calls: Vec<Value> = calls.into_iter().map(tool_call).collect();
+    let tool_calls: Vec<ToolCall> = calls.into_iter().map(tool_call).collect();
     if content.is_empty() && tool_calls.is_empty() {
         return Err(unusable("upstream sent an empty reply"));
     }
@@ -184,14 +185,18 @@ fn answer(response: &Response, redactor: &Redactor) -> Result<Answer, Failure> {
 }
 
 /// Arguments travel as JSON text; what cannot be read is passed on as it came.
-fn tool_call(call: ToolCall) -> Value {
+fn tool_call(call: Asked) -> ToolCall {
     let text = call.function.arguments;
     let arguments = match serde_json::from_str(&text) {
         Ok(Value::Object(members)) => Value::Object(members),
         Ok(_) | Err(_) if text.trim().is_empty() => json!({}),
         Ok(_) | Err(_) => json!({"_raw": text}),
     };
-    json!({"id": call.id, "name": call.function.name, "arguments": arguments})
+    ToolCall {
+        id: call.id,
+        name: call.function.name,
+        arguments,
+    }
 }
 
 fn refusal(response: &Response, redactor: &Redactor) -> Failure {
@@ -215,7 +220,7 @@ fn refusal(response: &Response, redactor: &Redactor) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::gateway::Message;
+    use crate::contract::gateway::{Message, Tool};
 
     fn call() -> Call {
         Call {
@@ -224,6 +229,7 @@ mod tests {
             messages: vec![Message {
                 role: "user".to_owned(),
                 content: "U".to_owned(),
+                ..Message::default()
             }],
             max_tokens: 64,
             temperature: None,
@@ -257,7 +263,11 @@ mod tests {
     fn tools_are_functions_to_this_provider() {
         let mut call = call();
         let schema = json!({"type": "object"});
-        call.tools = vec![json!({"name": "kv", "description": "d", "input_schema": schema})];
+        call.tools = vec![Tool {
+            name: "kv".to_owned(),
+            description: "d".to_owned(),
+            input_schema: schema.clone(),
+        }];
         let function = json!({"name": "kv", "description": "d", "parameters": schema});
         assert_eq!(
             body(&call)["tools"],
@@ -272,7 +282,7 @@ mod tests {
             let calls = json!([{"id": "c", "type": "function", "function": function}]);
             let message = json!({"content": null, "tool_calls": calls});
             let answer = told(200, &json!({"choices": [{"message": message}]}).to_string());
-            answer.unwrap().tool_calls[0]["arguments"].clone()
+            answer.unwrap().tool_calls[0].arguments.clone()
         };
         assert_eq!(call(r#"{"k":1}"#), json!({"k": 1}));
         assert_eq!(call("{broken"), json!({"_raw": "{broken"}));

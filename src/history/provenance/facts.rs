@@ -118,11 +118,20 @@ impl AllFacts {
                 let facts = self.about(frame, event.step(), event.item());
                 match event {
                     AgentEvent::Response(_) => facts.replies.push(frame.seq),
-                    AgentEvent::Decided(_) => facts.decided = Some(frame.seq),
+                    AgentEvent::Decided(decided) if decided.draft.is_some() => {
+                        facts.decided = Some(frame.seq);
+                    }
+                    AgentEvent::Decided(_) => {}
                     AgentEvent::Finished(_) => facts.finished = Some(frame.seq),
                     AgentEvent::Request(_)
                     | AgentEvent::ReflectStarted(_)
-                    | AgentEvent::BudgetExhausted(_) => {}
+                    | AgentEvent::BudgetExhausted(_)
+                    | AgentEvent::ToolCalled(_)
+                    | AgentEvent::ToolReturned(_)
+                    | AgentEvent::ToolInDoubt(_)
+                    | AgentEvent::ApprovalRequested(_)
+                    | AgentEvent::ApprovalDecided(_)
+                    | AgentEvent::ApprovalExpired(_) => {}
                 }
             }
             Event::Webhook(WebhookEvent::Delivered(answer) | WebhookEvent::Failed(answer)) => {

@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 use crate::contract::report::Decided;
-use crate::contract::report::{Event, LlmRequest};
+use crate::contract::report::{Event, LlmRequest, Told};
 
 /// What a call gets: a text, or an error with this code.
 type Said = Result<&'static str, &'static str>;
@@ -71,8 +71,9 @@ fn live(world: &World, history: &[Recorded]) -> Life {
                 base: None,
                 group: "g".to_owned(),
                 max_tokens: 9,
-                messages,
+                messages: messages.into_iter().map(Told::Text).collect(),
                 purpose,
+                tools: None,
             }),
             Action::Ask { seq, messages } => {
                 asked.push(seq);
@@ -84,7 +85,13 @@ fn live(world: &World, history: &[Recorded]) -> Life {
                 continue;
             }
             Action::Decide(draft) => {
-                let event = record(&mut log, &Event::Decided(Decided { draft }));
+                let event = record(
+                    &mut log,
+                    &Event::Decided(Decided {
+                        draft: Some(draft),
+                        response: None,
+                    }),
+                );
                 assert!(conversation.feed(&event));
                 if world.reflect == Some(true) {
                     let event = recorded(log.len() * 3 + 7, "reflect.started", json!({}));

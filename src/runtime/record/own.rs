@@ -57,9 +57,17 @@ impl Own {
         let mut reflect = false;
         for event in events {
             match &event {
-                Event::Decided(decided) => reflect = self.trigger.fires(&decided.draft),
+                Event::Decided(decided) => {
+                    let draft = decided.draft.as_ref();
+                    reflect = draft.is_some_and(|draft| self.trigger.fires(draft));
+                }
                 Event::Finished(finished) => self.complete(finished).await?,
-                Event::Request(_) | Event::Response(_) => {}
+                Event::Request(_)
+                | Event::Response(_)
+                | Event::ToolCalled(_)
+                | Event::ToolReturned(_)
+                | Event::ToolInDoubt(_)
+                | Event::ApprovalRequested(_) => {}
             }
             recorded.extend(self.keep(&event));
         }
@@ -67,6 +75,7 @@ impl Own {
             n: 0,
             events: recorded,
             reflect,
+            suspended: false,
             refused: None,
         })
     }
@@ -78,7 +87,12 @@ impl Own {
                 kept.metrics.reflect_calls += u64::from(request.purpose == Purpose::Reflect);
             }
             Event::Response(response) => kept.count(response),
-            Event::Decided(_) | Event::Finished(_) => {}
+            Event::ToolCalled(_) => kept.metrics.tool_calls += 1,
+            Event::Decided(_)
+            | Event::ToolReturned(_)
+            | Event::ToolInDoubt(_)
+            | Event::ApprovalRequested(_)
+            | Event::Finished(_) => {}
         }
         let mut written = serde_json::to_value(event).ok()?;
         let data = written.get_mut("data")?.take();

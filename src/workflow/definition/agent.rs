@@ -178,6 +178,7 @@ mod tests {
                 system: "s".to_owned(),
                 user: user.map(str::to_owned),
             },
+            servers: Vec::new(),
             version: "1.0.0".to_owned(),
         };
         let mut faults = Faults::new();

@@ -30,6 +30,7 @@ fn call(messages: &[(&str, &str)]) -> Call {
     let message = |(role, content): &(&str, &str)| Message {
         role: (*role).to_owned(),
         content: (*content).to_owned(),
+        ..Message::default()
     };
     Call {
         group: "triage".to_owned(),

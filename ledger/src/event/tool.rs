@@ -1,0 +1,232 @@
+//! Facts about tools: what an agent called, what came of it, and what a person said to it (seed
+//! 000, invariants 4 and 34; decision A1).
+//!
+//! A reply that asks for tools holds them in `llm.response.tool_calls`. Each of them ends in one
+//! `tool.returned`, in a `tool.in_doubt` that nobody settles, or with its task:
+//!
+//! ```text
+//! llm.response ─▶ agent.decided ─┬────────────────────────▶ tool.returned   (never sent: refused)
+//!                                ├─▶ tool.called ─┬───────▶ tool.returned
+//!                                │       ▲        └▶ tool.in_doubt ─▶ approval.decided ─▶ …
+//!                                └─▶ approval.requested ─▶ approval.decided | approval.expired
+//! ```
+//!
+//! `tool.called` is durable before the call leaves the process. An approval is about one call, and
+//! names the digest of its exact arguments.
+
+use serde::{Deserialize, Serialize};
+
+use super::agent::Report;
+use super::plan::ApprovalPolicy;
+use super::run::Principal;
+use super::step::Reference;
+use crate::canonical::Json;
+
+/// `tool.called`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolCalled {
+    /// The earlier `tool.called` that had no answer: this one has its idempotency key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub again: Option<u64>,
+    /// The `approval.requested` that allowed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<u64>,
+    /// Where the arguments stand: in the reply that asked for the call.
+    pub arguments: Reference,
+    /// The task's attempt.
+    pub attempt: u32,
+    /// Its place in the reply, counted from 0.
+    pub call: u32,
+    /// BLAKE3 of the arguments, as canonical JSON.
+    pub digest: String,
+    /// Sent along with the call, so that a server can tell a call it has seen (decision A4).
+    pub idempotency_key: String,
+    /// The item of a fan-out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item: Option<u32>,
+    /// The report.
+    pub report: Report,
+    /// The `llm.response` that asked for it.
+    pub response: u64,
+    /// The server, by the name the agent has for it.
+    pub server: String,
+    /// The step.
+    pub step: String,
+    /// The tool, by the name the server has for it.
+    pub tool: String,
+}
+
+/// Why a call that a model asked for was not sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NotSent {
+    /// No server offers such a tool (decision A2).
+    UnknownTool,
+    /// The arguments do not fit the tool's schema.
+    InvalidArguments,
+    /// The arguments hold a secret.
+    SecretInArguments,
+    /// A person rejected it, or nobody answered in time, and the agent may recover.
+    Rejected,
+    /// Whether an earlier sending happened is not known, and a person said not to send it again.
+    InDoubt,
+    /// A branch does not change the world (decision F1).
+    SuppressedInBranch,
+}
+
+/// `tool.returned`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolReturned {
+    /// The task's attempt.
+    pub attempt: u32,
+    /// Its place in the reply.
+    pub call: u32,
+    /// The call this answers; absent for one that was not sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub called: Option<u64>,
+    /// The blocks of the result, as MCP has them: a list of `{type, …}`.
+    #[serde(default)]
+    pub content: Json,
+    /// From sending to answer, in milliseconds.
+    pub duration_ms: u64,
+    /// Whether the tool says that it failed, or could not be asked.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_error: bool,
+    /// The item of a fan-out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item: Option<u32>,
+    /// Why it was not sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_sent: Option<NotSent>,
+    /// The report.
+    pub report: Report,
+    /// The `llm.response` that asked for it.
+    pub response: u64,
+    /// The step.
+    pub step: String,
+    /// The structured content of the result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub structured: Option<Json>,
+}
+
+/// Why nobody knows whether a call happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DoubtReason {
+    /// It was sent, and no answer came.
+    NoAnswer,
+    /// The runtime that was about to send it is lost.
+    WorkerLost,
+    /// The task ended before an answer came.
+    TaskEnded,
+}
+
+/// `tool.in_doubt`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolInDoubt {
+    /// The task's attempt.
+    pub attempt: u32,
+    /// The call.
+    pub called: u64,
+    /// The item of a fan-out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item: Option<u32>,
+    /// Why.
+    pub reason: DoubtReason,
+    /// The report; absent where the engine decided it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<Report>,
+    /// The step.
+    pub step: String,
+}
+
+/// `approval.requested`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApprovalRequested {
+    /// Where the arguments stand.
+    pub arguments: Reference,
+    /// The task's attempt.
+    pub attempt: u32,
+    /// Its place in the reply.
+    pub call: u32,
+    /// BLAKE3 of the arguments, as canonical JSON: what is approved is this and nothing else.
+    pub digest: String,
+    /// The item of a fan-out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item: Option<u32>,
+    /// What the definition says about it.
+    pub policy: ApprovalPolicy,
+    /// The report.
+    pub report: Report,
+    /// The `llm.response` that asked for the call.
+    pub response: u64,
+    /// The server, by the name the agent has for it.
+    pub server: String,
+    /// The step.
+    pub step: String,
+    /// The tool.
+    pub tool: String,
+}
+
+/// What a person said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Decision {
+    /// The call may be sent; one in doubt, sent again.
+    Approved,
+    /// It may not.
+    Rejected,
+    /// Of a call in doubt: it happened, and gave this.
+    Happened,
+}
+
+impl Decision {
+    /// As it is persisted.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Approved => "approved",
+            Self::Rejected => "rejected",
+            Self::Happened => "happened",
+        }
+    }
+}
+
+/// `approval.decided`. Where a policy asks for several people, one of their words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApprovalDecided {
+    /// The attempt that asked.
+    pub attempt: u32,
+    /// Who, and how we know.
+    pub by: Principal,
+    /// What they said.
+    pub decision: Decision,
+    /// The digest of the arguments they saw.
+    pub digest: String,
+    /// The item of a fan-out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item: Option<u32>,
+    /// Why, in their words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The `approval.requested` or `tool.in_doubt`.
+    pub request: u64,
+    /// Of a call that happened: what it gave, in their words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<String>,
+    /// The step.
+    pub step: String,
+}
+
+/// `approval.expired`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApprovalExpired {
+    /// The attempt that asked.
+    pub attempt: u32,
+    /// The item of a fan-out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item: Option<u32>,
+    /// The `approval.requested`.
+    pub request: u64,
+    /// The step.
+    pub step: String,
+}

@@ -1,0 +1,123 @@
+//! What runtimes say about tools. What the definition and the state know better (digests, keys,
+//! policies) is filled in where the report is judged.
+
+use ktsu_ledger::Json;
+use ktsu_ledger::event::plan::{ApprovalPolicy, OnReject};
+use ktsu_ledger::event::{
+    AgentEvent, ApprovalRequested, DoubtReason, NotSent, Reference, ToolCalled, ToolInDoubt,
+    ToolReturned,
+};
+use serde_json::{Value, json};
+
+use super::{About, NotTaken};
+use crate::contract::gateway::ToolCall;
+use crate::contract::report as wire;
+
+impl About<'_> {
+    /// The tools a reply asks for. Arguments in which a secret stood are marked: they are not sent.
+    pub(super) fn tool_calls(&self, calls: Vec<ToolCall>) -> Result<Option<Json>, NotTaken> {
+        if calls.is_empty() {
+            return Ok(None);
+        }
+        let calls = calls.into_iter().map(|mut call| {
+            let before = call.arguments.clone();
+            self.redactor.redact_value(&mut call.arguments);
+            let held = call.arguments != before;
+            let mut told = json!({
+                "arguments": call.arguments,
+                "id": self.redactor.redact_text(&call.id),
+                "name": self.redactor.redact_text(&call.name),
+            });
+            if held {
+                told["secret"] = Value::Bool(true);
+            }
+            told
+        });
+        self.json(calls.collect()).map(Some)
+    }
+
+    pub(super) fn called(&self, said: wire::ToolCalled) -> AgentEvent {
+        AgentEvent::ToolCalled(Box::new(ToolCalled {
+            again: None,
+            approval: None,
+            arguments: arguments(said.response, said.call),
+            attempt: self.attempt,
+            call: said.call,
+            digest: String::new(),
+            idempotency_key: String::new(),
+            item: self.item,
+            report: self.report.clone(),
+            response: said.response,
+            server: said.server,
+            step: self.step.to_owned(),
+            tool: said.tool,
+        }))
+    }
+
+    pub(super) fn returned(&self, said: wire::ToolReturned) -> Result<AgentEvent, NotTaken> {
+        let not_sent =
+            match said.not_sent.map(Value::from) {
+                None => None,
+                Some(word) => Some(serde_json::from_value::<NotSent>(word.clone()).map_err(
+                    |_| NotTaken::Malformed(format!("{word} is no reason not to send a call")),
+                )?),
+            };
+        let structured = match said.structured {
+            Some(value) => Some(self.json(value)?),
+            None => None,
+        };
+        Ok(AgentEvent::ToolReturned(Box::new(ToolReturned {
+            attempt: self.attempt,
+            call: said.call,
+            called: None,
+            content: self.json(Value::Array(said.content))?,
+            duration_ms: said.duration_ms,
+            is_error: said.is_error || not_sent.is_some(),
+            item: self.item,
+            not_sent,
+            report: self.report.clone(),
+            response: said.response,
+            step: self.step.to_owned(),
+            structured,
+        })))
+    }
+
+    pub(super) fn in_doubt(&self, said: &wire::ToolInDoubt) -> AgentEvent {
+        AgentEvent::ToolInDoubt(ToolInDoubt {
+            attempt: self.attempt,
+            called: said.called,
+            item: self.item,
+            reason: DoubtReason::NoAnswer,
+            report: Some(self.report.clone()),
+            step: self.step.to_owned(),
+        })
+    }
+
+    pub(super) fn asked(&self, said: wire::ApprovalRequested) -> AgentEvent {
+        AgentEvent::ApprovalRequested(Box::new(ApprovalRequested {
+            arguments: arguments(said.response, said.call),
+            attempt: self.attempt,
+            call: said.call,
+            digest: String::new(),
+            item: self.item,
+            policy: ApprovalPolicy {
+                not_by_proposer: false,
+                on_reject: OnReject::Fail,
+                quorum: 1,
+                timeout: None,
+            },
+            report: self.report.clone(),
+            response: said.response,
+            server: said.server,
+            step: self.step.to_owned(),
+            tool: said.tool,
+        }))
+    }
+}
+
+fn arguments(response: u64, call: u32) -> Reference {
+    Reference {
+        frame: response,
+        path: format!("/tool_calls/{call}/arguments"),
+    }
+}
