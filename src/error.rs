@@ -92,6 +92,18 @@ error_codes! {
     NotResumable = "not_resumable", 409, EXIT_COULD_NOT_RUN, "The run cannot be resumed like this";
     /// Only what is complete has an output.
     StepNotComplete = "step_not_complete", 409, EXIT_COULD_NOT_RUN, "The step is not complete";
+    /// Neither approved nor rejected.
+    UnknownDecision = "unknown_decision", 400, EXIT_COULD_NOT_RUN, "The decision is none";
+    /// The step has asked nobody about a call.
+    ApprovalNotFound = "approval_not_found", 404, EXIT_COULD_NOT_RUN, "There is nothing to decide on here";
+    /// There is one decision, and it was made.
+    ApprovalDecided = "approval_already_decided", 409, EXIT_COULD_NOT_RUN, "It was decided before";
+    /// The decision does not fit what is asked.
+    ApprovalRefused = "approval_refused", 409, EXIT_COULD_NOT_RUN, "The decision cannot be taken";
+    /// Nobody decided in time.
+    ApprovalExpired = "approval_expired", 409, EXIT_COULD_NOT_RUN, "The time to decide is over";
+    /// The policy asks for somebody else than who started the run.
+    ApproverIsProposer = "approver_is_proposer", 403, EXIT_COULD_NOT_RUN, "Somebody else has to approve";
     /// A member is missing, unknown or of another type.
     InvalidRequest = "invalid_request", 422, EXIT_COULD_NOT_RUN, "The request makes no sense";
     /// The value does not pass the air-lock, or the field is reserved.
@@ -134,6 +146,20 @@ error_codes! {
     MaxFailuresExceeded = "max_failures_exceeded", 422, EXIT_VERDICT, "Too many items failed";
     /// The run has used its budget up.
     BudgetExceeded = "budget_exceeded", 402, EXIT_VERDICT, "The budget is used up";
+    /// A model asked for a tool that the allowlists do not permit.
+    ToolNotPermitted = "tool_not_permitted", 403, EXIT_VERDICT, "The tool may not be called";
+    /// A tool server cannot be reached, or does not speak MCP.
+    ToolServerUnreachable = "tool_server_unreachable", 502, EXIT_VERDICT, "The tool server could not be used";
+    /// A tool is not the one that was locked.
+    ToolDrift = "tool_drift", 409, EXIT_VERDICT, "A tool has changed since it was locked";
+    /// Nobody knows whether a call happened, and it is not to be sent again.
+    ToolInDoubt = "tool_in_doubt", 409, EXIT_VERDICT, "Whether a tool call happened is not known";
+    /// A person rejected a call.
+    ApprovalRejected = "approval_rejected", 403, EXIT_VERDICT, "A person rejected the tool call";
+    /// Nobody decided on a call in time.
+    ApprovalTimedOut = "approval_timed_out", 504, EXIT_VERDICT, "Nobody decided on the tool call in time";
+    /// The orchestrator takes ends of tasks alone, so nobody can be asked.
+    ApprovalUnsupported = "approval_unsupported", 501, EXIT_VERDICT, "Nobody can be asked about the tool call here";
     /// No runtime works on the step any more.
     HeartbeatTimeout = "heartbeat_timeout", 504, EXIT_VERDICT, "The runtime is gone";
     /// The runtime would not take the task.
@@ -239,6 +265,8 @@ pub struct Problem {
     pub errors: Vec<Violation>,
     /// Something to do or to type.
     pub hint: Option<String>,
+    /// One more member of the document: what somebody needs to understand it.
+    pub member: Option<Box<(&'static str, serde_json::Value)>>,
 }
 
 impl Problem {
@@ -249,6 +277,7 @@ impl Problem {
             detail: detail.into(),
             errors: Vec::new(),
             hint: None,
+            member: None,
         }
     }
 
@@ -263,6 +292,13 @@ impl Problem {
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// With one more member of the document.
+    #[must_use]
+    pub fn with_member(mut self, name: &'static str, value: serde_json::Value) -> Self {
+        self.member = Some(Box::new((name, value)));
         self
     }
 
@@ -282,6 +318,9 @@ impl Problem {
         }
         if let Some(hint) = &self.hint {
             document["hint"] = serde_json::json!(hint);
+        }
+        if let Some(member) = &self.member {
+            document[member.0] = member.1.clone();
         }
         document
     }

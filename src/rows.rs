@@ -137,6 +137,7 @@ fn unreadable(reader: &dyn Reader, stream: &StreamId) -> IndexRow {
     let at = first.as_ref().map(|frame| frame.at).unwrap_or_default();
     let said = |text: Option<&String>| text.cloned().unwrap_or_default();
     let row = RunRow {
+        approvals: 0,
         created_at: at,
         ended_at: None,
         error: None,

@@ -86,7 +86,7 @@ pub struct StepView {
     /// `agent`, `transform`, `webhook` or `workflow`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// See [`crate::run::StepStatus`].
+    /// See [`crate::run::StepStatus`]; `pending_approval` where only people can move it.
     pub status: String,
     /// Which attempt this is, once there is one.
     #[serde(skip_serializing_if = "is_zero")]

@@ -8,6 +8,9 @@ use crate::run::RunState;
 /// A run in a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRow {
+    /// How many calls of tools people are asked about.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub approvals: u32,
     /// When it was accepted.
     pub created_at: Timestamp,
     /// When it ended.
@@ -41,6 +44,7 @@ impl RunRow {
         let plan = &state.outline().root().plan;
         let fork = state.fork();
         Self {
+            approvals: u32::try_from(state.asked().len()).unwrap_or(u32::MAX),
             created_at: fork.map_or(state.created().at, |fork| fork.at),
             fork_position: fork.map(|fork| fork.position),
             parent_run_id: fork.map(|fork| fork.parent.clone()),
@@ -79,6 +83,10 @@ impl RunRow {
             .and_then(|value| Json::from_value(&value).ok())
             .unwrap_or_default()
     }
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// When a run ended. A branch of one that had ended, ended when it was made.

@@ -6,6 +6,7 @@
 
 #![warn(clippy::wildcard_enum_match_arm)]
 
+pub mod approvals;
 pub mod diff;
 pub mod envelope;
 pub mod index;

@@ -288,7 +288,10 @@ fn cost(micro_usd: u64) -> String {
 }
 
 fn step_row(step: &Step, lines: String) -> Row {
-    let ended = !matches!(step.status.as_str(), "pending" | "running");
+    let ended = !matches!(
+        step.status.as_str(),
+        "pending" | "running" | "pending_approval"
+    );
     let mut note = match (&step.error, &step.skip_reason) {
         (Some(error), _) => format!("{}: {}", error.code, error.message),
         (None, Some(reason)) => format!("skipped: {reason}"),

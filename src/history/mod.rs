@@ -2,6 +2,7 @@
 
 pub mod against;
 mod alongside;
+pub mod approvals;
 pub mod diff;
 pub mod find;
 pub mod listed;

@@ -303,6 +303,10 @@ impl Asking<'_, '_> {
                         .count()
                 });
                 let last = tasks.and_then(|tasks| tasks.list.iter().map(|task| task.last).max());
+                if self.story.state().awaits_people(step) {
+                    let text = "it waits for people to decide: ktsu approvals".to_owned();
+                    return self.say(path, last, text, &none);
+                }
                 let text = match (open, tasks.and_then(|tasks| tasks.items)) {
                     (0, _) => "it is being decided".to_owned(),
                     (_, None) => "it waits for its agent".to_owned(),

@@ -4,6 +4,7 @@
 //! A handler decodes a command and decides nothing; reading goes through `history`.
 
 mod agents;
+mod approvals;
 mod diff;
 mod frames;
 mod health;
@@ -99,6 +100,10 @@ fn described() -> OpenApiRouter<Orchestrator> {
         .routes(routes!(people::overlay))
         .routes(routes!(people::resume))
         .routes(routes!(recompute::start, recompute::get))
+        .routes(routes!(approvals::list))
+        .routes(routes!(approvals::reviews))
+        .routes(routes!(approvals::get))
+        .routes(routes!(approvals::decide))
         .routes(routes!(agents::report))
         .routes(routes!(agents::complete))
         .routes(routes!(agents::heartbeat))

@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 use super::run::{Message, RunTask};
 use super::{NotStarted, Orchestrator, lock, recover, wait_for};
 use crate::secret::Redactor;
+use crate::workflow::admit::approval::{Decide, NotDecided};
 use crate::workflow::admit::person::{NotSaid, Overlay};
 use crate::workflow::definition::Definition;
 use crate::workflow::next::Memo;
@@ -35,6 +36,8 @@ pub enum Word {
         /// Why.
         reason: Option<String>,
     },
+    /// A call of a tool may be made, or may not.
+    Decide(Decide),
 }
 
 /// What became of it.
@@ -62,6 +65,9 @@ pub enum NotDone {
     /// It was judged, and refused.
     #[error(transparent)]
     NotSaid(#[from] NotSaid),
+    /// A decision about a call, refused.
+    #[error(transparent)]
+    NotDecided(#[from] NotDecided),
     /// The engine cannot do it now.
     #[error(transparent)]
     NotStarted(#[from] NotStarted),
@@ -186,6 +192,11 @@ impl Word {
             Self::Resume { from, reason, .. } => {
                 *from = from.take().map(|step| redactor.redact_text(&step));
                 *reason = reason.take().map(|text| redactor.redact_text(&text));
+            }
+            Self::Decide(decide) => {
+                let redact = |text: String| redactor.redact_text(&text);
+                decide.reason = decide.reason.take().map(redact);
+                decide.result = decide.result.take().map(redact);
             }
         }
     }

@@ -287,6 +287,9 @@ fn answer(n: u32, task: &Addressed, frames: &[Frame]) -> Answer {
         }
         match event {
             AgentEvent::ReflectStarted(_) => answer.reflect = true,
+            AgentEvent::ApprovalRequested(_) | AgentEvent::ToolInDoubt(_) => {
+                answer.suspended = true;
+            }
             AgentEvent::BudgetExhausted(spent) => {
                 answer.refused = Some(Failure {
                     code: "budget_exceeded".to_owned(),

@@ -21,9 +21,9 @@ use super::people::{NotDone, Reply, Said, Word};
 use super::token::TaskName;
 use super::{Shared, UnderWay, effects, lock, recompute};
 use crate::rows;
-use crate::workflow::admit::person;
 use crate::workflow::admit::report::{self, Reported};
 use crate::workflow::admit::{self, Answer};
+use crate::workflow::admit::{approval, person};
 use crate::workflow::definition::Definition;
 use crate::workflow::next::Memo;
 use crate::workflow::turn::{self, Broken, Turn};
@@ -103,8 +103,8 @@ pub struct Progress {
     pub failed: Option<String>,
 }
 
-/// Status, whether it is over, and the frame that ended it.
-type Standing = (RunStatus, bool, Option<u64>);
+/// Status, whether it is over, the frame that ended it, and how many calls people are asked about.
+type Standing = (RunStatus, bool, Option<u64>, usize);
 
 /// See the module documentation.
 pub(super) struct RunTask {
@@ -347,6 +347,10 @@ impl RunTask {
         let input = match word {
             Word::Overlay(overlay) => person::overlay(&self.definition, &self.state, overlay),
             Word::Resume { from, by, reason } => person::resume(&self.state, from, by, reason),
+            Word::Decide(decide) => match approval::decide(&self.state, decide, self.now()) {
+                Ok(input) => Ok(input),
+                Err(refused) => return Ok(Err(refused.into())),
+            },
         };
         match input {
             Err(refused) => Ok(Err(refused.into())),
@@ -482,9 +486,14 @@ impl RunTask {
         let (step, item) = match &frame.event {
             Event::Webhook(WebhookEvent::Sent(sent)) => (&sent.step, None),
             Event::Worker(WorkerEvent::Dispatched(sent)) => (&sent.step, sent.item),
-            Event::Agent(AgentEvent::Finished(finished)) => {
+            // No runtime has it any more.
+            Event::Agent(
+                event @ (AgentEvent::Finished(_)
+                | AgentEvent::ApprovalRequested(_)
+                | AgentEvent::ToolInDoubt(_)),
+            ) => {
                 let run = self.state.stream().name();
-                let name = TaskName::new(run, &frame.scope, &finished.step, finished.item);
+                let name = TaskName::new(run, &frame.scope, event.step(), event.item());
                 return self.shared.supervisor.forget(&name);
             }
             _ => return,
@@ -508,7 +517,8 @@ impl RunTask {
     fn standing(&self) -> Standing {
         let root = self.state.scopes().first();
         let ended = root.and_then(|root| root.ended.as_ref()).map(|end| end.seq);
-        (self.state.status(), self.state.is_over(), ended)
+        let asked = self.state.asked().len();
+        (self.state.status(), self.state.is_over(), ended, asked)
     }
 
     /// Starts every effect whose announcement is durable.

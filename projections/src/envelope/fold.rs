@@ -17,7 +17,8 @@ use super::{
 };
 use crate::lineage::item_name;
 use crate::run::{
-    Effective, FoldError, ItemEnd, RunState, Scope, Shape, Step, StepStatus, Task, Tasks, reserved,
+    Effective, FoldError, ItemEnd, RunState, Scope, Shape, Step, StepStatus, Task, TaskPhase,
+    Tasks, reserved,
 };
 use crate::usage::Usage;
 
@@ -161,7 +162,10 @@ impl EnvelopeFold {
                 StepView {
                     id: plan.id.clone(),
                     kind: kind_of(&plan.work).to_owned(),
-                    status: step.status.as_str().to_owned(),
+                    status: match self.state.awaits_people(step) {
+                        true => PENDING_APPROVAL.to_owned(),
+                        false => step.status.as_str().to_owned(),
+                    },
                     attempt: step.attempt,
                     started_at: detail.started,
                     ended_at: detail.ended,
@@ -486,6 +490,9 @@ fn item_views(
         .collect()
 }
 
+/// Where a step stands that can go on only after somebody has decided (decision E1).
+const PENDING_APPROVAL: &str = "pending_approval";
+
 fn item_view(step: &str, item: u32, task: &Task, detail: Detail) -> ItemView {
     let (status, output, skip_reason) = match &task.ended {
         None => (StepStatus::Running, None, None),
@@ -500,7 +507,10 @@ fn item_view(step: &str, item: u32, task: &Task, detail: Detail) -> ItemView {
     ItemView {
         item,
         id: item_name(step, Some(item)),
-        status: status.as_str().to_owned(),
+        status: match task.phase == TaskPhase::Suspended {
+            true => PENDING_APPROVAL.to_owned(),
+            false => status.as_str().to_owned(),
+        },
         attempt: task.attempt,
         started_at: detail.started,
         ended_at: detail.ended,

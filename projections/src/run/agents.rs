@@ -6,7 +6,7 @@ use ktsu_ledger::Frame;
 use ktsu_ledger::event::plan::{AgentPlan, Work};
 use ktsu_ledger::event::{AgentEvent, ItemEvent, Reference, StepCompleted, WorkerEvent};
 
-use super::task::{Task, TaskPhase, stripped};
+use super::task::{Hint, Task, TaskPhase, stripped};
 use super::{Held, ItemEnd, RunState, Spend, StepStatus, Tasks, Todo};
 
 impl Tasks {
@@ -53,6 +53,21 @@ impl RunState {
 
     /// The tasks that a runtime has: scope, step and item.
     pub fn dispatched(&self) -> Vec<(u32, u32, Option<u32>)> {
+        self.tasks_that(Task::is_live)
+    }
+
+    /// The tasks that a runtime has, or will have again once people have decided.
+    pub(super) fn under_way(&self) -> Vec<(u32, u32, Option<u32>)> {
+        let waits = |task: &Task| {
+            matches!(
+                task.phase,
+                TaskPhase::Suspended | TaskPhase::Resuming | TaskPhase::Doomed(_)
+            )
+        };
+        self.tasks_that(|task| task.is_live() || waits(task))
+    }
+
+    fn tasks_that(&self, holds: impl Fn(&Task) -> bool) -> Vec<(u32, u32, Option<u32>)> {
         let mut found = Vec::new();
         for (scope, state) in (0u32..).zip(&self.scopes) {
             for (at, step) in (0u32..).zip(&state.steps) {
@@ -60,7 +75,7 @@ impl RunState {
                 if step.status != StepStatus::Running {
                     continue;
                 }
-                let live = (0u32..).zip(&tasks.list).filter(|(_, task)| task.is_live());
+                let live = (0u32..).zip(&tasks.list).filter(|(_, task)| holds(task));
                 found.extend(live.map(|(index, _)| (scope, at, tasks.item(index))));
             }
         }
@@ -97,14 +112,24 @@ impl RunState {
             }
             _ => false,
         };
+        let mut stateful = false;
+        if let AgentEvent::ToolCalled(called) = event {
+            let servers = self.servers(scope, at).iter();
+            let mut named = servers.filter(|server| server.name == called.server);
+            stateful = named.any(|server| server.stateful);
+        }
         let Some(task) = self.task_mut(scope, at, event.item()) else {
             return;
         };
         let was_open = task.open.is_some();
-        task.take(frame.seq, event, reflects);
+        let hint = Hint { reflects, stateful };
+        task.take(frame.seq, frame.at, event, hint);
         let is_open = task.open.is_some();
         self.spend.take(event, was_open, is_open);
         self.file(scope, at, event.item());
+        if self.suspended > 0 || asks_people(event) {
+            self.count_suspended();
+        }
     }
 
     pub(super) fn apply_worker(&mut self, frame: &Frame, scope: u32, at: u32, event: &WorkerEvent) {
@@ -236,6 +261,14 @@ impl RunState {
             None => false,
         };
     }
+}
+
+/// Whether a task may wait for people after this.
+fn asks_people(event: &AgentEvent) -> bool {
+    matches!(
+        event,
+        AgentEvent::ApprovalRequested(_) | AgentEvent::ToolInDoubt(_)
+    )
 }
 
 impl Task {

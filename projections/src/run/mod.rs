@@ -10,17 +10,19 @@
 
 mod agents;
 mod apply;
+pub mod calls;
 mod outline;
 mod person;
 pub mod reserved;
 mod scope;
 pub mod task;
 mod transition;
+pub mod waits;
 
 pub use outline::{AgentShape, BadPlan, Outline, Shape};
 pub use person::{Fork, Overlaid};
 pub use scope::{Effective, Ended, Held, Phase, Scope, Step, StepStatus};
-pub use task::{Counts, Due, ItemEnd, Reflection, Seen, Task, TaskPhase, Tasks};
+pub use task::{Counts, Due, Hint, ItemEnd, Reflection, Seen, Task, TaskPhase, Tasks};
 pub use transition::Refusal;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -152,6 +154,8 @@ pub struct RunState {
     /// Steps waiting to be sent again, by when.
     backoffs: BTreeSet<(Timestamp, u32, u32)>,
     spend: Spend,
+    /// How many tasks wait for people.
+    suspended: u32,
     /// Who said which params and values of the environment, in order.
     origins: Vec<person::Origin>,
     /// Values that people set, by frame.
@@ -228,6 +232,7 @@ impl RunState {
             produced: BTreeMap::new(),
             backoffs: BTreeSet::new(),
             spend: Spend::default(),
+            suspended: 0,
             origins: vec![origin],
             overlays: BTreeMap::new(),
             parked: false,
@@ -278,9 +283,9 @@ impl RunState {
     pub fn status(&self) -> RunStatus {
         let own = self.scopes.first();
         let own = own.map_or(RunStatus::Pending, |scope| scope.status);
-        match self.parked && !own.is_terminal() {
-            true => RunStatus::Waiting,
-            false => own,
+        match self.parked || self.waits_for_people() {
+            true if !own.is_terminal() => RunStatus::Waiting,
+            _ => own,
         }
     }
 

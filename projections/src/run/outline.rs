@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use ktsu_ledger::event::plan::{AgentFile, Plan, StepPlan, Webhooks, Work, WorkflowPlan};
+use ktsu_ledger::event::plan::{
+    AgentFile, Plan, ServerPlan, StepPlan, Webhooks, Work, WorkflowPlan,
+};
 use ktsu_ledger::{Frame, Json};
 
 /// A definition with its reverse edges, shared by every run of it.
@@ -15,12 +17,14 @@ pub struct Outline {
 }
 
 /// What the state of a run needs to know of an agent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentShape {
     /// Whether it may look at its draft once more.
     pub reflects: bool,
     /// Whether its output schema declares `ktsu_confidence`.
     pub declares_confidence: bool,
+    /// The tool servers it uses.
+    pub servers: Vec<ServerPlan>,
 }
 
 /// One workflow of a definition.
@@ -110,8 +114,8 @@ impl Outline {
     }
 
     /// An agent by its key.
-    pub fn agent(&self, key: &str) -> Option<AgentShape> {
-        self.agents.get(key).copied()
+    pub fn agent(&self, key: &str) -> Option<&AgentShape> {
+        self.agents.get(key)
     }
 
     /// A workflow by its key.
@@ -126,6 +130,7 @@ impl AgentShape {
         Self {
             reflects: file.prompt.reflect.is_some(),
             declares_confidence: file.output.pointer(&place).is_some(),
+            servers: file.servers.clone(),
         }
     }
 }

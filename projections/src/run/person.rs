@@ -84,6 +84,13 @@ impl RunState {
         self.fork.as_ref()
     }
 
+    /// Who started what goes on here: the run, or the branch.
+    pub fn proposer(&self) -> &Principal {
+        self.fork
+            .as_ref()
+            .map_or(&self.created.principal, |fork| &fork.by)
+    }
+
     /// Whether webhooks are not sent, because this is a branch (decision F1).
     pub fn suppresses_effects(&self) -> bool {
         self.suppresses
@@ -221,12 +228,13 @@ impl RunState {
     }
 
     fn lose_what_is_under_way(&mut self, frame: &Frame) {
-        for (scope, step, item) in self.dispatched() {
+        for (scope, step, item) in self.under_way() {
             if let Some(task) = self.task_mut(scope, step, item) {
                 task.lose(frame.seq);
             }
             self.file(scope, step, item);
         }
+        self.count_suspended();
         for scope in 0..u32::try_from(self.scopes.len()).unwrap_or(u32::MAX) {
             let steps = self
                 .scope(scope)
@@ -349,6 +357,7 @@ impl RunState {
             }
             self.close_calls(&open);
         }
+        self.count_suspended();
         self.recount(scope);
     }
 

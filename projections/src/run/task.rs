@@ -6,10 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ktsu_ledger::Json;
 use ktsu_ledger::event::plan::{AgentPlan, FanOut};
-use ktsu_ledger::event::{AgentEvent, Given, LostReason, Purpose, Report, WorkerEvent};
+use ktsu_ledger::event::{
+    AgentEvent, Given, LostReason, Purpose, Report, ToolReturned, WorkerEvent,
+};
+use ktsu_ledger::{Hash, Json, Timestamp};
+use serde_json::json;
 
+use super::calls::{Calls, Doomed};
 use super::reserved;
 
 /// How often a lost task is sent out again, those that a restart of the orchestrator cost not
@@ -60,6 +64,10 @@ pub struct Task {
     pub open: Option<Call>,
     /// The last model call of this attempt.
     pub asked: Option<Call>,
+    /// The tools its last reply asked for.
+    pub calls: Option<Box<Calls>>,
+    /// Digests of what later requests may name by its frame: replies that ask for tools, results.
+    pub told: BTreeMap<u64, String>,
     /// Its draft, if it may reflect.
     pub draft: Option<Json>,
     /// How far its reflection is.
@@ -87,6 +95,12 @@ pub enum TaskPhase {
     Dispatched,
     /// A runtime has it, and waits to be told whether to reflect.
     Drafted,
+    /// No runtime has it: people are to decide on its calls.
+    Suspended,
+    /// They have, and it is to be sent out again.
+    Resuming,
+    /// What they said, or did not say, ends it.
+    Doomed(Doomed),
     /// Its worker is lost and it is to be sent out again.
     Lost,
     /// Its worker is lost and no other is to be had.
@@ -114,6 +128,26 @@ pub enum Reflection {
     Started,
     /// The runtime asked: it does so once.
     Asked,
+}
+
+/// What the definition says about a frame that is taken.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Hint {
+    /// Of a draft: whether it leads to a reflection.
+    pub reflects: bool,
+    /// Of a call: whether its server is stateful.
+    pub stateful: bool,
+}
+
+/// The digest of what a model is told of a result.
+fn result_digest(returned: &ToolReturned) -> String {
+    let told = json!({
+        "content": returned.content.to_value(),
+        "is_error": returned.is_error,
+        "structured": returned.structured.as_ref().map(Json::to_value),
+    });
+    let told = Json::from_value(&told).unwrap_or_default();
+    Hash::of(told.as_str().as_bytes()).to_string()
 }
 
 /// A model call.
@@ -169,6 +203,10 @@ pub enum Due {
     Reflect(u32),
     /// A lost task is given up.
     GiveUp(u32),
+    /// What people said ends a task.
+    Reject(u32),
+    /// A lost task left calls to stateful servers behind: nobody knows whether they happened.
+    Doubt(u32),
     /// A finished task is to be judged.
     Settle(u32),
     /// Too many items failed, or one that no fan-out tolerates.
@@ -230,6 +268,7 @@ impl Task {
             last: self.last,
             open: self.open.clone(),
             asked: self.asked.clone(),
+            calls: self.calls.clone(),
             draft: self.draft.clone(),
             reflection: self.reflection,
             reports: self.reports.last().cloned().into_iter().collect(),
@@ -250,11 +289,27 @@ impl Task {
         }
     }
 
+    /// Whether a runtime that is told to wait for people is still in the report that asks for it.
+    fn goes_on(&self, event: &AgentEvent) -> bool {
+        let last = self.reports.last().map(|seen| &seen.report);
+        self.phase == TaskPhase::Suspended && event.report().is_some() && last == event.report()
+    }
+
+    /// Whether the model has the results of all tools it asked for.
+    fn has_results(&self) -> bool {
+        self.calls.as_ref().is_none_or(|calls| calls.are_done())
+    }
+
     /// The agent's table: whether a frame may follow.
     pub fn may(&self, event: &AgentEvent) -> bool {
         let current = event.attempt() == self.attempt;
         let live = current && self.is_live();
+        let speaks = live || (current && self.goes_on(event));
         let reported = event.report().is_none_or(|report| self.may_report(report));
+        let calls = || {
+            let calls = self.calls.as_ref();
+            calls.is_some_and(|calls| calls.may(event, self.attempt))
+        };
         match event {
             AgentEvent::Request(request) => {
                 let follows = request
@@ -265,33 +320,51 @@ impl Task {
                     (Some(_), Purpose::Reflect) => self.reflection == Reflection::Started,
                     (None, Purpose::Reflect) | (Some(_), Purpose::Turn | Purpose::Repair) => false,
                 };
-                live && reported && self.open.is_none() && follows && purposed
+                live && reported && self.open.is_none() && follows && purposed && self.has_results()
             }
             AgentEvent::Response(answer) => {
                 let open = self.open.as_ref();
                 live && reported && open.is_some_and(|call| call.seq == answer.request)
             }
-            AgentEvent::Decided(_) => {
-                live && reported && self.open.is_none() && self.draft.is_none()
+            AgentEvent::Decided(decided) => {
+                let fits = match decided.draft {
+                    Some(_) => self.draft.is_none() && self.has_results(),
+                    None => calls(),
+                };
+                live && reported && self.open.is_none() && fits
             }
             AgentEvent::ReflectStarted(_) => current && self.phase == TaskPhase::Drafted,
             AgentEvent::BudgetExhausted(_) => live && reported && self.open.is_none(),
-            AgentEvent::ToolCalled(_)
-            | AgentEvent::ToolReturned(_)
-            | AgentEvent::ToolInDoubt(_)
-            | AgentEvent::ApprovalRequested(_)
-            | AgentEvent::ApprovalDecided(_)
-            | AgentEvent::ApprovalExpired(_) => false,
-            AgentEvent::Finished(finished) => match finished.report {
-                Some(_) => live && reported && self.ends_with(&finished.outcome),
-                None => current && self.is_unfinished(),
+            AgentEvent::ToolCalled(_) | AgentEvent::ToolReturned(_) => live && reported && calls(),
+            AgentEvent::ApprovalRequested(_) => speaks && reported && calls(),
+            AgentEvent::ToolInDoubt(doubt) => match doubt.report {
+                Some(_) => speaks && reported && calls(),
+                None => current && self.is_unfinished() && calls(),
             },
+            AgentEvent::ApprovalDecided(_) | AgentEvent::ApprovalExpired(_) => {
+                current && self.phase == TaskPhase::Suspended && calls()
+            }
+            AgentEvent::Finished(finished) => {
+                let calls = self.calls.as_ref();
+                let at_rest = calls.is_none_or(|calls| calls.are_at_rest());
+                at_rest
+                    && match finished.report {
+                        Some(_) => speaks && reported && self.ends_with(&finished.outcome),
+                        None => current && self.is_unfinished(),
+                    }
+            }
         }
     }
 
     /// Whether an output is the one that a draft leads to (decision R2): without a reflection the
     /// draft itself, with one what its call gave.
     fn ends_with(&self, outcome: &Json) -> bool {
+        let gives = outcome
+            .pointer("/output")
+            .is_some_and(|output| !output.is_null());
+        if gives && !self.has_results() {
+            return false;
+        }
         let (Some(draft), Some(output)) = (&self.draft, outcome.pointer("/output")) else {
             return true;
         };
@@ -306,8 +379,10 @@ impl Task {
     pub(super) fn may_work(&self, event: &WorkerEvent) -> bool {
         match event {
             WorkerEvent::Dispatched(sent) => {
-                matches!(self.phase, TaskPhase::Waiting | TaskPhase::Lost)
-                    && sent.attempt == self.attempt + 1
+                matches!(
+                    self.phase,
+                    TaskPhase::Waiting | TaskPhase::Lost | TaskPhase::Resuming
+                ) && sent.attempt == self.attempt + 1
             }
             WorkerEvent::Lost(lost) => self.is_live() && lost.attempt == self.attempt,
         }
@@ -324,8 +399,8 @@ impl Task {
         }
     }
 
-    /// Takes a frame of its agent, which [`Task::may`] follow. `reflects`: what a draft leads to.
-    pub fn take(&mut self, seq: u64, event: &AgentEvent, reflects: bool) {
+    /// Takes a frame of its agent, which [`Task::may`] follow.
+    pub fn take(&mut self, seq: u64, at: Timestamp, event: &AgentEvent, hint: Hint) {
         self.last = seq;
         if let Some(report) = event.report() {
             self.note_report(seq, report);
@@ -342,10 +417,20 @@ impl Task {
                     self.reflection = Reflection::Asked;
                 }
             }
-            AgentEvent::Response(_) => self.open = None,
+            AgentEvent::Response(answer) => {
+                self.open = None;
+                self.calls = Calls::of(seq, answer).map(Box::new);
+                if self.calls.is_some() {
+                    self.told.insert(seq, answer.output_hash.clone());
+                }
+            }
             AgentEvent::Decided(decided) => {
+                self.take_call(seq, at, event, hint);
+                if decided.draft.is_none() {
+                    return;
+                }
                 self.draft = decided.draft.clone();
-                if reflects {
+                if hint.reflects {
                     self.phase = TaskPhase::Drafted;
                     self.reflection = Reflection::Due;
                 }
@@ -354,16 +439,21 @@ impl Task {
                 self.phase = TaskPhase::Dispatched;
                 self.reflection = Reflection::Started;
             }
-            AgentEvent::BudgetExhausted(_)
-            | AgentEvent::ToolCalled(_)
-            | AgentEvent::ToolReturned(_)
+            AgentEvent::BudgetExhausted(_) => {}
+            AgentEvent::ToolReturned(returned) => {
+                self.told.insert(seq, result_digest(returned));
+                self.take_call(seq, at, event, hint);
+            }
+            AgentEvent::ToolCalled(_)
             | AgentEvent::ToolInDoubt(_)
             | AgentEvent::ApprovalRequested(_)
             | AgentEvent::ApprovalDecided(_)
-            | AgentEvent::ApprovalExpired(_) => {}
+            | AgentEvent::ApprovalExpired(_) => self.take_call(seq, at, event, hint),
             AgentEvent::Finished(finished) => {
                 self.open = None;
                 self.draft = None;
+                self.calls = None;
+                self.told.clear();
                 self.phase = TaskPhase::Finished {
                     seq,
                     outcome: finished.outcome.clone(),
@@ -372,10 +462,41 @@ impl Task {
         }
     }
 
-    /// A branch begins while a runtime has it: it is sent out again, with what is recorded of it.
+    /// What a call leads to: the task waits for people, goes on after them, or ends by their word.
+    fn take_call(&mut self, seq: u64, at: Timestamp, event: &AgentEvent, hint: Hint) {
+        let Some(calls) = &mut self.calls else {
+            return;
+        };
+        let doomed = calls.take(seq, at, event, hint.stateful);
+        let decided = calls.are_decided();
+        let people = matches!(
+            event,
+            AgentEvent::ApprovalDecided(_) | AgentEvent::ApprovalExpired(_)
+        );
+        let asks = matches!(event, AgentEvent::ApprovalRequested(_))
+            || matches!(event, AgentEvent::ToolInDoubt(_) if !decided && !self.leaves_doubts());
+        self.phase = match (doomed, people, asks) {
+            (Some(doomed), _, _) => TaskPhase::Doomed(doomed),
+            (None, true, _) if decided => TaskPhase::Resuming,
+            (None, _, true) => TaskPhase::Suspended,
+            (None, _, false) => return,
+        };
+    }
+
+    /// Whether it was lost with calls to stateful servers under way.
+    fn leaves_doubts(&self) -> bool {
+        let sent = self.calls.iter().flat_map(|calls| calls.sent());
+        self.phase == TaskPhase::Lost && sent.into_iter().any(|sending| sending.stateful)
+    }
+
+    /// A branch begins while it is under way: it is sent out again, with what is recorded of it.
+    /// Calls whose results are not recorded are made anew, and people asked again (decision F1).
     pub(super) fn lose(&mut self, seq: u64) {
         self.last = seq;
         self.phase = TaskPhase::Lost;
+        if let Some(calls) = &mut self.calls {
+            calls.forget();
+        }
     }
 
     /// Takes a frame about its worker.
@@ -475,12 +596,23 @@ impl Tasks {
         self.outgoing.remove(&index);
         self.pending.remove(&index);
         match self.list.get(index as usize).map(|task| &task.phase) {
-            Some(TaskPhase::Waiting | TaskPhase::Lost) => self.outgoing.insert(index),
-            Some(TaskPhase::Drafted | TaskPhase::Abandoned | TaskPhase::Finished { .. }) => {
-                self.pending.insert(index)
+            Some(TaskPhase::Lost) if self.leaves_doubts(index) => self.pending.insert(index),
+            Some(TaskPhase::Waiting | TaskPhase::Lost | TaskPhase::Resuming) => {
+                self.outgoing.insert(index)
             }
-            Some(TaskPhase::Dispatched | TaskPhase::Settled) | None => false,
+            Some(
+                TaskPhase::Drafted
+                | TaskPhase::Abandoned
+                | TaskPhase::Doomed(_)
+                | TaskPhase::Finished { .. },
+            ) => self.pending.insert(index),
+            Some(TaskPhase::Dispatched | TaskPhase::Suspended | TaskPhase::Settled) | None => false,
         };
+    }
+
+    fn leaves_doubts(&self, index: u32) -> bool {
+        let task = self.list.get(index as usize);
+        task.is_some_and(Task::leaves_doubts)
     }
 
     /// What is due next. What ends an item comes before the start of another, which it may forbid.
@@ -500,9 +632,12 @@ impl Tasks {
                 TaskPhase::Drafted => Some(Due::Reflect(*index)),
                 TaskPhase::Abandoned => Some(Due::GiveUp(*index)),
                 TaskPhase::Finished { .. } => Some(Due::Settle(*index)),
+                TaskPhase::Doomed(_) => Some(Due::Reject(*index)),
+                TaskPhase::Lost => Some(Due::Doubt(*index)),
                 TaskPhase::Waiting
                 | TaskPhase::Dispatched
-                | TaskPhase::Lost
+                | TaskPhase::Suspended
+                | TaskPhase::Resuming
                 | TaskPhase::Settled => None,
             };
         }

@@ -5,8 +5,8 @@
 
 use ktsu_ledger::event::plan::Work;
 use ktsu_ledger::event::{
-    AgentEvent, ItemEvent, PersonEvent, RecomputeEvent, RunEvent, SkipReason, StepEvent,
-    TimerFired, TimerKind, WebhookEvent,
+    AgentEvent, ApprovalDecided, Decision, ItemEvent, PersonEvent, RecomputeEvent, RunEvent,
+    SkipReason, StepEvent, TimerFired, TimerKind, WebhookEvent,
 };
 use ktsu_ledger::{Cause, Event, Frame};
 
@@ -117,7 +117,8 @@ impl RunState {
                 let (scope, step) = self.find(frame, event.step())?;
                 let (state, _) = self.step_state(scope, step)?;
                 let allowed = state.status == StepStatus::Running
-                    && self.agent_may(task_of(state, event.item()), event);
+                    && self.agent_may(task_of(state, event.item()), event)
+                    && self.is_permitted(scope, step, event);
                 self.verdict(allowed, frame, event.step(), state.status.as_str())?;
                 Ok(Target::Step { scope, step })
             }
@@ -278,8 +279,54 @@ impl RunState {
             | AgentEvent::ApprovalExpired(_)
             | AgentEvent::Finished(_) => true,
         };
-        let by_engine = matches!(event, AgentEvent::Finished(end) if end.report.is_none());
+        let by_engine = matches!(event, AgentEvent::Finished(end) if end.report.is_none())
+            || matches!(event, AgentEvent::ToolInDoubt(doubt) if doubt.report.is_none());
         affordable && (by_engine || !failing) && task.is_some_and(|task| task.may(event))
+    }
+
+    /// What the definition says to tools (seed 000, invariants 4, 5 and 34): a call is to a tool that
+    /// the allowlists permit, and where people are asked first, by their word.
+    fn is_permitted(&self, scope: u32, step: u32, event: &AgentEvent) -> bool {
+        let server = |name: &str| {
+            let mut servers = self.servers(scope, step).iter();
+            servers.find(|server| server.name == name)
+        };
+        match event {
+            AgentEvent::ToolCalled(called) => server(&called.server).is_some_and(|server| {
+                let gated = server.approval(&called.tool).is_some();
+                server.permits(&called.tool) && gated == called.approval.is_some()
+            }),
+            AgentEvent::ApprovalRequested(asked) => server(&asked.server).is_some_and(|server| {
+                let policy = server.approval(&asked.tool);
+                server.permits(&asked.tool) && policy == Some(&asked.policy)
+            }),
+            AgentEvent::ApprovalDecided(decided) => self.may_decide(scope, step, decided),
+            AgentEvent::Request(_)
+            | AgentEvent::Response(_)
+            | AgentEvent::Decided(_)
+            | AgentEvent::ReflectStarted(_)
+            | AgentEvent::BudgetExhausted(_)
+            | AgentEvent::ToolReturned(_)
+            | AgentEvent::ToolInDoubt(_)
+            | AgentEvent::ApprovalExpired(_)
+            | AgentEvent::Finished(_) => true,
+        }
+    }
+
+    /// Whether this person may decide: whoever started the run may not approve where the policy
+    /// says so.
+    fn may_decide(&self, scope: u32, step: u32, decided: &ApprovalDecided) -> bool {
+        let task = self.task(scope, step, decided.item);
+        let calls = task.and_then(|task| task.calls.as_deref());
+        let call = calls.and_then(|calls| calls.asks(decided.request));
+        call.is_some_and(|call| match call.state.gate() {
+            Some(gate) => {
+                let own = decided.by.id == self.proposer().id;
+                let approves = decided.decision == Decision::Approved;
+                !(gate.policy.not_by_proposer && own && approves)
+            }
+            None => true,
+        })
     }
 
     fn find(&self, frame: &Frame, id: &str) -> Result<(u32, u32), Refusal> {

@@ -15,7 +15,7 @@ const BELOW: [&str; 8] = [
     "trace",
 ];
 /// What may stand below a step.
-const OF_STEPS: [&str; 2] = ["complete", "report"];
+const OF_STEPS: [&str; 3] = ["approval", "complete", "report"];
 
 /// Rewrites `/runs/R/call/inner/frames` to `/runs/R%2Fcall%2Finner/frames`: everything between the
 /// run and the name of a sub-resource is the path of a child (decision H1).
@@ -29,6 +29,9 @@ pub(super) fn join_scopes(mut request: Request) -> Request {
 fn joined(uri: &Uri) -> Option<Uri> {
     let segments: Vec<&str> = uri.path().strip_prefix("/runs/")?.split('/').collect();
     let (run, below) = match segments.as_slice() {
+        [run @ .., "steps", step, "approval", "decide"] => {
+            (run, Some(format!("steps/{step}/approval/decide")))
+        }
         [run @ .., "steps", step, last] if OF_STEPS.contains(last) => {
             (run, Some(format!("steps/{step}/{last}")))
         }
@@ -70,6 +73,11 @@ mod tests {
                 "/runs/R/call/inner/frames?from=3",
                 Some("/runs/R%2Fcall%2Finner/frames?from=3"),
             ),
+            (
+                "/runs/R/call/steps/s.3/approval/decide",
+                Some("/runs/R%2Fcall/steps/s.3/approval/decide"),
+            ),
+            ("/runs/R/steps/s/approval", None),
             ("/invoke/a/b", None),
         ];
         for (from, to) in cases {

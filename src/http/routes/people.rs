@@ -291,10 +291,10 @@ fn change(asked: &mut ForkAsked, path: &str, value: Value) -> Result<(), Problem
 }
 
 /// The members of a body, taken out one by one.
-struct Members(Map<String, Value>);
+pub(super) struct Members(pub(super) Map<String, Value>);
 
 impl Members {
-    fn text(&mut self, name: &str) -> Result<Option<String>, Problem> {
+    pub(super) fn text(&mut self, name: &str) -> Result<Option<String>, Problem> {
         match self.0.remove(name) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) if !text.is_empty() => Ok(Some(text)),
@@ -302,7 +302,7 @@ impl Members {
         }
     }
 
-    fn needed(&mut self, name: &str) -> Result<String, Problem> {
+    pub(super) fn needed(&mut self, name: &str) -> Result<String, Problem> {
         self.text(name)?
             .ok_or_else(|| invalid(&format!("{name} is missing")))
     }
@@ -323,7 +323,7 @@ impl Members {
         }
     }
 
-    fn none_left(self) -> Result<(), Problem> {
+    pub(super) fn none_left(self) -> Result<(), Problem> {
         match self.0.keys().next() {
             None => Ok(()),
             Some(name) => Err(invalid(&format!("there is no member {name:?} here"))),
@@ -331,7 +331,7 @@ impl Members {
     }
 }
 
-fn invalid(words: &str) -> Problem {
+pub(super) fn invalid(words: &str) -> Problem {
     Problem::new(ErrorCode::InvalidRequest, words)
 }
 
@@ -342,6 +342,7 @@ impl From<NotDone> for Problem {
             NotDone::Stale { actual, .. } => Self::new(ErrorCode::StaleRevision, words)
                 .with_hint(format!("look again, then If-Match: {actual}")),
             NotDone::NotSaid(refused) => refused.into(),
+            NotDone::NotDecided(refused) => refused.into(),
             NotDone::NotStarted(refused) => refused.into(),
             NotDone::Unreadable(_) => {
                 Self::new(ErrorCode::Internal, words).with_hint("ktsu verify")

@@ -25,9 +25,10 @@ pub enum Policy {
 const READ: Policy = Policy::Roles(&[Viewer, Operator, Approver, Auditor, Admin]);
 const RECORD: Policy = Policy::Roles(&[Operator, Auditor, Admin]);
 const OPERATE: Policy = Policy::Roles(&[Operator, Admin]);
+const APPROVE: Policy = Policy::Roles(&[Approver, Admin]);
 
 /// Method and path as they are registered.
-pub const TABLE: [(&str, &str, Policy); 18] = [
+pub const TABLE: [(&str, &str, Policy); 22] = [
     ("GET", "/openapi.json", Policy::Public),
     ("GET", "/health", Policy::Public),
     ("POST", "/invoke/{workflow}", OPERATE),
@@ -43,6 +44,10 @@ pub const TABLE: [(&str, &str, Policy); 18] = [
     ("POST", "/runs/{id}/resume", OPERATE),
     ("POST", "/runs/{id}/recompute", OPERATE),
     ("GET", "/runs/{id}/recompute", READ),
+    ("GET", "/approvals", READ),
+    ("GET", "/reviews", READ),
+    ("GET", "/runs/{id}/steps/{step}/approval", READ),
+    ("POST", "/runs/{id}/steps/{step}/approval/decide", APPROVE),
     ("POST", "/runs/{id}/steps/{step}/report", Policy::Attempt),
     ("POST", "/runs/{id}/steps/{step}/complete", Policy::Attempt),
     ("POST", "/heartbeat", Policy::Roles(&[Runtime, Admin])),

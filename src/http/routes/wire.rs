@@ -3,6 +3,7 @@
 //! What is sent is serialised by the projections themselves; a test holds every answer to these
 //! declarations, in both directions: a member too many fails as one too few does.
 
+mod approvals;
 mod compared;
 mod people;
 
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+pub use approvals::{Approval, Decide, Review};
 pub use compared::{Diff, Replay, Replayed};
 pub use people::{Branch, Fork, Overlay, Resume, Said};
 

@@ -1,7 +1,9 @@
 //! What the world says, judged: an input frame, or a refusal that writes nothing.
 
+pub mod approval;
 pub mod person;
 pub mod report;
+pub mod tools;
 
 use std::collections::BTreeMap;
 
@@ -172,13 +174,23 @@ pub fn next_timer(state: &RunState) -> Option<Timer> {
             _ => None,
         }
     });
+    let approval = state.next_approval_end().map(|(until, asked)| Timer {
+        until,
+        span_ms: {
+            let gate = asked.call.state.gate();
+            let timeout = gate.and_then(|gate| gate.policy.timeout.as_ref());
+            timeout.map_or(0, |timeout| timeout.ms)
+        },
+    });
     deadline
         .into_iter()
         .chain(retry)
+        .chain(approval)
         .min_by_key(|timer| timer.until)
 }
 
-/// The timer that is due, if one is: the run's time before any retry.
+/// The timer that is due, if one is: the run's time before any wait for people, and that before any
+/// retry.
 pub fn timer(state: &RunState, now: Timestamp) -> Option<Draft> {
     if state.status().is_terminal() || state.is_parked() || state.failing().is_some() {
         return None;
@@ -191,6 +203,9 @@ pub fn timer(state: &RunState, now: Timestamp) -> Option<Draft> {
     };
     if state.deadline().is_some_and(|deadline| deadline <= now) {
         return Some(fired(String::new(), 0, TimerKind::RunTimeout, None));
+    }
+    if let Some(expired) = approval::expired(state, now) {
+        return Some(expired);
     }
     let (until, scope, step) = state.next_retry()?;
     let scope = state.scope(scope)?;

@@ -5,9 +5,11 @@ use ktsu_ledger::event::{
     AgentEvent, BudgetExhausted, LlmRequest, LlmResponse, LostReason, WorkerEvent, WorkerLost,
 };
 use ktsu_ledger::{Actor, Cause, Draft, Event, Json};
-use ktsu_projections::run::{RunState, StepStatus, Task};
+use ktsu_projections::run::{Hint, RunState, StepStatus, Task};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
+
+use super::tools;
 
 /// The most bytes of a name: a frame keeps names whole.
 const MAX_NAME: usize = 256;
@@ -40,7 +42,7 @@ pub fn report(state: &RunState, scope: &str, mut events: Vec<AgentEvent>) -> Rep
     let Some(first) = events.first() else {
         return Reported::Malformed("a report has at least one event".to_owned());
     };
-    let Some((task, running)) = task_of(state, scope, first.step(), first.item()) else {
+    let Some((place, task, running)) = task_of(state, scope, first.step(), first.item()) else {
         return Reported::Stale;
     };
     let about = |event: &AgentEvent| {
@@ -81,7 +83,7 @@ pub fn report(state: &RunState, scope: &str, mut events: Vec<AgentEvent>) -> Rep
         let words = "a report with an llm.request carries nothing else";
         return Reported::Malformed(words.to_owned());
     }
-    let drafts = |event: &AgentEvent| matches!(event, AgentEvent::Decided(_));
+    let drafts = |event: &AgentEvent| matches!(event, AgentEvent::Decided(decided) if decided.draft.is_some());
     let before = events.split_last().map_or(&[][..], |(_, before)| before);
     if before.iter().any(drafts) {
         let words = "an agent.decided is the last of its report: its answer says how to go on";
@@ -94,15 +96,31 @@ pub fn report(state: &RunState, scope: &str, mut events: Vec<AgentEvent>) -> Rep
             Afford::Never(refusal) => events = vec![AgentEvent::BudgetExhausted(refusal)],
         }
     }
-    taken(state, scope, task, events)
+    taken(state, scope, place, task, events)
 }
 
 /// Puts the events into the form of frames, if each follows from the one before.
-fn taken(state: &RunState, scope: &str, task: &Task, events: Vec<AgentEvent>) -> Reported {
+fn taken(
+    state: &RunState,
+    scope: &str,
+    (at, step): (u32, u32),
+    task: &Task,
+    events: Vec<AgentEvent>,
+) -> Reported {
+    let servers = state.servers(at, step);
     let mut after = task.sketch();
     let mut drafts = Vec::with_capacity(events.len());
     for (seq, mut event) in (state.next_seq()..).zip(events) {
-        hash(&mut event, &after);
+        let filled = tools::fill(&mut event, state.stream(), seq, &after, servers);
+        if let Err(words) = filled.and_then(|()| hash(&mut event, &after, task)) {
+            return Reported::Malformed(words);
+        }
+        // A reply and the decision that follows from it may go in one report.
+        if let AgentEvent::Decided(decided) = &mut event
+            && let Some(calls) = after.calls.as_ref().filter(|_| decided.draft.is_none())
+        {
+            decided.response = Some(calls.response);
+        }
         if !after.may(&event) {
             let name = Event::Agent(event);
             let words = format!(
@@ -111,8 +129,8 @@ fn taken(state: &RunState, scope: &str, task: &Task, events: Vec<AgentEvent>) ->
             );
             return Reported::Malformed(words);
         }
-        let cause = vec![Cause::Here(after.last)];
-        after.take(seq, &event, false);
+        let cause = vec![Cause::Here(cause_of(&event, after.last))];
+        after.take(seq, state.at(), &event, Hint::default());
         drafts.push(Draft {
             scope: scope.to_owned(),
             actor: Actor::Runtime,
@@ -121,6 +139,24 @@ fn taken(state: &RunState, scope: &str, task: &Task, events: Vec<AgentEvent>) ->
         });
     }
     Reported::Taken(drafts)
+}
+
+/// What a frame follows from: a call from the reply that asked for it, a result from its call.
+fn cause_of(event: &AgentEvent, last: u64) -> u64 {
+    match event {
+        AgentEvent::ToolCalled(called) => called.approval.unwrap_or(called.response),
+        AgentEvent::ToolReturned(returned) => returned.called.unwrap_or(returned.response),
+        AgentEvent::ToolInDoubt(doubt) => doubt.called,
+        AgentEvent::ApprovalRequested(asked) => asked.response,
+        AgentEvent::Request(_)
+        | AgentEvent::Response(_)
+        | AgentEvent::Decided(_)
+        | AgentEvent::ReflectStarted(_)
+        | AgentEvent::BudgetExhausted(_)
+        | AgentEvent::ApprovalDecided(_)
+        | AgentEvent::ApprovalExpired(_)
+        | AgentEvent::Finished(_) => last,
+    }
 }
 
 /// The name that is too long, if one is.
@@ -132,6 +168,10 @@ fn overlong(event: &AgentEvent) -> Option<&'static str> {
             ("prices", &answer.prices),
             ("provider", &answer.provider),
         ],
+        AgentEvent::ToolCalled(called) => vec![("server", &called.server), ("tool", &called.tool)],
+        AgentEvent::ApprovalRequested(asked) => {
+            vec![("server", &asked.server), ("tool", &asked.tool)]
+        }
         _ => Vec::new(),
     };
     let mut names = names.into_iter();
@@ -143,12 +183,12 @@ fn task_of<'a>(
     scope: &str,
     step: &str,
     item: Option<u32>,
-) -> Option<(&'a Task, bool)> {
+) -> Option<((u32, u32), &'a Task, bool)> {
     let at = state.scope_at(scope)?;
     let held = state.scope(at)?;
     let position = held.shape.position(step)?;
     let running = held.steps.get(position as usize)?.status == StepStatus::Running;
-    Some((state.task(at, position, item)?, running))
+    Some(((at, position), state.task(at, position, item)?, running))
 }
 
 enum Afford {
@@ -182,33 +222,46 @@ fn affordable(state: &RunState, asked: &LlmRequest) -> Afford {
 }
 
 /// Fills in what identifies a request and its reply across systems (decisions F7, W6).
-fn hash(event: &mut AgentEvent, task: &Task) {
+///
+/// # Errors
+/// A request that names what is no part of its task.
+fn hash(event: &mut AgentEvent, after: &Task, task: &Task) -> Result<(), String> {
     match event {
-        AgentEvent::Request(request) => request.digest = request_digest(request, task),
+        AgentEvent::Request(request) => request.digest = request_digest(request, task)?,
         AgentEvent::Response(answer) => {
-            let open = task.open.as_ref();
+            let open = after.open.as_ref();
             answer.input_hash = open.map_or_else(String::new, |call| call.digest.clone());
             answer.output_hash = output_hash(answer);
         }
         _ => {}
     }
+    Ok(())
 }
 
-/// SHA-256 over the request as canonical JSON; a base stands in it as its digest.
-fn request_digest(request: &LlmRequest, task: &Task) -> String {
+/// SHA-256 over the request as canonical JSON; a base stands in it as its digest, and so does
+/// whatever is named by its frame.
+fn request_digest(request: &LlmRequest, task: &Task) -> Result<String, String> {
     let mut whole = json!({
         "group": request.group,
         "max_tokens": request.max_tokens,
-        "messages": request.messages.to_value(),
+        "messages": tools::resolved(&request.messages.to_value(), task)?,
     });
+    if let Some(tools) = &request.tools {
+        whole["tools"] = tools.to_value();
+    }
     if let Some(base) = task.asked.as_ref().filter(|_| request.base.is_some()) {
         whole["base"] = json!(base.digest);
     }
-    sha256(&Json::from_value(&whole).unwrap_or_default())
+    Ok(sha256(&Json::from_value(&whole).unwrap_or_default()))
 }
 
 fn output_hash(answer: &LlmResponse) -> String {
-    sha256(&answer.content.clone().unwrap_or_default())
+    let content = answer.content.clone().unwrap_or_default();
+    let Some(calls) = &answer.tool_calls else {
+        return sha256(&content);
+    };
+    let whole = json!({"content": content.to_value(), "tool_calls": calls.to_value()});
+    sha256(&Json::from_value(&whole).unwrap_or_default())
 }
 
 /// SHA-256 of canonical JSON, as it is written across systems.
@@ -222,7 +275,7 @@ pub fn sha256(json: &Json) -> String {
 
 /// Judges that a task's worker is lost: dropped if the task has moved on.
 pub fn lost(state: &RunState, scope: &str, lost: WorkerLost) -> Option<Draft> {
-    let (task, running) = task_of(state, scope, &lost.step, lost.item)?;
+    let (_, task, running) = task_of(state, scope, &lost.step, lost.item)?;
     let current = running && task.is_live() && task.attempt == lost.attempt;
     (current && state.failing().is_none() && !state.status().is_terminal()).then(|| Draft {
         scope: scope.to_owned(),

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use ktsu_ledger::event::plan::{AgentPlan, FanOut};
 use ktsu_ledger::event::{
-    AgentEvent, AgentFinished, FinishReason, Given, ItemEvent, ItemStarted, ReflectStarted,
-    WorkerDispatched, WorkerEvent,
+    AgentEvent, AgentFinished, DoubtReason, FinishReason, Given, ItemEvent, ItemStarted,
+    ReflectStarted, ToolInDoubt, WorkerDispatched, WorkerEvent,
 };
 use ktsu_ledger::{Event, Json};
-use ktsu_projections::run::{Due, RunState, Step as StepState, Task};
+use ktsu_projections::run::calls::Sending;
+use ktsu_projections::run::{Due, RunState, Step as StepState, Task, TaskPhase};
 use serde_json::{Value, json};
 
 use super::names::{FROM, computed};
@@ -174,6 +175,28 @@ impl At<'_> {
                 };
                 end.push(unit, step, tasks.item(index), task);
             }
+            Due::Reject(index) => {
+                let task = tasks.list.get(index as usize)?;
+                let TaskPhase::Doomed(doomed) = &task.phase else {
+                    return None;
+                };
+                let end = AgentEnd {
+                    code: doomed.code(),
+                    message: &doomed.words(),
+                    reason: FinishReason::Error,
+                };
+                end.push(unit, step, tasks.item(index), task);
+            }
+            Due::Doubt(index) => {
+                let task = tasks.list.get(index as usize)?;
+                let stateful = |sending: &&Sending| sending.stateful;
+                let scope = unit.scope.clone();
+                for sending in open_calls(task).filter(stateful) {
+                    let why = DoubtReason::WorkerLost;
+                    let item = tasks.item(index);
+                    in_doubt(unit, scope.clone(), &step.id, item, task, sending, why);
+                }
+            }
             Due::Settle(index) => {
                 let task = tasks.list.get(index as usize)?;
                 self.settle_task(unit, step, plan, tasks.item(index), task)?;
@@ -330,6 +353,11 @@ impl AgentEnd<'_> {
         item: Option<u32>,
         task: &Task,
     ) -> u64 {
+        let mut cause = task.last;
+        for sending in open_calls(task) {
+            let why = DoubtReason::TaskEnded;
+            cause = in_doubt(unit, scope.clone(), step, item, task, sending, why);
+        }
         let outcome: Value = json!({
             "error": {"code": self.code, "message": self.message, "retryable": false}
         });
@@ -342,6 +370,31 @@ impl AgentEnd<'_> {
             report: None,
             step: step.to_owned(),
         }));
-        unit.push_in(scope, Event::Agent(event), vec![task.last])
+        unit.push_in(scope, Event::Agent(event), vec![cause])
     }
+}
+
+/// Calls on their way: whether they happened will not be known from the task that sent them.
+fn open_calls(task: &Task) -> impl Iterator<Item = &Sending> {
+    task.calls.iter().flat_map(|calls| calls.sent())
+}
+
+fn in_doubt(
+    unit: &mut Unit,
+    scope: String,
+    step: &str,
+    item: Option<u32>,
+    task: &Task,
+    sending: &Sending,
+    reason: DoubtReason,
+) -> u64 {
+    let event = AgentEvent::ToolInDoubt(ToolInDoubt {
+        attempt: task.attempt,
+        called: sending.called,
+        item,
+        reason,
+        report: None,
+        step: step.to_owned(),
+    });
+    unit.push_in(scope, Event::Agent(event), vec![sending.called])
 }

@@ -1,0 +1,491 @@
+//! The tools a task's last reply asked for, and what became of each (seed 000, invariant 34;
+//! decision A1).
+//!
+//! ```text
+//! Asked ─▶ Sent ─▶ Done              approval.requested: Asked ─▶ Waiting ─▶ Allowed ─▶ Sent
+//!   └────────────▶ Done (not sent)                                    └────▶ Refused ─▶ Done
+//! Sent ─▶ Doubt ─▶ Again ─▶ Sent | Known ─▶ Done | Refused
+//! ```
+
+use ktsu_ledger::event::plan::{ApprovalPolicy, OnReject, TimeoutBehavior};
+use ktsu_ledger::event::{
+    AgentEvent, ApprovalDecided, ApprovalRequested, Decision, DoubtReason, LlmResponse, NotSent,
+    ToolCalled, ToolInDoubt, ToolReturned,
+};
+use ktsu_ledger::{Hash, Json, Timestamp};
+use serde_json::Value;
+
+/// The calls of one reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Calls {
+    /// The `llm.response` that asked for them.
+    pub response: u64,
+    /// In the order of the reply.
+    pub list: Vec<Wanted>,
+    /// Whether the agent's decision to call them is recorded.
+    pub decided: bool,
+}
+
+/// A tool that a model asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// The name the model gave it.
+    pub id: String,
+    /// BLAKE3 of the arguments.
+    pub digest: String,
+    /// Whether a secret stood in the arguments: such a call is never sent.
+    pub secret: bool,
+    /// What became of it.
+    pub state: CallState,
+}
+
+/// How far a call is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CallState {
+    /// Nothing is recorded of it.
+    Asked,
+    /// People are to decide.
+    Waiting(Gate),
+    /// They allowed it.
+    Allowed {
+        /// The `approval.requested`.
+        request: u64,
+    },
+    /// They did not, or nobody decided in time, and the agent is told.
+    Refused,
+    /// About to be sent, or on its way.
+    Sent(Sending),
+    /// Nobody knows whether it happened, and a person is to say.
+    Doubt {
+        /// The call.
+        sending: Sending,
+        /// The `tool.in_doubt`.
+        seq: u64,
+    },
+    /// It is to be sent again: a person said so, or its runtime is lost.
+    Again(Sending),
+    /// It happened, as a person knows.
+    Known {
+        /// The `tool.called`.
+        called: u64,
+    },
+    /// Nobody will ever say whether it happened.
+    Unknown,
+    /// The model has its result.
+    Done {
+        /// The `tool.returned`.
+        seq: u64,
+    },
+}
+
+/// A call on its way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sending {
+    /// The last `tool.called`.
+    pub called: u64,
+    /// The first one, which names the idempotency key.
+    pub first: u64,
+    /// The attempt that sent it.
+    pub attempt: u32,
+    /// Whether its server is stateful.
+    pub stateful: bool,
+    /// The approval it was sent with.
+    pub approval: Option<u64>,
+    /// The server, by the agent's name.
+    pub server: String,
+    /// The tool.
+    pub tool: String,
+}
+
+/// What people are to decide on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gate {
+    /// The `approval.requested`.
+    pub request: u64,
+    /// What the definition says.
+    pub policy: ApprovalPolicy,
+    /// Until when, if there is an end to it.
+    pub until: Option<Timestamp>,
+    /// Who has approved so far.
+    pub approved_by: Vec<String>,
+    /// The server, by the agent's name.
+    pub server: String,
+    /// The tool.
+    pub tool: String,
+}
+
+/// A task that ends because of what people said, or did not say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Doomed {
+    /// Why.
+    pub why: Doom,
+    /// The tool it was about.
+    pub tool: String,
+}
+
+/// Why people's words end a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Doom {
+    /// A call was rejected, and its policy is to fail.
+    Rejected,
+    /// Nobody decided in time, and its policy is to fail.
+    TimedOut,
+    /// A call in doubt is not to be sent again.
+    InDoubt,
+}
+
+impl Doomed {
+    /// The error code.
+    pub fn code(&self) -> &'static str {
+        match self.why {
+            Doom::Rejected => "approval_rejected",
+            Doom::TimedOut => "approval_timed_out",
+            Doom::InDoubt => "tool_in_doubt",
+        }
+    }
+
+    /// For people.
+    pub fn words(&self) -> String {
+        let tool = &self.tool;
+        match self.why {
+            Doom::Rejected => format!("tool call rejected by reviewer: {tool}"),
+            Doom::TimedOut => format!("approval timed out: {tool}"),
+            Doom::InDoubt => format!("tool call in doubt, and not to be sent again: {tool}"),
+        }
+    }
+}
+
+impl Calls {
+    /// The calls a reply asks for, if there are any.
+    pub(super) fn of(seq: u64, answer: &LlmResponse) -> Option<Self> {
+        let asked = answer.tool_calls.as_ref()?.to_value();
+        let wanted = |call: &Value| {
+            let arguments = Json::from_value(&call["arguments"]).unwrap_or_default();
+            Wanted {
+                id: call["id"].as_str().unwrap_or_default().to_owned(),
+                digest: Hash::of(arguments.as_str().as_bytes()).to_string(),
+                secret: call["secret"] == Value::Bool(true),
+                state: CallState::Asked,
+            }
+        };
+        let list: Vec<Wanted> = asked.as_array()?.iter().map(wanted).collect();
+        (!list.is_empty()).then_some(Self {
+            response: seq,
+            list,
+            decided: false,
+        })
+    }
+
+    /// One of them.
+    pub fn get(&self, response: u64, call: u32) -> Option<&Wanted> {
+        (response == self.response).then_some(())?;
+        self.list.get(call as usize)
+    }
+
+    /// Whether the model has all results.
+    pub fn are_done(&self) -> bool {
+        self.all(|state| matches!(state, CallState::Done { .. }))
+    }
+
+    /// Whether none is on its way.
+    pub fn are_at_rest(&self) -> bool {
+        self.all(|state| !matches!(state, CallState::Sent(_)))
+    }
+
+    /// Whether none waits for a person.
+    pub fn are_decided(&self) -> bool {
+        self.all(|state| !matches!(state, CallState::Waiting(_) | CallState::Doubt { .. }))
+    }
+
+    fn all(&self, holds: impl Fn(&CallState) -> bool) -> bool {
+        self.list.iter().all(|call| holds(&call.state))
+    }
+
+    /// The calls on their way, by their `tool.called`.
+    pub fn sent(&self) -> impl Iterator<Item = &Sending> {
+        self.list.iter().filter_map(|call| match &call.state {
+            CallState::Sent(sending) => Some(sending),
+            CallState::Asked
+            | CallState::Waiting(_)
+            | CallState::Allowed { .. }
+            | CallState::Refused
+            | CallState::Doubt { .. }
+            | CallState::Again(_)
+            | CallState::Known { .. }
+            | CallState::Unknown
+            | CallState::Done { .. } => None,
+        })
+    }
+
+    /// The call a person is asked about, by the frame that asks.
+    pub fn asks(&self, request: u64) -> Option<&Wanted> {
+        let mut calls = self.list.iter();
+        calls.find(|call| call.request() == Some(request))
+    }
+
+    /// The next end of a wait: when, and which `approval.requested` it is about.
+    pub fn next_end(&self) -> Option<(Timestamp, &Gate)> {
+        let gates = self.list.iter().filter_map(|call| call.state.gate());
+        let gates = gates.filter_map(|gate| Some((gate.until?, gate)));
+        gates.min_by_key(|(until, gate)| (*until, gate.request))
+    }
+
+    /// The table of calls: whether a frame may follow.
+    pub(super) fn may(&self, event: &AgentEvent, attempt: u32) -> bool {
+        match event {
+            AgentEvent::Decided(decided) => {
+                decided.response == Some(self.response) && !self.decided
+            }
+            AgentEvent::ToolCalled(called) => self.may_call(called, attempt),
+            AgentEvent::ToolReturned(returned) => self.may_return(returned),
+            AgentEvent::ToolInDoubt(doubt) => {
+                let mut sent = self.sent();
+                let known = sent.find(|sending| sending.called == doubt.called);
+                known.is_some_and(|sending| match doubt.reason {
+                    DoubtReason::NoAnswer => sending.attempt == attempt && doubt.report.is_some(),
+                    DoubtReason::WorkerLost => sending.stateful && doubt.report.is_none(),
+                    DoubtReason::TaskEnded => true,
+                })
+            }
+            AgentEvent::ApprovalRequested(asked) => {
+                let wanted = self.get(asked.response, asked.call);
+                let fresh = wanted.is_some_and(|call| {
+                    call.state == CallState::Asked && !call.secret && call.digest == asked.digest
+                });
+                fresh && self.decided && self.are_at_rest()
+            }
+            AgentEvent::ApprovalDecided(decided) => {
+                let asked = self.asks(decided.request);
+                asked.is_some_and(|call| call.may_be_decided(decided))
+            }
+            AgentEvent::ApprovalExpired(expired) => {
+                let asked = self.asks(expired.request).map(|call| &call.state);
+                matches!(asked, Some(CallState::Waiting(gate)) if gate.until.is_some())
+            }
+            AgentEvent::Request(_)
+            | AgentEvent::Response(_)
+            | AgentEvent::ReflectStarted(_)
+            | AgentEvent::BudgetExhausted(_)
+            | AgentEvent::Finished(_) => false,
+        }
+    }
+
+    fn may_call(&self, called: &ToolCalled, attempt: u32) -> bool {
+        let Some(call) = self.get(called.response, called.call) else {
+            return false;
+        };
+        let follows = match &call.state {
+            CallState::Asked => called.again.is_none() && called.approval.is_none(),
+            CallState::Allowed { request } => {
+                called.again.is_none() && called.approval == Some(*request)
+            }
+            CallState::Again(sending) => {
+                called.again == Some(sending.first) && called.approval == sending.approval
+            }
+            CallState::Sent(sending) => {
+                let lost = sending.attempt < attempt && !sending.stateful;
+                lost && called.again == Some(sending.first) && called.approval == sending.approval
+            }
+            CallState::Waiting(_)
+            | CallState::Refused
+            | CallState::Doubt { .. }
+            | CallState::Known { .. }
+            | CallState::Unknown
+            | CallState::Done { .. } => false,
+        };
+        self.decided && follows && !call.secret && call.digest == called.digest
+    }
+
+    fn may_return(&self, returned: &ToolReturned) -> bool {
+        let Some(call) = self.get(returned.response, returned.call) else {
+            return false;
+        };
+        let fits = match (&call.state, returned.not_sent) {
+            (CallState::Sent(sending), None) => returned.called == Some(sending.called),
+            (CallState::Known { called }, None) => returned.called == Some(*called),
+            (
+                CallState::Asked | CallState::Allowed { .. },
+                Some(
+                    NotSent::UnknownTool | NotSent::InvalidArguments | NotSent::SuppressedInBranch,
+                ),
+            ) => true,
+            (CallState::Asked, Some(NotSent::SecretInArguments)) => call.secret,
+            (CallState::Refused, Some(NotSent::Rejected | NotSent::InDoubt)) => true,
+            _ => false,
+        };
+        let whole = returned.not_sent.is_none() || returned.called.is_none();
+        self.decided && fits && whole
+    }
+
+    /// Takes a frame that [`Calls::may`] follow. Tells what the task ends with, if it does.
+    pub(super) fn take(
+        &mut self,
+        seq: u64,
+        at: Timestamp,
+        event: &AgentEvent,
+        stateful: bool,
+    ) -> Option<Doomed> {
+        match event {
+            AgentEvent::Decided(_) => self.decided = true,
+            AgentEvent::ToolCalled(called) => {
+                let call = self.list.get_mut(called.call as usize)?;
+                call.state = CallState::Sent(Sending {
+                    called: seq,
+                    first: called.again.unwrap_or(seq),
+                    attempt: called.attempt,
+                    stateful,
+                    approval: called.approval,
+                    server: called.server.clone(),
+                    tool: called.tool.clone(),
+                });
+            }
+            AgentEvent::ToolReturned(returned) => {
+                let call = self.list.get_mut(returned.call as usize)?;
+                call.state = CallState::Done { seq };
+            }
+            AgentEvent::ToolInDoubt(doubt) => self.doubt(seq, doubt),
+            AgentEvent::ApprovalRequested(asked) => self.wait(seq, at, asked),
+            AgentEvent::ApprovalDecided(decided) => return self.decide(decided),
+            AgentEvent::ApprovalExpired(expired) => {
+                let call = self.find(expired.request)?;
+                let CallState::Waiting(gate) = &call.state else {
+                    return None;
+                };
+                let behavior = gate.policy.timeout.as_ref().map(|timeout| timeout.behavior);
+                let recovers = gate.policy.on_reject == OnReject::Recover;
+                let tool = gate.tool.clone();
+                call.state = CallState::Refused;
+                let told = behavior == Some(TimeoutBehavior::Reject) && recovers;
+                let why = Doom::TimedOut;
+                return (!told).then_some(Doomed { why, tool });
+            }
+            AgentEvent::Request(_)
+            | AgentEvent::Response(_)
+            | AgentEvent::ReflectStarted(_)
+            | AgentEvent::BudgetExhausted(_)
+            | AgentEvent::Finished(_) => {}
+        }
+        None
+    }
+
+    fn doubt(&mut self, seq: u64, doubt: &ToolInDoubt) {
+        for call in &mut self.list {
+            if let CallState::Sent(sending) = &call.state
+                && sending.called == doubt.called
+            {
+                call.state = match doubt.reason {
+                    DoubtReason::TaskEnded => CallState::Unknown,
+                    DoubtReason::NoAnswer | DoubtReason::WorkerLost => CallState::Doubt {
+                        sending: sending.clone(),
+                        seq,
+                    },
+                };
+            }
+        }
+    }
+
+    fn wait(&mut self, seq: u64, at: Timestamp, asked: &ApprovalRequested) {
+        let Some(call) = self.list.get_mut(asked.call as usize) else {
+            return;
+        };
+        let timeout = asked.policy.timeout.as_ref();
+        call.state = CallState::Waiting(Gate {
+            request: seq,
+            policy: asked.policy.clone(),
+            until: timeout.map(|timeout| at.plus_millis(timeout.ms)),
+            approved_by: Vec::new(),
+            server: asked.server.clone(),
+            tool: asked.tool.clone(),
+        });
+    }
+
+    fn decide(&mut self, decided: &ApprovalDecided) -> Option<Doomed> {
+        let call = self.find(decided.request)?;
+        match (&mut call.state, decided.decision) {
+            (CallState::Waiting(gate), Decision::Approved) => {
+                gate.approved_by.push(decided.by.id.clone());
+                let needed = gate.policy.quorum.max(1) as usize;
+                if gate.approved_by.len() >= needed {
+                    let request = gate.request;
+                    call.state = CallState::Allowed { request };
+                }
+            }
+            (CallState::Waiting(gate), Decision::Rejected | Decision::Happened) => {
+                let recovers = gate.policy.on_reject == OnReject::Recover;
+                let tool = gate.tool.clone();
+                call.state = CallState::Refused;
+                let why = Doom::Rejected;
+                return (!recovers).then_some(Doomed { why, tool });
+            }
+            (CallState::Doubt { sending, .. }, Decision::Approved) => {
+                call.state = CallState::Again(sending.clone());
+            }
+            (CallState::Doubt { sending, .. }, Decision::Happened) => {
+                let called = sending.called;
+                call.state = CallState::Known { called };
+            }
+            (CallState::Doubt { sending, .. }, Decision::Rejected) => {
+                let tool = sending.tool.clone();
+                call.state = CallState::Refused;
+                let why = Doom::InDoubt;
+                return Some(Doomed { why, tool });
+            }
+            _ => {}
+        }
+        None
+    }
+
+    fn find(&mut self, request: u64) -> Option<&mut Wanted> {
+        let mut calls = self.list.iter_mut();
+        calls.find(|call| call.request() == Some(request))
+    }
+
+    /// A branch begins: what is not done there has not happened there (decision F1).
+    pub(super) fn forget(&mut self) {
+        for call in &mut self.list {
+            if !matches!(call.state, CallState::Done { .. }) {
+                call.state = CallState::Asked;
+            }
+        }
+    }
+}
+
+impl CallState {
+    /// What people are to decide on before the call.
+    pub fn gate(&self) -> Option<&Gate> {
+        if let Self::Waiting(gate) = self {
+            return Some(gate);
+        }
+        None
+    }
+}
+
+impl Wanted {
+    /// The frame that asks a person about it.
+    pub fn request(&self) -> Option<u64> {
+        match &self.state {
+            CallState::Waiting(gate) => Some(gate.request),
+            CallState::Doubt { seq, .. } => Some(*seq),
+            CallState::Asked
+            | CallState::Allowed { .. }
+            | CallState::Refused
+            | CallState::Sent(_)
+            | CallState::Again(_)
+            | CallState::Known { .. }
+            | CallState::Unknown
+            | CallState::Done { .. } => None,
+        }
+    }
+
+    /// Whether a person's word fits: about these arguments, and not a second one of theirs.
+    fn may_be_decided(&self, decided: &ApprovalDecided) -> bool {
+        let fits = match self.state.gate() {
+            Some(gate) => {
+                decided.decision != Decision::Happened && !gate.approved_by.contains(&decided.by.id)
+            }
+            None => matches!(self.state, CallState::Doubt { .. }),
+        };
+        let told = decided.result.is_none() || decided.decision == Decision::Happened;
+        fits && told && self.digest == decided.digest
+    }
+}

@@ -1,0 +1,119 @@
+//! Runs that wait for people: which calls they are asked about, until when, and whether anything
+//! else moves meanwhile (seed 000, invariant 34; decision E1).
+
+use ktsu_ledger::Timestamp;
+use ktsu_ledger::event::plan::ServerPlan;
+
+use super::calls::Wanted;
+use super::{Phase, RunState, RunStatus, Step, StepStatus, Task, TaskPhase};
+
+/// A call a person is asked about.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    /// Position among the run's scopes.
+    pub scope: u32,
+    /// Position among the scope's steps.
+    pub step: u32,
+    /// The item of a fan-out.
+    pub item: Option<u32>,
+    /// Its task.
+    pub task: &'a Task,
+    /// The `approval.requested` or `tool.in_doubt`.
+    pub request: u64,
+    /// The call.
+    pub call: &'a Wanted,
+}
+
+impl RunState {
+    /// The calls people are asked about, in the order they were asked.
+    pub fn asked(&self) -> Vec<Asked<'_>> {
+        if self.suspended == 0 {
+            return Vec::new();
+        }
+        let mut found: Vec<Asked<'_>> = self.suspended_tasks().flat_map(of_task).collect();
+        found.sort_by_key(|asked| asked.request);
+        found
+    }
+
+    /// The next end of a wait: when, and what it is about.
+    pub fn next_approval_end(&self) -> Option<(Timestamp, Asked<'_>)> {
+        let asked = self.asked().into_iter();
+        let ends = asked.filter_map(|asked| Some((asked.call.state.gate()?.until?, asked)));
+        ends.min_by_key(|(until, asked)| (*until, asked.request))
+    }
+
+    /// The tool servers of an agent step.
+    pub fn servers(&self, scope: u32, step: u32) -> &[ServerPlan] {
+        let shape = self.agent_plan(scope, step);
+        let shape = shape.and_then(|plan| self.outline.agent(&plan.file));
+        shape.map_or(&[], |shape| &shape.servers)
+    }
+
+    /// Whether a step can go on only after somebody has decided.
+    pub fn awaits_people(&self, step: &Step) -> bool {
+        step.status == StepStatus::Running
+            && step.tasks.as_ref().is_some_and(|tasks| {
+                let waits = |task: &Task| task.phase == TaskPhase::Suspended;
+                let moves = |task: &Task| !waits(task) && task.phase != TaskPhase::Settled;
+                tasks.list.iter().any(waits) && !tasks.list.iter().any(moves)
+            })
+    }
+
+    /// Whether nothing but people can move the run.
+    pub(super) fn waits_for_people(&self) -> bool {
+        self.suspended > 0
+            && self.todo.is_empty()
+            && self.backoffs.is_empty()
+            && self.scopes.iter().all(|scope| {
+                scope.status != RunStatus::Running
+                    || scope.steps.iter().all(|step| self.stands(step))
+            })
+    }
+
+    /// Whether a step does not move by itself. One that holds a child moves as that does.
+    fn stands(&self, step: &Step) -> bool {
+        step.status != StepStatus::Running
+            || matches!(step.phase, Phase::Child { .. })
+            || self.awaits_people(step)
+    }
+
+    fn suspended_tasks(&self) -> impl Iterator<Item = (u32, u32, Option<u32>, &Task)> {
+        let scopes = (0u32..).zip(&self.scopes);
+        let steps = scopes.flat_map(|(scope, held)| {
+            (0u32..)
+                .zip(&held.steps)
+                .map(move |(at, step)| (scope, at, step))
+        });
+        let running = steps.filter(|(_, _, step)| step.status == StepStatus::Running);
+        running.flat_map(|(scope, at, step)| {
+            let tasks = step.tasks.as_deref();
+            tasks.into_iter().flat_map(move |tasks| {
+                let list = (0u32..).zip(&tasks.list);
+                let waiting = list.filter(|(_, task)| task.phase == TaskPhase::Suspended);
+                waiting.map(move |(index, task)| (scope, at, tasks.item(index), task))
+            })
+        })
+    }
+
+    /// Keeps count of the tasks that wait for people.
+    pub(super) fn count_suspended(&mut self) {
+        let count = self.suspended_tasks().count();
+        self.suspended = u32::try_from(count).unwrap_or(u32::MAX);
+    }
+}
+
+fn of_task(
+    (scope, step, item, task): (u32, u32, Option<u32>, &Task),
+) -> impl Iterator<Item = Asked<'_>> {
+    let calls = task.calls.iter().flat_map(|calls| &calls.list);
+    calls.filter_map(move |call| {
+        Some(Asked {
+            scope,
+            step,
+            item,
+            task,
+            request: call.request()?,
+            call,
+        })
+    })
+}

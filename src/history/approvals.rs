@@ -1,0 +1,141 @@
+//! Who was asked about what, across runs: what waits for people, and what they said.
+
+use ktsu_ledger::StreamId;
+use ktsu_ledger::branch::frames;
+use ktsu_ledger::store::{Filter, IndexRow, Reader, StoreError};
+use ktsu_projections::approvals::{Approvals, Record, Status};
+use ktsu_projections::index::RunRow;
+use ktsu_projections::run::RunStatus;
+use serde::{Deserialize, Serialize};
+
+use crate::error::ErrorCode;
+use crate::rows::listed;
+
+/// Rows on a page of the index.
+const PAGE: usize = 1000;
+
+/// A run that failed because its agent wants a person to look (decision R1).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Review {
+    /// The run.
+    pub run_id: String,
+    /// Its workflow.
+    pub workflow: String,
+    /// When it began.
+    pub created_at: String,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<String>,
+}
+
+/// The records of a run, in the order they were asked.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn of(reader: &dyn Reader, stream: &StreamId) -> Result<Vec<Record>, StoreError> {
+    Ok(Approvals::fold(&frames(reader, stream)?))
+}
+
+/// Everything that waits for people, in the order it was asked.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn pending(reader: &dyn Reader, workflow: Option<&str>) -> Result<Vec<Record>, StoreError> {
+    let filter = Filter {
+        kinds: listed(),
+        workflow: workflow.map(str::to_owned),
+        status: None,
+        open: Some(true),
+    };
+    let mut found = Vec::new();
+    each(reader, &filter, usize::MAX, |row| {
+        if read(row).is_some_and(|row| row.approvals > 0) {
+            let records = of(reader, &row.stream)?.into_iter();
+            found.extend(records.filter(|record| record.status == Status::Pending));
+        }
+        Ok(())
+    })?;
+    found.sort_by_key(|one| (one.created_at, one.request));
+    Ok(found)
+}
+
+/// The records of the newest runs, whatever became of them: the newest run first.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn all(
+    reader: &dyn Reader,
+    workflow: Option<&str>,
+    limit: usize,
+) -> Result<Vec<Record>, StoreError> {
+    let filter = Filter {
+        kinds: listed(),
+        workflow: workflow.map(str::to_owned),
+        status: None,
+        open: None,
+    };
+    let mut found = Vec::new();
+    each(reader, &filter, limit, |row| {
+        // A branch shows what it shares with its run: that stands there.
+        let own = |record: &Record| record.run_id.split('/').next() == Some(row.stream.name());
+        found.extend(of(reader, &row.stream)?.into_iter().filter(own));
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Runs that failed because somebody has to look, the newest first.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn reviews(
+    reader: &dyn Reader,
+    workflow: Option<&str>,
+    limit: usize,
+) -> Result<Vec<Review>, StoreError> {
+    let filter = Filter {
+        kinds: listed(),
+        workflow: workflow.map(str::to_owned),
+        status: Some(RunStatus::Failed.as_str().to_owned()),
+        open: None,
+    };
+    let mut found = Vec::new();
+    each(reader, &filter, limit, |row| {
+        let wanted =
+            |row: &RunRow| row.error.as_deref() == Some(ErrorCode::NeedsHumanReview.as_str());
+        found.extend(read(row).filter(wanted).map(|row| Review {
+            run_id: row.run_id,
+            workflow: row.workflow,
+            created_at: row.created_at.to_string(),
+            ended_at: row.ended_at.map(|at| at.to_string()),
+        }));
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+fn read(row: &IndexRow) -> Option<RunRow> {
+    serde_json::from_value(row.row.to_value()).ok()
+}
+
+/// Looks at the newest rows, a page at a time.
+fn each(
+    reader: &dyn Reader,
+    filter: &Filter,
+    mut left: usize,
+    mut look: impl FnMut(&IndexRow) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let mut cursor = None;
+    while left > 0 {
+        let page = reader.list(filter, cursor.as_ref(), PAGE.min(left))?;
+        left -= page.rows.len().min(left);
+        for row in &page.rows {
+            look(row)?;
+        }
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    Ok(())
+}

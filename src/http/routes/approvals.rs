@@ -1,0 +1,298 @@
+//! `GET /approvals`, `GET /reviews`, `GET /runs/{id}/steps/{step}/approval` and
+//! `POST …/approval/decide`: calls of tools that people are asked about (seed 000, invariant 34;
+//! decision A1).
+
+use axum::extract::{Path, State};
+use axum::response::Response;
+use ktsu_ledger::event::Decision;
+use ktsu_projections::approvals::{Record, Status};
+use serde_json::json as value;
+use utoipa::IntoParams;
+
+use super::people::{Members, invalid};
+use super::query::{Asked, Given, Nothing, Query};
+use super::{Run, found, json, no_such_run, unreadable, wire};
+use crate::error::{ErrorCode, Problem};
+use crate::history::approvals;
+use crate::http::access::Asker;
+use crate::http::body::JsonObject;
+use crate::http::ids;
+use crate::orchestrator::{NotDone, Orchestrator, Word};
+use crate::workflow::admit::approval::{Decide, NotDecided};
+
+/// Runs that are looked at, unless asked for fewer or more.
+const LOOKED_AT: usize = 1000;
+/// The most.
+const MAX_LOOKED_AT: usize = 10_000;
+
+/// Which records.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Which {
+    /// `pending` if absent: those that wait, of all runs. `all`: those of the newest runs,
+    /// whatever became of them.
+    status: Option<String>,
+    /// Of this workflow only.
+    workflow: Option<String>,
+    /// How many runs are looked at for `all`, at most 10000; 1000 if absent.
+    #[param(value_type = Option<u64>, minimum = 1)]
+    limit: usize,
+}
+
+impl Asked for Which {
+    const NAMES: &'static [&'static str] = &["status", "workflow", "limit"];
+
+    fn read(given: &Given) -> Result<Self, Problem> {
+        Ok(Self {
+            status: given.word("status", &["pending", "all"])?,
+            workflow: given.text("workflow").map(str::to_owned),
+            limit: given.limit(LOOKED_AT, MAX_LOOKED_AT)?,
+        })
+    }
+}
+
+/// Calls of tools that wait for people.
+#[utoipa::path(get, path = "/approvals", params(Which), responses(
+    (status = 200, body = Vec<wire::Approval>),
+    (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+    (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn list(
+    State(orchestrator): State<Orchestrator>,
+    Query(which): Query<Which>,
+) -> Result<Response, Problem> {
+    let read = orchestrator.readers().with(move |reader| {
+        let workflow = which.workflow.as_deref();
+        match which.status.as_deref() {
+            Some("all") => approvals::all(reader, workflow, which.limit),
+            _ => approvals::pending(reader, workflow),
+        }
+    });
+    let records = read.await.map_err(|error| unreadable(&error))?;
+    Ok(json(value!(records).to_string()))
+}
+
+/// Which runs.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Failed {
+    /// Of this workflow only.
+    workflow: Option<String>,
+    /// How many failed runs are looked at, at most 10000; 1000 if absent.
+    #[param(value_type = Option<u64>, minimum = 1)]
+    limit: usize,
+}
+
+impl Asked for Failed {
+    const NAMES: &'static [&'static str] = &["workflow", "limit"];
+
+    fn read(given: &Given) -> Result<Self, Problem> {
+        Ok(Self {
+            workflow: given.text("workflow").map(str::to_owned),
+            limit: given.limit(LOOKED_AT, MAX_LOOKED_AT)?,
+        })
+    }
+}
+
+/// Runs that failed because an agent wants a person to look.
+#[utoipa::path(get, path = "/reviews", params(Failed), responses(
+    (status = 200, body = Vec<wire::Review>),
+    (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+    (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn reviews(
+    State(orchestrator): State<Orchestrator>,
+    Query(which): Query<Failed>,
+) -> Result<Response, Problem> {
+    let read = orchestrator
+        .readers()
+        .with(move |reader| approvals::reviews(reader, which.workflow.as_deref(), which.limit));
+    let found = read.await.map_err(|error| unreadable(&error))?;
+    Ok(json(value!(found).to_string()))
+}
+
+/// What people are asked about in a step: what has waited longest; if nothing waits, the last.
+#[utoipa::path(get, path = "/runs/{id}/steps/{step}/approval",
+    params(
+        ("id" = String, Path, description = "The run, or `R%2Fcall` for an inline child"),
+        ("step" = String, Path, description = "The step, or `STEP.INDEX` for an item"),
+    ),
+    responses(
+        (status = 200, body = wire::Approval),
+        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn get(
+    State(orchestrator): State<Orchestrator>,
+    Path((run, step)): Path<(String, String)>,
+    _: Query<Nothing>,
+) -> Result<Response, Problem> {
+    let run = run_of(&orchestrator, &run).await?;
+    let mut records = of_step(&orchestrator, &run, &step).await?;
+    let waits = |record: &&Record| record.status == Status::Pending;
+    let pending: Vec<String> = records.iter().filter(waits).map(id_of).collect();
+    let at = records.iter().position(|record| waits(&record));
+    let at = at.unwrap_or(records.len().saturating_sub(1));
+    if records.is_empty() {
+        return Err(ErrorCode::ApprovalNotFound.into());
+    }
+    let mut shown = value!(records.swap_remove(at));
+    if pending.len() > 1 {
+        shown["pending"] = value!(pending);
+    }
+    Ok(json(shown.to_string()))
+}
+
+fn id_of(record: &Record) -> String {
+    record.approval_id.clone()
+}
+
+/// Decides on a call.
+#[utoipa::path(post, path = "/runs/{id}/steps/{step}/approval/decide",
+    params(
+        ("id" = String, Path, description = "The run, or `R%2Fcall` for an inline child"),
+        ("step" = String, Path, description = "The step, or `STEP.INDEX` for an item"),
+    ),
+    request_body = wire::Decide,
+    responses(
+        (status = 200, body = wire::Approval, description = "Decided, and durable"),
+        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 409, body = wire::Problem, content_type = "application/problem+json",
+            description = "Decided before (`approval` is the record), or not like this"),
+        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 503, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 507, body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn decide(
+    State(orchestrator): State<Orchestrator>,
+    asker: Asker,
+    Path((run, step)): Path<(String, String)>,
+    _: Query<Nothing>,
+    body: JsonObject,
+) -> Result<Response, Problem> {
+    let run = run_of(&orchestrator, &run).await?;
+    let (name, item) = ids::step(&step).ok_or(ErrorCode::StepNotFound)?;
+    let mut members = Members(body.0);
+    let decide = Decide {
+        scope: run.scope.clone(),
+        step: name.to_owned(),
+        item,
+        approval_id: members.text("approval_id")?,
+        digest: members.text("digest")?,
+        decision: decision(&members.needed("decision")?)?,
+        by: asker.principal,
+        reason: members.text("reason")?,
+        result: members.text("result")?,
+    };
+    members.none_left()?;
+    if decide.result.is_some() && decide.decision != Decision::Happened {
+        return Err(invalid("result goes with the decision happened"));
+    }
+    let wanted = decide.approval_id.clone();
+    let said = orchestrator
+        .say(&run.stream, Word::Decide(decide), None)
+        .await;
+    let records = of_step(&orchestrator, &run, &step).await;
+    match said {
+        Ok(said) => {
+            let decided = |record: &Record| record.votes.iter().any(|vote| vote.frame == said.seq);
+            let record = records?.into_iter().find(decided);
+            Ok(json(value!(record).to_string()))
+        }
+        Err(NotDone::NotDecided(NotDecided::NotPending { .. })) => {
+            Err(not_pending(&records?, wanted.as_deref()))
+        }
+        Err(refused) => Err(refused.into()),
+    }
+}
+
+/// Seed 000 says approve or reject; both forms of the words are taken.
+fn decision(word: &str) -> Result<Decision, Problem> {
+    match word {
+        "approve" | "approved" => Ok(Decision::Approved),
+        "reject" | "rejected" => Ok(Decision::Rejected),
+        "happened" => Ok(Decision::Happened),
+        _ => {
+            let words = "decision is approved or rejected; of a call in doubt also happened";
+            Err(Problem::new(ErrorCode::UnknownDecision, words))
+        }
+    }
+}
+
+/// Whether it was decided before, and by whom; or was never asked.
+fn not_pending(records: &[Record], wanted: Option<&str>) -> Problem {
+    let mut records = records.iter().rev();
+    let found = match wanted {
+        Some(id) => records.find(|record| record.approval_id == id),
+        None => records.next(),
+    };
+    let Some(record) = found else {
+        return ErrorCode::ApprovalNotFound.into();
+    };
+    let by = record.votes.last().map(|vote| vote.by.as_str());
+    let (code, words) = match record.status {
+        Status::Timeout => (
+            ErrorCode::ApprovalExpired,
+            "nobody decided in time".to_owned(),
+        ),
+        Status::Void => (
+            ErrorCode::ApprovalRefused,
+            "its step ended before anybody decided".to_owned(),
+        ),
+        status => (
+            ErrorCode::ApprovalDecided,
+            match by {
+                Some(by) => format!("approval already decided: {} by {by}", status.as_str()),
+                None => format!("approval already decided: {}", status.as_str()),
+            },
+        ),
+    };
+    Problem::new(code, words).with_member("approval", value!(record))
+}
+
+async fn run_of(orchestrator: &Orchestrator, run: &str) -> Result<Run, Problem> {
+    let asked = ids::RunPath::parse(run).ok_or_else(no_such_run)?;
+    found(orchestrator, &asked).await
+}
+
+/// The records of a step.
+async fn of_step(
+    orchestrator: &Orchestrator,
+    run: &Run,
+    step: &str,
+) -> Result<Vec<Record>, Problem> {
+    let stream = run.stream.clone();
+    let read = orchestrator.readers();
+    let read = read
+        .with(move |reader| approvals::of(reader, &stream))
+        .await;
+    let records = read.map_err(|error| unreadable(&error))?.into_iter();
+    let here = |record: &Record| {
+        let scope = record.run_id.split_once('/').map_or("", |(_, scope)| scope);
+        record.step_id == step && scope == run.scope
+    };
+    Ok(records.filter(here).collect())
+}
+
+impl From<NotDecided> for Problem {
+    fn from(refused: NotDecided) -> Self {
+        let words = refused.to_string();
+        match refused {
+            NotDecided::NotPending { .. } => Self::new(ErrorCode::ApprovalNotFound, words),
+            NotDecided::Several { .. } => Self::new(ErrorCode::ApprovalRefused, words)
+                .with_hint("give the approval_id of one of them"),
+            NotDecided::OtherArguments { .. } => Self::new(ErrorCode::ApprovalRefused, words)
+                .with_hint("look at the arguments again"),
+            NotDecided::Expired { .. } => Self::new(ErrorCode::ApprovalExpired, words),
+            NotDecided::Proposer { .. } => Self::new(ErrorCode::ApproverIsProposer, words),
+            NotDecided::Twice { .. } | NotDecided::NotInDoubt { .. } => {
+                Self::new(ErrorCode::ApprovalRefused, words)
+            }
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! What people say about calls of tools, judged (seed 000, invariant 34; decision A1): a decision is
+//! about one call and its exact arguments, and there is one.
+
+use ktsu_ledger::event::{AgentEvent, ApprovalDecided, ApprovalExpired, Decision, Principal};
+use ktsu_ledger::{Actor, Cause, Draft, Event, Timestamp};
+use ktsu_projections::approvals::approval_id;
+use ktsu_projections::run::RunState;
+use ktsu_projections::run::waits::Asked;
+
+/// A person's word about a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decide {
+    /// The scope's path; empty for the run itself.
+    pub scope: String,
+    /// The step.
+    pub step: String,
+    /// The item of a fan-out.
+    pub item: Option<u32>,
+    /// Which call, where several wait in the step.
+    pub approval_id: Option<String>,
+    /// The digest of the arguments the person saw, if it is said.
+    pub digest: Option<String>,
+    /// What they say.
+    pub decision: Decision,
+    /// Who.
+    pub by: Principal,
+    /// Why.
+    pub reason: Option<String>,
+    /// Of a call that happened: what it gave.
+    pub result: Option<String>,
+}
+
+/// Why a decision is not taken. Nothing is recorded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotDecided {
+    /// Nothing waits there; it may have been decided.
+    #[error("no call of step {step:?} waits for a decision")]
+    NotPending {
+        /// The step.
+        step: String,
+    },
+    /// Several do.
+    #[error("several calls of step {step:?} wait for a decision: {}", ids.join(", "))]
+    Several {
+        /// The step.
+        step: String,
+        /// Which.
+        ids: Vec<String>,
+    },
+    /// The person saw other arguments.
+    #[error("the arguments of {id} have the digest {actual}, not the one that was decided on")]
+    OtherArguments {
+        /// The record.
+        id: String,
+        /// What is.
+        actual: String,
+    },
+    /// The time is over.
+    #[error("the time to decide on {id} is over")]
+    Expired {
+        /// The record.
+        id: String,
+    },
+    /// Whoever started the run may not approve.
+    #[error("{by:?} started the run, and the policy asks for somebody else to approve")]
+    Proposer {
+        /// Who.
+        by: String,
+    },
+    /// One person counts once.
+    #[error("{by:?} has approved {id} already; the policy asks for several people")]
+    Twice {
+        /// The record.
+        id: String,
+        /// Who.
+        by: String,
+    },
+    /// Only a call in doubt can have happened.
+    #[error("{id} was not sent, so it cannot have happened: approve or reject it")]
+    NotInDoubt {
+        /// The record.
+        id: String,
+    },
+}
+
+/// Judges a decision.
+///
+/// # Errors
+/// [`NotDecided`].
+pub fn decide(state: &RunState, said: Decide, now: Timestamp) -> Result<Draft, NotDecided> {
+    let asked = asked(state, &said)?;
+    let id = approval_id(state.stream(), asked.request);
+    if said
+        .digest
+        .as_ref()
+        .is_some_and(|digest| *digest != asked.call.digest)
+    {
+        let actual = asked.call.digest.clone();
+        return Err(NotDecided::OtherArguments { id, actual });
+    }
+    if let Some(gate) = asked.call.state.gate() {
+        if gate.until.is_some_and(|until| until <= now) {
+            return Err(NotDecided::Expired { id });
+        }
+        let by = said.by.id.clone();
+        let approves = said.decision == Decision::Approved;
+        if approves && gate.policy.not_by_proposer && by == state.proposer().id {
+            return Err(NotDecided::Proposer { by });
+        }
+        if approves && gate.approved_by.contains(&by) {
+            return Err(NotDecided::Twice { id, by });
+        }
+        if said.decision == Decision::Happened {
+            return Err(NotDecided::NotInDoubt { id });
+        }
+    }
+    let event = AgentEvent::ApprovalDecided(Box::new(ApprovalDecided {
+        attempt: asked.task.attempt,
+        digest: asked.call.digest.clone(),
+        decision: said.decision,
+        item: said.item,
+        reason: said.reason,
+        request: asked.request,
+        result: said.result.filter(|_| said.decision == Decision::Happened),
+        step: said.step,
+        by: said.by.clone(),
+    }));
+    Ok(Draft {
+        scope: said.scope,
+        actor: Actor::Principal(said.by.id),
+        cause: vec![Cause::Here(asked.request)],
+        event: Event::Agent(event),
+    })
+}
+
+/// That nobody decided in time: the wait that ends first, if it has ended.
+pub(super) fn expired(state: &RunState, now: Timestamp) -> Option<Draft> {
+    let (until, asked) = state.next_approval_end()?;
+    let scope = state.scope(asked.scope)?;
+    let event = AgentEvent::ApprovalExpired(ApprovalExpired {
+        attempt: asked.task.attempt,
+        item: asked.item,
+        request: asked.request,
+        step: scope.shape.step(asked.step)?.id.clone(),
+    });
+    (until <= now).then(|| Draft {
+        scope: scope.path.clone(),
+        actor: Actor::Orchestrator,
+        cause: vec![Cause::Here(asked.request)],
+        event: Event::Agent(event),
+    })
+}
+
+/// The call a decision is about.
+fn asked<'s>(state: &'s RunState, said: &Decide) -> Result<Asked<'s>, NotDecided> {
+    let step = ktsu_projections::lineage::item_name(&said.step, said.item);
+    let at = state.scope_at(&said.scope).and_then(|scope| {
+        let held = state.scope(scope)?;
+        Some((scope, held.shape.position(&said.step)?))
+    });
+    let waits = state.failing().is_none() && !state.is_parked();
+    let here = |asked: &Asked<'_>| Some((asked.scope, asked.step)) == at && asked.item == said.item;
+    let mut found: Vec<Asked<'s>> = match waits {
+        true => state.asked().into_iter().filter(here).collect(),
+        false => Vec::new(),
+    };
+    let id = |asked: &Asked<'_>| approval_id(state.stream(), asked.request);
+    if let Some(wanted) = &said.approval_id {
+        found.retain(|asked| id(asked) == *wanted);
+    }
+    match found.as_slice() {
+        [one] => Ok(*one),
+        [] => Err(NotDecided::NotPending { step }),
+        several => Err(NotDecided::Several {
+            step,
+            ids: several.iter().map(id).collect(),
+        }),
+    }
+}

@@ -1,0 +1,152 @@
+//! What the definition and the state know about calls of tools better than whoever reports them:
+//! digests, idempotency keys, approvals, policies (seed 000, invariants 4 and 34; decisions A1, A4).
+
+use ktsu_ledger::event::plan::ServerPlan;
+use ktsu_ledger::event::{AgentEvent, ToolReturned};
+use ktsu_ledger::{Hash, StreamId};
+use ktsu_projections::run::Task;
+use ktsu_projections::run::calls::{CallState, Wanted};
+use serde_json::Value;
+
+/// Fills in what a report leaves open; says why it cannot be taken.
+///
+/// # Errors
+/// Words for whoever reported.
+pub(super) fn fill(
+    event: &mut AgentEvent,
+    stream: &StreamId,
+    seq: u64,
+    task: &Task,
+    servers: &[ServerPlan],
+) -> Result<(), String> {
+    let wanted = |response: u64, call: u32| {
+        let calls = task.calls.as_deref();
+        let wanted = calls.and_then(|calls| calls.get(response, call));
+        wanted.ok_or_else(|| format!("frame {response} asks for no call {call} that is still open"))
+    };
+    match event {
+        AgentEvent::ToolCalled(called) => {
+            permitted(servers, &called.server, &called.tool)?;
+            let wanted = wanted(called.response, called.call)?;
+            secretless(wanted)?;
+            called.digest.clone_from(&wanted.digest);
+            let (again, approval) = sent_before(&wanted.state);
+            called.again = again;
+            called.approval = approval;
+            called.idempotency_key = key(stream, called.again.unwrap_or(seq));
+            let gated = of(servers, &called.server).and_then(|one| one.approval(&called.tool));
+            if gated.is_some() && called.approval.is_none() {
+                return Err(format!(
+                    "{} of {} is not to be called before a person has approved it",
+                    called.tool, called.server
+                ));
+            }
+        }
+        AgentEvent::ApprovalRequested(asked) => {
+            permitted(servers, &asked.server, &asked.tool)?;
+            let wanted = wanted(asked.response, asked.call)?;
+            secretless(wanted)?;
+            asked.digest.clone_from(&wanted.digest);
+            let policy = of(servers, &asked.server).and_then(|one| one.approval(&asked.tool));
+            asked.policy = policy.cloned().ok_or_else(|| {
+                format!("nobody is asked about {} of {}", asked.tool, asked.server)
+            })?;
+        }
+        AgentEvent::ToolReturned(returned) => {
+            let wanted = wanted(returned.response, returned.call)?;
+            returned.called = called(returned, wanted);
+        }
+        AgentEvent::Request(_)
+        | AgentEvent::Response(_)
+        | AgentEvent::Decided(_)
+        | AgentEvent::ReflectStarted(_)
+        | AgentEvent::BudgetExhausted(_)
+        | AgentEvent::ToolInDoubt(_)
+        | AgentEvent::ApprovalDecided(_)
+        | AgentEvent::ApprovalExpired(_)
+        | AgentEvent::Finished(_) => {}
+    }
+    Ok(())
+}
+
+/// What is sent along with a call, so that its server can tell one it has seen. Of the stream: a
+/// branch has keys of its own (decision F1).
+pub fn key(stream: &StreamId, first: u64) -> String {
+    let text = format!("ktsu tool call\n{stream}#{first}");
+    let hash = Hash::of(text.as_bytes()).to_string();
+    hash.chars().take(32).collect()
+}
+
+/// The messages of a request with the digests of the frames they name, as its own digest is made.
+///
+/// # Errors
+/// The frame that is none of the task's, or not of that kind.
+pub(super) fn resolved(messages: &Value, task: &Task) -> Result<Value, String> {
+    let Some(list) = messages.as_array() else {
+        return Ok(messages.clone());
+    };
+    let resolved = list.iter().map(|message| {
+        let Some(frame) = message.get("frame").filter(|frame| !frame.is_null()) else {
+            return Ok(message.clone());
+        };
+        let known = frame.as_u64().and_then(|frame| task.told.get(&frame));
+        let role = message
+            .get("role")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        match known {
+            Some(digest) if ["assistant", "tool"].contains(&role) => {
+                Ok(serde_json::json!({"digest": digest, "role": role}))
+            }
+            _ => Err(format!(
+                "a message names frame {frame}, which is no part of the task"
+            )),
+        }
+    });
+    resolved.collect::<Result<Vec<_>, _>>().map(Value::Array)
+}
+
+fn of<'s>(servers: &'s [ServerPlan], name: &str) -> Option<&'s ServerPlan> {
+    servers.iter().find(|server| server.name == name)
+}
+
+fn permitted(servers: &[ServerPlan], server: &str, tool: &str) -> Result<(), String> {
+    match of(servers, server) {
+        None => Err(format!("the agent has no tool server {server:?}")),
+        Some(one) if !one.permits(tool) => Err(format!("tool_not_permitted: {tool}")),
+        Some(_) => Ok(()),
+    }
+}
+
+fn secretless(wanted: &Wanted) -> Result<(), String> {
+    match wanted.secret {
+        true => Err("the arguments hold a secret: such a call is not sent".to_owned()),
+        false => Ok(()),
+    }
+}
+
+/// The first sending of a call, and the approval it has.
+fn sent_before(state: &CallState) -> (Option<u64>, Option<u64>) {
+    match state {
+        CallState::Allowed { request } => (None, Some(*request)),
+        CallState::Again(sending) | CallState::Sent(sending) => {
+            (Some(sending.first), sending.approval)
+        }
+        CallState::Asked
+        | CallState::Waiting(_)
+        | CallState::Refused
+        | CallState::Doubt { .. }
+        | CallState::Known { .. }
+        | CallState::Unknown
+        | CallState::Done { .. } => (None, None),
+    }
+}
+
+/// The call that a result answers.
+fn called(returned: &ToolReturned, wanted: &Wanted) -> Option<u64> {
+    match &wanted.state {
+        CallState::Sent(sending) if returned.not_sent.is_none() => Some(sending.called),
+        CallState::Known { called } if returned.not_sent.is_none() => Some(*called),
+        _ => None,
+    }
+}
