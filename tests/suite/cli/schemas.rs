@@ -90,7 +90,7 @@ servers:
       allowlist:
         - read-*
         - name: delete-a
-          require_approval: {on_reject: recover, timeout: 5m, timeout_behavior: reject}
+          require_approval: {on_reject: recover, timeout: 5m, timeout_behavior: reject, quorum: 2, not_by_proposer: true}
   - {name: mail}
 output: {schema: {type: object, properties: {ktsu_confidence: {type: number}}}}
 "#,
@@ -107,7 +107,7 @@ url: http://127.0.0.1:9/mcp
 stateful: true
 auth: {header: X-Key, scheme: raw, secret: "{{ params.key }}"}
 params: {key: {secret: true, description: d}, region: {default: eu}}
-access: {allowlist: ["*", {name: delete-a, require_approval: {on_reject: fail, timeout: 1m, timeout_behavior: fail}}]}
+access: {allowlist: ["*", {name: delete-a, require_approval: {on_reject: fail, timeout: 1m, timeout_behavior: fail, quorum: 2, not_by_proposer: false}}]}
 "#,
     ),
     (
