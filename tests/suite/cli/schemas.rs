@@ -189,6 +189,7 @@ rules:
     usage: {tokens_in: 1, tokens_out: 2}
     reply: {answer: "{{ word }}"}
   - {text: plain, delay_ms: 3}
+  - {when: {turn: 2, tools: [read, 1]}, tool_calls: [{name: read, id: one, arguments: {a: "{{ turn }}"}}]}
   - {error: {status: 503, message: m, retryable: true, times: 1}, text: then}
   - {error: {code: provider_error}}
 default: {reply: {}, delay_ms: 0, usage: {tokens_in: 1}}
