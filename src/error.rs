@@ -118,8 +118,6 @@ error_codes! {
     NotRecomputable = "not_recomputable", 422, EXIT_COULD_NOT_RUN, "The run cannot be recomputed";
     /// A defect of ktsu.
     Internal = "internal", 500, EXIT_COULD_NOT_RUN, "Something broke inside ktsu";
-    /// An agent of the workflow names tool servers.
-    ToolsNotSupported = "tools_not_supported", 501, EXIT_COULD_NOT_RUN, "This version does not call tools";
     /// The workflow has an agent step, and the orchestrator knows no runtime.
     RuntimeUnconfigured = "runtime_unconfigured", 503, EXIT_COULD_NOT_RUN, "No runtime is configured";
     /// A task has moved on: another attempt, an end, other bytes under a used number.

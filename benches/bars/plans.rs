@@ -61,6 +61,7 @@ fn webhook(at: u32, url: &str) -> StepPlan {
             method: "POST".to_owned(),
             on_approval: false,
             retry: None,
+            secret: None,
             timeout_ms: 3_600_000,
             url: url.to_owned(),
         }),
@@ -104,7 +105,6 @@ pub(crate) fn kit(definitions: &[(&str, &Arc<Definition>)]) -> Arc<Kit> {
             path: format!("{name}.workflow.yaml"),
             definition: Arc::clone(definition),
             visibility: Visibility::Root,
-            needs_tools: Vec::new(),
             lock: None,
         };
         ((*name).to_owned(), workflow)

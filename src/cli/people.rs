@@ -17,7 +17,6 @@ use super::reading::{find_run, open_at};
 use super::signals::Signals;
 use super::{Common, Failure, text};
 use crate::error::EXIT_COULD_NOT_RUN;
-use crate::orchestrator::NotStarted;
 
 /// What `fork` takes.
 #[derive(Debug, clap::Args)]
@@ -180,12 +179,6 @@ fn definition(dir: &std::path::Path, workflow: &str) -> Result<Value, Failure> {
         let words = format!("{} has no workflow {workflow:?}", dir.display());
         Failure::could_not_run(words).hint("the branch goes on with the workflow of its run")
     })?;
-    // A resolved definition no longer says which agents name tool servers.
-    if let Some(agent) = found.needs_tools.first() {
-        let words = NotStarted::NeedsTools(agent.clone()).to_string();
-        return Err(Failure::could_not_run(words)
-            .hint("ktsu validate names the file; run it without `servers`"));
-    }
     Ok(found.definition.json.to_value())
 }
 

@@ -202,10 +202,6 @@ fn step_of<'a>(
         );
         Failure::could_not_run(words).hint("--kit DIR")
     })?;
-    if let Some(agent) = workflow.needs_tools.first() {
-        let words = format!("agent {agent} names tool servers, and tools are not built yet");
-        return Err(Failure::could_not_run(words));
-    }
     let found = find(&workflow.definition.plan, &snapshot.step);
     let found = found.ok_or_else(|| {
         Failure::could_not_run(format!(

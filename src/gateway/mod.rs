@@ -13,6 +13,7 @@
 pub mod config;
 pub mod error;
 mod http;
+mod messages;
 pub mod price;
 mod provider;
 mod replay;
@@ -185,8 +186,8 @@ impl Gateway {
             model_resolved: model.to_string(),
             tokens_in: answer.tokens_in,
             tokens_out: answer.tokens_out,
-            tokens_cached: 0,
-            tokens_reasoning: 0,
+            tokens_cached: answer.tokens_cached,
+            tokens_reasoning: answer.tokens_reasoning,
             cost_usd: dollars(cost),
             cost_micro_usd: Some(cost),
             prices: Some(prices.version(&model.id)),
@@ -233,13 +234,7 @@ fn check(invoke: &Invoke) -> Result<(), Failure> {
     if invoke.messages.is_empty() {
         return refuse("messages is empty".to_owned());
     }
-    for (at, message) in invoke.messages.iter().enumerate() {
-        if !["system", "user", "assistant"].contains(&message.role.as_str()) {
-            return refuse(format!(
-                "messages[{at}].role must be system, user or assistant"
-            ));
-        }
-    }
+    messages::check(&invoke.messages)?;
     for (at, tool) in invoke.tools.iter().enumerate() {
         if tool.name.is_empty() {
             return refuse(format!("tools[{at}].name is empty"));

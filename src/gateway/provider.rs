@@ -3,6 +3,7 @@
 pub(super) mod openai;
 pub(super) mod scripted;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::error::Failure;
@@ -34,8 +35,36 @@ pub(super) struct Answer {
     pub(super) tokens_in: u64,
     /// Tokens received.
     pub(super) tokens_out: u64,
-    /// `{id, name, arguments}` each.
+    /// How many of those sent the provider had read before.
+    pub(super) tokens_cached: u64,
+    /// How many of those received were spent on reasoning.
+    pub(super) tokens_reasoning: u64,
+    /// `{id, name, arguments}` each, ids unique.
     pub(super) tool_calls: Vec<ToolCall>,
+}
+
+/// Calls whose ids are unique in a conversation: one that is missing or taken is `call_N`, where N
+/// goes on from the calls before.
+pub(super) fn numbered(calls: Vec<ToolCall>, messages: &[Message]) -> Vec<ToolCall> {
+    let before = messages.iter().flat_map(|message| &message.tool_calls);
+    let mut taken: HashSet<String> = before.map(|call| call.id.clone()).collect();
+    let mut own = |call: &ToolCall| !call.id.is_empty() && taken.insert(call.id.clone());
+    let own: Vec<bool> = calls.iter().map(&mut own).collect();
+    let before = messages.iter().map(|message| message.tool_calls.len());
+    let mut number = before.sum::<usize>();
+    let calls = calls.into_iter().zip(own).map(|(call, own)| {
+        number += 1;
+        if own {
+            return call;
+        }
+        let mut id = format!("call_{number}");
+        while !taken.insert(id.clone()) {
+            number += 1;
+            id = format!("call_{number}");
+        }
+        ToolCall { id, ..call }
+    });
+    calls.collect()
 }
 
 /// A provider, ready to be asked.

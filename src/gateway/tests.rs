@@ -383,7 +383,7 @@ fn examples(page: &str) -> Vec<String> {
 #[tokio::test]
 async fn the_examples_of_the_page_work() {
     let examples = examples(include_str!("../../docs/gateway.md"));
-    let [config, environment, rules] = examples.as_slice() else {
+    let [config, environment, rules, tools] = examples.as_slice() else {
         panic!("{} examples", examples.len());
     };
     let dir = tempfile::tempdir().unwrap();
@@ -393,6 +393,10 @@ async fn the_examples_of_the_page_work() {
         std::fs::write(&path, text).unwrap();
         path
     };
+    let mut faults = Faults::default();
+    let path = write("tools.yaml", tools);
+    provider::scripted::Scripted::load(Some((path.clone(), path)), None, &mut faults);
+    assert!(!faults.has_errors(), "{faults}");
     let config = write("gateway.yaml", config);
     write("scripted/triage.yaml", rules);
     let environment = write("environments/local.env.yaml", environment);

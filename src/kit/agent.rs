@@ -24,8 +24,6 @@ pub(super) struct AgentDraft {
     pub(super) group: Place,
     /// Whether the file itself says which version it is.
     pub(super) has_version: bool,
-    /// Whether it names tool servers.
-    pub(super) needs_tools: bool,
     /// The tool servers it names.
     pub(super) servers: Vec<ServerCall>,
 }
@@ -114,9 +112,6 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<AgentDraft> {
         params,
         group: group_place,
         has_version,
-        needs_tools: fields
-            .get("servers")
-            .is_some_and(|node| matches!(&node.data, Data::List(list) if !list.is_empty())),
         servers: servers.unwrap_or_default(),
     })
 }

@@ -1,23 +1,24 @@
 //! Which tools an agent may call: the grammar of `access.allowlist`, and what two lists allow
 //! together (seed 000, invariants 4 and 5; decision K5).
 
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use ktsu_ledger::event::plan::ToolRule;
+
+use super::approval;
 use super::fault::{Fault, FaultCode};
 use super::read::Reader;
 use super::shape::server as shape;
 use super::yaml::{Data, Node};
 
+/// The most entries of a list. Two lists are held against each other, entry by entry.
+const MOST: usize = 1_000;
+
 /// Tools that may be called.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allowlist {
-    entries: Vec<Entry>,
-}
-
-/// A name, the beginning of one, or all of them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Entry {
-    pattern: String,
-    /// A person is asked first.
-    gated: bool,
+    entries: Vec<ToolRule>,
 }
 
 impl Default for Allowlist {
@@ -29,9 +30,9 @@ impl Default for Allowlist {
 
 impl Allowlist {
     fn of(patterns: &[&str]) -> Self {
-        let entry = |pattern: &&str| Entry {
+        let entry = |pattern: &&str| ToolRule {
+            approval: None,
             pattern: (*pattern).to_owned(),
-            gated: false,
         };
         Self {
             entries: patterns.iter().map(entry).collect(),
@@ -43,21 +44,21 @@ impl Allowlist {
         self.entries.iter().any(|entry| entry.covers(tool))
     }
 
-    /// Whether a person is asked before: one entry that says so is enough.
-    pub fn asks_first(&self, tool: &str) -> bool {
-        let mut entries = self.entries.iter();
-        entries.any(|entry| entry.gated && entry.covers(tool))
-    }
-
     /// The entries as they are written.
     pub fn patterns(&self) -> impl Iterator<Item = &str> {
         self.entries.iter().map(|entry| entry.pattern.as_str())
     }
 
+    /// Whether a person is asked before some tool.
+    pub fn asks(&self) -> bool {
+        self.entries.iter().any(|entry| entry.approval.is_some())
+    }
+
     /// What both lists allow. Whoever asks a person first is heard in either.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
-        let mut entries: Vec<Entry> = Vec::new();
+        let mut entries: Vec<ToolRule> = Vec::new();
+        let mut known: HashMap<&str, usize> = HashMap::new();
         for (one, two) in self
             .entries
             .iter()
@@ -68,29 +69,45 @@ impl Allowlist {
                 (false, true) => one,
                 (false, false) => continue,
             };
-            let gated = one.gated || two.gated;
-            match entries
-                .iter_mut()
-                .find(|entry| entry.pattern == narrower.pattern)
-            {
-                Some(known) => known.gated |= gated,
-                None => entries.push(Entry {
+            let asked = approval::both(one.approval.as_ref(), two.approval.as_ref());
+            let at = *known.entry(&narrower.pattern).or_insert(entries.len());
+            match entries.get_mut(at) {
+                Some(entry) => {
+                    entry.approval = approval::both(entry.approval.as_ref(), asked.as_ref());
+                }
+                None => entries.push(ToolRule {
+                    approval: asked,
                     pattern: narrower.pattern.clone(),
-                    gated,
                 }),
             }
         }
         Self { entries }
     }
-}
 
-impl Entry {
-    /// Whether a tool, or everything another pattern stands for, is among what this one allows.
-    fn covers(&self, pattern: &str) -> bool {
-        match self.pattern.strip_suffix('*') {
-            Some(beginning) => pattern.starts_with(beginning),
-            None => self.pattern == pattern,
+    /// The rules of a definition: each pattern once, the narrowest first, and in each what all the
+    /// wider ones ask as well. Whatever covers one tool is a chain of beginnings of it, so the first
+    /// rule that covers it says everything that any says: see [`ServerPlan::approval`].
+    ///
+    /// [`ServerPlan::approval`]: ktsu_ledger::event::plan::ServerPlan::approval
+    pub fn rules(&self) -> Vec<ToolRule> {
+        let mut rules: Vec<ToolRule> = Vec::new();
+        for entry in &self.entries {
+            if rules.iter().any(|rule| rule.pattern == entry.pattern) {
+                continue;
+            }
+            let wider = self.entries.iter().filter(|one| one.covers(&entry.pattern));
+            rules.push(ToolRule {
+                approval: wider.fold(None, |asked, one| {
+                    approval::both(asked.as_ref(), one.approval.as_ref())
+                }),
+                pattern: entry.pattern.clone(),
+            });
         }
+        rules.sort_by_key(|rule| match rule.pattern.strip_suffix('*') {
+            None => (0, Reverse(0)),
+            Some(beginning) => (1, Reverse(beginning.len())),
+        });
+        rules
     }
 }
 
@@ -99,14 +116,20 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<Allowlist> {
     let fields = reader.shaped(node, &shape::ACCESS)?;
     let list = fields.get("allowlist")?;
     let list = reader.list(list, "access.allowlist")?;
+    if let Some(node) = list.get(MOST) {
+        let words = format!("the list has more than {MOST} entries");
+        let fault = Fault::new(FaultCode::BadAllowlist, node.place, words);
+        reader.fault(fault.hint("beginnings with a star (crm-*) say more with less"));
+        return None;
+    }
     let mut entries = Vec::new();
     for node in list {
         entries.extend(match &node.data {
             Data::Map(_) => gated(reader, node),
             Data::Null | Data::Bool(_) | Data::Number(_) | Data::Text(_) | Data::List(_) => {
-                pattern(reader, node).map(|pattern| Entry {
+                pattern(reader, node).map(|pattern| ToolRule {
+                    approval: None,
                     pattern,
-                    gated: false,
                 })
             }
         });
@@ -115,41 +138,17 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<Allowlist> {
 }
 
 /// An entry that asks a person first.
-fn gated(reader: &mut Reader<'_>, node: &Node) -> Option<Entry> {
+fn gated(reader: &mut Reader<'_>, node: &Node) -> Option<ToolRule> {
     let fields = reader.shaped(node, &shape::GATED)?;
     let name = fields.get("name").and_then(|node| pattern(reader, node));
-    let policy = fields.get("require_approval");
-    if let Some(node) = policy {
-        approval(reader, node);
-    }
-    Some(Entry {
+    let approval = match fields.get("require_approval") {
+        Some(node) => Some(approval::read(reader, node)?),
+        None => None,
+    };
+    Some(ToolRule {
+        approval,
         pattern: name?,
-        gated: policy.is_some(),
     })
-}
-
-fn approval(reader: &mut Reader<'_>, node: &Node) -> Option<()> {
-    let fields = reader.shaped(node, &shape::APPROVAL)?;
-    if let Some(node) = fields.get("on_reject") {
-        reader.word(node, "on_reject", &[("fail", ()), ("recover", ())]);
-    }
-    if let Some(node) = fields.get("timeout_behavior") {
-        reader.word(node, "timeout_behavior", &[("fail", ()), ("reject", ())]);
-    }
-    let timeout = fields.get("timeout").filter(|node| !is_none(node));
-    if timeout.is_some_and(|node| reader.duration(node, "timeout").is_some()) {
-        reader.required(&fields, "timeout_behavior", "an approval with a timeout");
-    }
-    Some(())
-}
-
-/// `0` and `0s` mean that there is no timeout.
-fn is_none(node: &Node) -> bool {
-    match &node.data {
-        Data::Number(number) => number.as_u64() == Some(0),
-        Data::Text(text) => matches!(text.as_str(), "0" | "0s" | "0m" | "0h" | "0ms"),
-        Data::Null | Data::Bool(_) | Data::List(_) | Data::Map(_) => false,
-    }
 }
 
 /// A whole name, the beginning of one with a star behind it, or a star for all.
@@ -174,14 +173,47 @@ fn pattern(reader: &mut Reader<'_>, node: &Node) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use ktsu_ledger::event::plan::{ApprovalPolicy, OnReject, ServerPlan};
+
     use super::*;
 
-    fn gated(patterns: &[&str]) -> Allowlist {
-        let mut list = Allowlist::of(patterns);
-        for entry in &mut list.entries {
-            entry.gated = true;
+    fn asked(quorum: u32) -> ApprovalPolicy {
+        ApprovalPolicy {
+            not_by_proposer: false,
+            on_reject: OnReject::Recover,
+            quorum,
+            timeout: None,
         }
-        list
+    }
+
+    /// A list of patterns, each with as many people as have to approve; 0: it asks nobody.
+    fn list(entries: &[(&str, u32)]) -> Allowlist {
+        let rule = |(pattern, quorum): &(&str, u32)| ToolRule {
+            approval: (*quorum > 0).then(|| asked(*quorum)),
+            pattern: (*pattern).to_owned(),
+        };
+        Allowlist {
+            entries: entries.iter().map(rule).collect(),
+        }
+    }
+
+    /// How many people a definition asks about a tool.
+    fn people(list: &Allowlist, tool: &str) -> u32 {
+        let plan = ServerPlan {
+            auth: None,
+            declared: None,
+            file: "servers.yaml#s".to_owned(),
+            name: "s".to_owned(),
+            params: BTreeMap::new(),
+            stateful: false,
+            tools: list.rules(),
+            url: "http://s".to_owned(),
+            version: "1.0.0".to_owned(),
+        };
+        assert_eq!(plan.permits(tool), list.permits(tool), "{tool}");
+        plan.approval(tool).map_or(0, |policy| policy.quorum)
     }
 
     #[test]
@@ -208,16 +240,43 @@ mod tests {
     #[test]
     fn a_person_is_asked_as_soon_as_one_entry_says_so() {
         let open = Allowlist::default();
-        assert!(open.permits("x") && !open.asks_first("x"));
-        let both = open.and(&gated(&["delete-*"]));
-        assert!(both.asks_first("delete-a") && !both.permits("read"));
-        let mut wide = Allowlist::of(&["*"]);
-        wide.entries.extend(gated(&["delete-*"]).entries);
+        assert!(open.permits("x") && !open.asks() && people(&open, "x") == 0);
+        let both = open.and(&list(&[("delete-*", 1)]));
+        assert!(both.asks() && people(&both, "delete-a") == 1 && !both.permits("read"));
+        let wide = list(&[("*", 0), ("delete-*", 2)]);
         for both in [
             wide.and(&Allowlist::of(&["delete-*", "read"])),
             Allowlist::of(&["delete-*", "read"]).and(&wide),
         ] {
-            assert!(both.asks_first("delete-a") && !both.asks_first("read"));
+            assert_eq!((people(&both, "delete-a"), people(&both, "read")), (2, 0));
         }
+    }
+
+    #[test]
+    fn every_rule_that_covers_a_tool_is_heard_in_whatever_order_they_stand() {
+        let entries = [("*", 0), ("crm-*", 1), ("crm-del-*", 0), ("crm-del-a", 3)];
+        let told = [
+            ("mail", 0),
+            ("crm-read", 1),
+            ("crm-del-b", 1),
+            ("crm-del-a", 3),
+        ];
+        let mut order = entries;
+        for turn in 0..24 {
+            order.swap(turn % 3, turn % 3 + 1);
+            for (tool, most) in told {
+                assert_eq!(people(&list(&order), tool), most, "{tool} {order:?}");
+            }
+        }
+        let both = list(&entries).and(&list(&[("crm-del-*", 2), ("crm-*", 0)]));
+        for (tool, most) in [
+            ("mail", 0),
+            ("crm-read", 1),
+            ("crm-del-b", 2),
+            ("crm-del-a", 3),
+        ] {
+            assert_eq!(people(&both, tool), most, "{tool}");
+        }
+        assert!(!both.permits("mail"));
     }
 }

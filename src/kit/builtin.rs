@@ -1,12 +1,13 @@
-//! Agents of this program: files like any other, read by the same reader, and nothing more (seed
-//! 000, invariant 24). Their name is their path: `ktsu/NAME@VERSION`.
+//! Agents and tool servers of this program: files like any other, read by the same readers, and
+//! nothing more (seed 000, invariants 4 and 24). Their name is their path: `ktsu/NAME@VERSION`.
 
 use super::fault::{Fault, FaultCode};
 use super::reference::split;
 use super::step::AgentCall;
+use super::yaml::Place;
 use crate::workflow::nearest;
 
-/// How the names of first-party agents begin.
+/// How the names of first-party agents and servers begin.
 const PREFIX: &str = "ktsu/";
 
 /// The model group of a built-in agent whose step names none.
@@ -22,18 +23,29 @@ struct BuiltIn {
     text: &'static str,
 }
 
-const ALL: [BuiltIn; 1] = [BuiltIn {
+const AGENTS: [BuiltIn; 1] = [BuiltIn {
     path: "ktsu/secure-parser@1.0.0",
     text: include_str!("builtin/secure-parser.agent.yaml"),
 }];
 
-/// The text of a built-in agent, by its path in definitions.
+const SERVERS: [BuiltIn; 2] = [
+    BuiltIn {
+        path: "ktsu/envelope@1.0.0",
+        text: include_str!("builtin/envelope.server.yaml"),
+    },
+    BuiltIn {
+        path: "ktsu/kv@1.0.0",
+        text: include_str!("builtin/kv.server.yaml"),
+    },
+];
+
+/// The text of a built-in agent or server, by its path.
 pub fn text(path: &str) -> Option<&'static str> {
-    let found = ALL.iter().find(|one| one.path == path);
+    let found = AGENTS.iter().chain(&SERVERS).find(|one| one.path == path);
     found.map(|one| one.text)
 }
 
-/// Whether a reference means an agent of this program and not a file.
+/// Whether a reference means an agent or a server of this program and not a file.
 pub(super) fn is_meant(name: &str) -> bool {
     name.starts_with(PREFIX) && !split(name).0.ends_with(".yaml")
 }
@@ -43,8 +55,8 @@ pub(super) fn resolve(call: &AgentCall) -> Result<String, Fault> {
     let (name, version) = split(&call.name);
     let fault = |code, words| Fault::new(code, call.place, words);
     let same = |one: &&BuiltIn| split(one.path).0 == name;
-    let known: Vec<&str> = ALL.iter().map(|one| one.path).collect();
-    if !ALL.iter().any(|one| same(&one)) {
+    let known: Vec<&str> = AGENTS.iter().map(|one| one.path).collect();
+    if !AGENTS.iter().any(|one| same(&one)) {
         let words = format!("there is no built-in agent {name:?}");
         let bare: Vec<&str> = known.iter().map(|path| split(path).0).collect();
         let near = nearest(name, bare);
@@ -62,7 +74,7 @@ pub(super) fn resolve(call: &AgentCall) -> Result<String, Fault> {
             )),
         });
     }
-    let versions: Vec<&str> = ALL
+    let versions: Vec<&str> = AGENTS
         .iter()
         .filter(same)
         .filter_map(|one| split(one.path).1)
@@ -73,7 +85,7 @@ pub(super) fn resolve(call: &AgentCall) -> Result<String, Fault> {
         let hint = format!("write {name}@{}", versions.last().unwrap_or(&""));
         return Err(fault(FaultCode::VersionMismatch, words).hint(hint));
     };
-    match ALL.iter().find(|one| one.path == call.name) {
+    match AGENTS.iter().find(|one| one.path == call.name) {
         Some(found) => Ok(found.path.to_owned()),
         None if semver::Version::parse(version).is_err() => {
             let words = format!("{version:?} is not a semantic version");
@@ -83,6 +95,34 @@ pub(super) fn resolve(call: &AgentCall) -> Result<String, Fault> {
             let words = format!("the step wants version {version} of {name}, which has {has}");
             let hint = format!("write {name}@{}", versions.last().unwrap_or(&""));
             Err(fault(FaultCode::VersionMismatch, words).hint(hint))
+        }
+    }
+}
+
+/// The path of the built-in server that an agent names, with or without its version.
+pub(super) fn resolve_server(reference: &str, place: Place) -> Result<String, Fault> {
+    let (name, version) = split(reference);
+    let fault = |code, words| Fault::new(code, place, words);
+    let Some(found) = SERVERS.iter().find(|one| split(one.path).0 == name) else {
+        let words = format!("there is no built-in server {name:?}");
+        let fault = fault(FaultCode::UnknownServer, words);
+        let bare = SERVERS.iter().map(|one| split(one.path).0);
+        return Err(match nearest(name, bare.clone()) {
+            Some(near) => fault.hint(format!("did you mean {near}?")),
+            None => fault.hint(format!("there is {}", bare.collect::<Vec<_>>().join(", "))),
+        });
+    };
+    let has = split(found.path).1.unwrap_or_default();
+    match version {
+        None => Ok(found.path.to_owned()),
+        Some(version) if version == has => Ok(found.path.to_owned()),
+        Some(version) if semver::Version::parse(version).is_err() => {
+            let words = format!("{version:?} is not a semantic version");
+            Err(fault(FaultCode::BadVersion, words).hint(format!("{name} has {has}")))
+        }
+        Some(version) => {
+            let words = format!("the agent wants version {version} of {name}, which has {has}");
+            Err(fault(FaultCode::VersionMismatch, words).hint(format!("write {name}@{has}")))
         }
     }
 }

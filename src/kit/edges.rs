@@ -51,12 +51,19 @@ pub(super) fn check_variables(
                     None => fault.hint(format!("add to env: - name: {name}")),
                 }
             }
-            (Some(one), Usage::Secret) if !one.secret => {
-                let words = format!("auth.secret uses {name:?}, which is not a secret");
+            (Some(one), usage @ (Usage::Secret | Usage::Signing)) if !one.secret => {
+                let words = format!("{} uses {name:?}, which is not a secret", usage.words());
                 Fault::new(FaultCode::LiteralSecret, mention.place, words)
                     .hint("declare it with secret: true")
             }
-            (Some(one), usage) if one.secret && !matches!(usage, Usage::Value | Usage::Secret) => {
+            (
+                Some(one),
+                usage @ (Usage::Child
+                | Usage::Condition
+                | Usage::ForEach
+                | Usage::Output
+                | Usage::Transform),
+            ) if one.secret => {
                 let words = format!("the secret {name:?} cannot be used in {}", usage.words());
                 Fault::new(FaultCode::SecretNotAllowed, mention.place, words)
                     .hint("secrets go into webhooks and the params of agents only")

@@ -136,8 +136,6 @@ fault_codes! {
     TooDeep = "too-deep",
     /// More child workflows, and children of these, than a run may have.
     TooManyScopes = "too-many-scopes",
-    /// An agent names tool servers (a warning).
-    ToolsNotBuilt = "tools-not-built",
     /// An op with several keys.
     TwoOps = "two-ops",
     /// A step that does several things.

@@ -87,6 +87,18 @@ impl Loader {
         }
     }
 
+    /// The text of a file of the kit, or of one that comes with ktsu.
+    fn own_or_built_in(&mut self, path: &str) -> Option<String> {
+        match builtin::text(path) {
+            Some(text) => {
+                let sources = &mut self.faults.sources;
+                sources.insert(PathBuf::from(path), text.to_owned());
+                Some(text.to_owned())
+            }
+            None => self.text(path),
+        }
+    }
+
     pub(super) fn node(&mut self, path: &str, text: &str) -> Option<yaml::Node> {
         match yaml::parse(text) {
             Ok(node) => Some(node),
@@ -205,15 +217,7 @@ impl Loader {
             return;
         }
         let mut draft = None;
-        let text = match builtin::text(path) {
-            Some(text) => {
-                let sources = &mut self.faults.sources;
-                sources.insert(PathBuf::from(path), text.to_owned());
-                Some(text.to_owned())
-            }
-            None => self.text(path),
-        };
-        if let Some(text) = text
+        if let Some(text) = self.own_or_built_in(path)
             && let Some(node) = self.node(path, &text)
         {
             let mut reader = Reader::new(Path::new(path), &text);
@@ -258,12 +262,17 @@ impl Loader {
             return;
         }
         let mut draft = None;
-        if let Some(text) = self.text(path)
+        if let Some(text) = self.own_or_built_in(path)
             && let Some(node) = self.node(path, &text)
         {
             let mut reader = Reader::new(Path::new(path), &text);
             draft = server::read(&mut reader, &node);
             self.faults.faults.append(&mut reader.faults);
+        }
+        if let Some(draft) = draft.as_mut().filter(|_| builtin::is_meant(path)) {
+            // It is wherever the orchestrator is, under its whole name.
+            draft.server.name = reference::split(path).0.to_owned();
+            draft.server.url = String::new();
         }
         self.servers.insert(path.to_owned(), draft);
     }
@@ -326,9 +335,10 @@ impl Loader {
 
     pub(super) fn finish(mut self, settings: Settings, top: &[String]) -> Result<Kit, Faults> {
         let mut workflows = BTreeMap::new();
+        let uses = self.server_uses();
         if !self.faults.has_errors() {
             for path in top {
-                let compiled = self.compile(path);
+                let compiled = self.compile(path, &uses);
                 workflows.extend(compiled.map(|one| (invoke_name(path).to_owned(), one)));
             }
         }
@@ -337,7 +347,6 @@ impl Loader {
             return Err(self.faults);
         }
         let files = self.files();
-        let uses = self.server_uses();
         let servers = std::mem::take(&mut self.servers).into_iter();
         let servers = servers.filter_map(|(key, draft)| Some((key, draft?.server)));
         let folder = self
@@ -404,7 +413,11 @@ impl Loader {
     }
 
     /// The definition of one workflow: it and everything it reaches.
-    fn compile(&mut self, root: &str) -> Option<KitWorkflow> {
+    fn compile(
+        &mut self,
+        root: &str,
+        uses: &BTreeMap<String, Vec<ServerUse>>,
+    ) -> Option<KitWorkflow> {
         let mut workflows = BTreeMap::new();
         let mut waiting = BTreeSet::from([root.to_owned()]);
         while let Some(path) = waiting.pop_first() {
@@ -414,13 +427,13 @@ impl Loader {
         }
         let visibility = workflows.get(root)?.visibility;
         let mut agents = BTreeMap::new();
-        let mut needs_tools = BTreeSet::new();
         for path in workflows.values().flat_map(links::agents) {
-            let agent = self.agents.get(&path)?.as_ref()?;
-            if agent.needs_tools {
-                needs_tools.insert(path.clone());
+            let mut agent = self.agents.get(&path)?.as_ref()?.plan.clone();
+            for one in uses.get(&path).into_iter().flatten() {
+                let server = self.servers.get(&one.server)?.as_ref()?;
+                agent.servers.push(one.plan(&server.server));
             }
-            agents.insert(path, agent.plan.clone());
+            agents.insert(path, agent);
         }
         let plan = Plan {
             agents,
@@ -433,7 +446,6 @@ impl Loader {
                 path: root.to_owned(),
                 definition: Arc::new(definition),
                 visibility,
-                needs_tools: needs_tools.into_iter().collect(),
                 lock: None,
             }),
             Err(found) => {

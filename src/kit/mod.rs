@@ -9,6 +9,7 @@
 
 mod agent;
 pub mod allowlist;
+mod approval;
 pub mod builtin;
 mod calls;
 mod central;
@@ -158,9 +159,6 @@ pub struct KitWorkflow {
     pub definition: Arc<Definition>,
     /// Whether it can be invoked from outside.
     pub visibility: Visibility,
-    /// The agents it reaches that name tool servers, by path. Tools are not built yet, so such a
-    /// workflow must not start.
-    pub needs_tools: Vec<String>,
     /// The lock of the kit, where every file it reaches is the one that was locked.
     pub lock: Option<Json>,
 }

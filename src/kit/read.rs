@@ -103,7 +103,10 @@ pub(super) enum Usage {
     Output,
     Transform,
     Value,
+    /// What a caller of the workflow has to know.
     Secret,
+    /// What a webhook is signed with.
+    Signing,
 }
 
 impl Usage {
@@ -116,6 +119,7 @@ impl Usage {
             Self::Transform => "a transform",
             Self::Value => "a value",
             Self::Secret => "auth.secret",
+            Self::Signing => "webhook.secret",
         }
     }
 }

@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ktsu_ledger::event::plan::{AuthScheme, ServerAuth};
+
 use super::agent::members;
 use super::allowlist::{self, Allowlist};
 use super::fault::{Fault, FaultCode};
@@ -33,17 +35,6 @@ pub struct KitServer {
     pub allowlist: Allowlist,
     /// Whether its calls change something that lasts (seed 000, invariant 1).
     pub stateful: bool,
-}
-
-/// `auth:` of a server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServerAuth {
-    /// The header that carries the secret.
-    pub header: String,
-    /// Whether `Bearer ` stands before it.
-    pub bearer: bool,
-    /// The secret param whose value it is.
-    pub param: String,
 }
 
 /// One of a server's `params:`.
@@ -170,7 +161,7 @@ fn params(reader: &mut Reader<'_>, node: &Node) -> Declared {
             let fault = Fault::new(FaultCode::LiteralSecret, node.place, words);
             reader.fault(fault.hint("a secret comes from a variable of the workflow"));
         }
-        let default = node.and_then(|node| reader.string(node, "default"));
+        let default = node.and_then(|node| written_out(reader, node));
         let param = ServerParam {
             default: default.map(str::to_owned),
             secret,
@@ -182,6 +173,19 @@ fn params(reader: &mut Reader<'_>, node: &Node) -> Declared {
     declared
 }
 
+/// A default is a literal: nothing is there that a template in it could speak of.
+fn written_out<'n>(reader: &mut Reader<'_>, node: &'n Node) -> Option<&'n str> {
+    let text = reader.string(node, "default")?;
+    // That it reaches for the environment is told already.
+    if text.contains("{{") && sealed::mentions_environment(text).is_none() {
+        let words = "the default of a server's param is written out";
+        let fault = Fault::new(FaultCode::BadValue, node.place, words);
+        reader.fault(fault.hint("agents give what differs: params: {NAME: \"{{ params.NAME }}\"}"));
+        return None;
+    }
+    Some(text)
+}
+
 /// The last layer of a secret's way: the header takes a secret param of this server, whole.
 fn auth(
     reader: &mut Reader<'_>,
@@ -191,9 +195,10 @@ fn auth(
 ) -> Option<ServerAuth> {
     let fields = reader.shaped(node, &shape::AUTH)?;
     let header = fields.get("header").map(|node| reader.header(node));
-    let scheme = fields
-        .get("scheme")
-        .map(|node| reader.word(node, "scheme", &[("bearer", true), ("raw", false)]));
+    let scheme = fields.get("scheme").map(|node| {
+        let schemes = [("bearer", AuthScheme::Bearer), ("raw", AuthScheme::Raw)];
+        reader.word(node, "scheme", &schemes)
+    });
     let node = fields.get("secret")?;
     let text = reader.string(node, "auth.secret")?;
     if sealed::mentions_environment(text).is_some() {
@@ -228,8 +233,8 @@ fn auth(
     }
     Some(ServerAuth {
         header: header.flatten().unwrap_or_else(|| "Authorization".into()),
-        bearer: scheme.flatten().unwrap_or(true),
         param,
+        scheme: scheme.flatten().unwrap_or(AuthScheme::Bearer),
     })
 }
 

@@ -12,14 +12,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use ktsu_ledger::event::plan::{ServerParam, ServerPlan};
+
 use super::agent::AgentDraft;
 use super::allowlist::Allowlist;
 use super::fault::{Fault, FaultCode};
 use super::loader::Loader;
 use super::reference::{self, Kind, Reference};
-use super::server::{KitServer, SUFFIX, ServerDraft};
-use super::tools::{BUILT_IN, GivenText, ServerCall};
-use super::{CENTRAL, file_of};
+use super::server::{self, KitServer, SUFFIX, ServerDraft};
+use super::tools::{GivenText, ServerCall};
+use super::{CENTRAL, builtin, file_of};
 use crate::workflow::nearest;
 
 /// A tool server, as one agent uses it.
@@ -47,6 +49,39 @@ impl ServerUse {
             allowlist: server.allowlist.and(&call.allowlist),
         }
     }
+
+    /// As a definition has it: everything the files say, and nothing an environment does.
+    pub(super) fn plan(&self, server: &KitServer) -> ServerPlan {
+        let value = |name: &String, param: &server::ServerParam| {
+            let given = self.params.get(name);
+            // What a literal cannot fail to give needs no second value.
+            let default = given
+                .filter(|text| text.contains("{{"))
+                .and(param.default.clone());
+            Some(ServerParam {
+                default,
+                secret: param.secret,
+                value: given.or(param.default.as_ref())?.clone(),
+            })
+        };
+        let params = server.params.iter();
+        ServerPlan {
+            auth: server.auth.clone(),
+            declared: (server.name != self.name).then(|| server.name.clone()),
+            file: match builtin::is_meant(&self.server) {
+                true => reference::split(&self.server).0.to_owned(),
+                false => self.server.clone(),
+            },
+            name: self.name.clone(),
+            params: params
+                .filter_map(|(name, param)| Some((name.clone(), value(name, param)?)))
+                .collect(),
+            stateful: server.stateful,
+            tools: self.allowlist.rules(),
+            url: server.url.clone(),
+            version: server.version.clone(),
+        }
+    }
 }
 
 /// Files of tool servers.
@@ -58,9 +93,6 @@ pub(super) const KIND: Kind = Kind {
     folder: "servers",
 };
 
-/// First-party servers that a later version will have.
-const FORESEEN: [&str; 2] = ["ktsu/envelope", "ktsu/kv"];
-
 /// The key of the server that an agent's entry means. `central` are the names of the central list,
 /// nothing if it cannot be read: whoever reads it says why.
 pub(super) fn resolve(
@@ -69,8 +101,18 @@ pub(super) fn resolve(
     call: &ServerCall,
     central: Option<&BTreeSet<String>>,
 ) -> Result<Option<String>, Fault> {
-    if let Some(fault) = built_in(call) {
-        return Err(fault);
+    if let Some((name, place)) = &call.path
+        && builtin::is_meant(name)
+    {
+        return builtin::resolve_server(name, *place).map(Some);
+    }
+    if builtin::is_meant(&call.name) {
+        let words = format!(
+            "{:?} is the name of a server that comes with ktsu",
+            call.name
+        );
+        let fault = Fault::new(FaultCode::ReservedName, call.place, words);
+        return Err(fault.hint("give the server of your own another name"));
     }
     if let Some((name, place)) = &call.path {
         let reference = Reference {
@@ -100,25 +142,6 @@ pub(super) fn resolve(
             )),
         },
     )
-}
-
-/// Entries that mean a first-party server, of which there are none yet.
-fn built_in(call: &ServerCall) -> Option<Fault> {
-    let path = call.path.as_ref();
-    let (name, place) = match path.filter(|(path, _)| !path.ends_with(".yaml")) {
-        Some((path, place)) if path.starts_with(BUILT_IN) => (path, *place),
-        Some(_) | None if call.name.starts_with(BUILT_IN) => (&call.name, call.place),
-        Some(_) | None => return None,
-    };
-    let (bare, _) = reference::split(name);
-    let words = match FORESEEN.contains(&bare) {
-        true => format!("the built-in server {bare:?} is not built yet"),
-        false => format!("there is no built-in server {bare:?}"),
-    };
-    let fault = Fault::new(FaultCode::UnknownServer, place, words);
-    Some(fault.hint(format!(
-        "this version has tool servers of files and of {CENTRAL} only"
-    )))
 }
 
 /// The key of an entry of the central list.
@@ -156,7 +179,12 @@ pub(super) fn check(loader: &mut Loader) {
 }
 
 fn version(call: &ServerCall, server: &ServerDraft, faults: &mut Vec<Fault>) {
-    let Some((name, place)) = &call.path else {
+    // Of one that comes with ktsu it is judged where its name is looked up.
+    let Some((name, place)) = call
+        .path
+        .as_ref()
+        .filter(|(name, _)| !builtin::is_meant(name))
+    else {
         return;
     };
     let reference = Reference {
@@ -176,7 +204,7 @@ fn version(call: &ServerCall, server: &ServerDraft, faults: &mut Vec<Fault>) {
 /// The environment and the lock speak of a server by its own name.
 fn names(call: &ServerCall, server: &ServerDraft, faults: &mut Vec<Fault>) {
     let own = &server.server.name;
-    if call.name != *own {
+    if call.name != *own && !builtin::is_meant(own) {
         let words = format!("the server calls itself {own:?}, not {:?}", call.name);
         let fault = Fault::new(FaultCode::NameMismatch, call.place, words).warning();
         faults.push(fault.hint(format!("name: {own}")));

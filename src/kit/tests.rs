@@ -155,7 +155,6 @@ fn a_plan_holds_the_agents_it_reaches_and_steps_name_them() {
     );
     assert_eq!(agent.prompt.user.as_deref(), Some("{{ params.n }}"));
     assert_eq!(agent.prompt.reflect, None);
-    assert!(kit.workflows["parent"].needs_tools.is_empty());
 }
 
 #[test]
@@ -173,10 +172,8 @@ fn a_file_without_turns_or_version_gets_the_defaults() {
     let parent = &kit.workflows["parent"];
     let agent = &parent.definition.plan.agents["agents/a.agent.yaml"];
     assert_eq!((agent.max_turns, agent.version.as_str()), (10, "0.0.0"));
-    // Tools are not built yet: who starts runs asks for this.
-    assert_eq!(parent.needs_tools, ["agents/a.agent.yaml"]);
     let told: Vec<_> = kit.warnings.faults.iter().map(|f| f.code.text()).collect();
-    assert_eq!(told, ["version-missing", "tools-not-built"]);
+    assert_eq!(told, ["version-missing"]);
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! The `servers:` of an agent file: which tool servers it uses, what it tells them, and which of
-//! their tools it may call. Read strictly, though no tool is called yet.
+//! their tools it may call.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +7,10 @@ use ktsu_ledger::id::is_name;
 
 use super::agent::{Params, member, members};
 use super::allowlist::{self, Allowlist};
+use super::builtin;
 use super::fault::{Fault, FaultCode};
 use super::read::{Reader, Usage};
+use super::reference::split;
 use super::shape::agent as shape;
 use super::yaml::{Data, Node, Place};
 use crate::workflow::expression::Root;
@@ -38,9 +40,6 @@ pub(super) struct GivenText {
     pub(super) mentions: BTreeSet<String>,
 }
 
-/// How the names of first-party servers begin.
-pub(super) const BUILT_IN: &str = "ktsu/";
-
 /// The servers that stand there.
 pub(super) fn read(
     reader: &mut Reader<'_>,
@@ -59,11 +58,6 @@ pub(super) fn read(
             continue;
         }
         calls.push(call);
-    }
-    if let Some(first) = servers.first() {
-        let words = "tools are not built yet: a workflow with this agent does not start";
-        let fault = Fault::new(FaultCode::ToolsNotBuilt, first.place, words).warning();
-        reader.fault(fault.hint("remove servers, or wait for a version that calls tools"));
     }
     Some(calls)
 }
@@ -84,15 +78,20 @@ fn server(
     let allowlist = access.map(|node| allowlist::read(reader, node));
     let node = fields.get("name")?;
     let name = reader.string(node, "name")?;
-    if !is_name(name) && !name.starts_with(BUILT_IN) {
-        return reader.bad_value(node, format!("{name:?} is not the name of a server"));
-    }
     let path = match path {
         Some(path) => Some(path?),
         None => None,
     };
+    let (own, path) = match path {
+        // One that comes with ktsu is where its name says.
+        None if builtin::is_meant(name) => (split(name).0, Some((name.to_owned(), node.place))),
+        Some(_) | None => (name, path),
+    };
+    if !is_name(own) && !builtin::is_meant(own) {
+        return reader.bad_value(node, format!("{name:?} is not the name of a server"));
+    }
     Some(ServerCall {
-        name: name.to_owned(),
+        name: own.to_owned(),
         place: node.place,
         path,
         params_place: given.map_or(node.place, |node| node.place),

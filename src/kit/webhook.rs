@@ -5,6 +5,7 @@ use ktsu_ledger::event::plan::{RetryOn, RetryPlan, WebhookPlan};
 use super::fault::{Fault, FaultCode};
 use super::read::{Fields, Reader, Usage};
 use super::shape::workflow as shape;
+use super::workflow::secret;
 use super::yaml::Node;
 
 pub(super) fn read(reader: &mut Reader<'_>, step: &Fields<'_>, body: &Node) -> Option<WebhookPlan> {
@@ -34,6 +35,9 @@ pub(super) fn read(reader: &mut Reader<'_>, step: &Fields<'_>, body: &Node) -> O
     let timeout = fields
         .get("timeout_s")
         .and_then(|node| reader.seconds(node, "timeout_s"));
+    let secret = fields
+        .get("secret")
+        .and_then(|node| secret(reader, node, Usage::Signing));
     let tree = fields
         .get("body")
         .and_then(|node| reader.template(node, Usage::Value));
@@ -42,6 +46,7 @@ pub(super) fn read(reader: &mut Reader<'_>, step: &Fields<'_>, body: &Node) -> O
         method: method.unwrap_or("POST").to_owned(),
         on_approval,
         retry,
+        secret,
         timeout_ms: timeout.unwrap_or(30_000),
         url: url?,
     })

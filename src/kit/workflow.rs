@@ -9,7 +9,7 @@ use ktsu_ledger::event::plan::{
 use super::edges;
 use super::fault::{Fault, FaultCode};
 use super::marks;
-use super::read::{Fields, Reader, Usage, rounded};
+use super::read::{Fields, Mention, Reader, Usage, rounded};
 use super::shape::{DECLARED, PARAMS, workflow as shape};
 use super::step::{self, StepDraft};
 use super::yaml::{Data, Node, Place};
@@ -206,25 +206,36 @@ fn invoke(reader: &mut Reader<'_>, node: &Node) -> Option<InvokeAuth> {
         .get("scheme")
         .and_then(|node| reader.word(node, "scheme", &schemes));
     let node = fields.get("secret")?;
-    let secret = reader.string(node, "secret")?;
-    reader.template(node, Usage::Secret)?;
-    let through_env = reader
-        .mentions
-        .iter()
-        .any(|mention| mention.usage == Usage::Secret && matches!(mention.root, Root::Env(_)));
-    if !through_env {
-        let fault = Fault::new(
-            FaultCode::LiteralSecret,
-            node.place,
-            "auth.secret is written out",
-        );
-        reader.fault(fault.hint("secret: \"{{ env.NAME }}\", with NAME declared as a secret"));
-    }
+    let secret = secret(reader, node, Usage::Secret)?;
     Some(InvokeAuth {
         header: header.unwrap_or_else(|| "Authorization".to_owned()),
         scheme: scheme.unwrap_or(AuthScheme::Bearer),
-        secret: secret.to_owned(),
+        secret,
     })
+}
+
+/// A template that resolves through a secret variable, and through nothing that is written out.
+pub(super) fn secret(reader: &mut Reader<'_>, node: &Node, usage: Usage) -> Option<String> {
+    let what = usage.words();
+    let secret = reader.string(node, what)?;
+    let before = reader.mentions.len();
+    reader.template(node, usage)?;
+    let is_variable = |mention: &Mention| matches!(mention.root, Root::Env(_));
+    let mentions = reader.mentions.get(before..).unwrap_or_default();
+    let fault = if !mentions.iter().any(is_variable) {
+        let words = format!("{what} is written out");
+        Some(Fault::new(FaultCode::LiteralSecret, node.place, words))
+    } else if !mentions.iter().all(is_variable) {
+        let words = format!("{what} is made of variables alone");
+        Some(Fault::new(FaultCode::BadValue, node.place, words))
+    } else {
+        None
+    };
+    let hint = "secret: \"{{ env.NAME }}\", with NAME declared as a secret";
+    if let Some(fault) = fault {
+        reader.fault(fault.hint(hint));
+    }
+    Some(secret.to_owned())
 }
 
 /// An optional param without a default is absent when it is not given (decision K4).

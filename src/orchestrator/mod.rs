@@ -180,9 +180,6 @@ pub enum NotStarted {
     /// The workflow has an agent step, and nothing is there to run it.
     #[error("step {0} is an agent step, and no runtime is configured")]
     NoRuntime(String),
-    /// The workflow reaches an agent that names tool servers.
-    #[error("agent {0} names tool servers, and tools are not built yet")]
-    NeedsTools(String),
     /// Every principal has a value of its own for a secret, and whoever asks has none.
     #[error("{principal} has no value of its own for {variable}, and there is none for everybody")]
     NoKey {
@@ -308,10 +305,6 @@ impl Orchestrator {
     ) -> Result<Accepted, NotStarted> {
         let shared = &self.shared;
         shared.has_room()?;
-        let workflow = shared.kit.workflows.get(&request.workflow);
-        if let Some(agent) = workflow.and_then(|workflow| workflow.needs_tools.first()) {
-            return Err(NotStarted::NeedsTools(agent.clone()));
-        }
         if let (None, Some(step)) = (&shared.runtime, definition.first_agent()) {
             return Err(NotStarted::NoRuntime(step));
         }
@@ -325,7 +318,11 @@ impl Orchestrator {
             body: request.body,
             env: shared.recorded_env(&request.workflow),
             idempotency,
-            lock: workflow.and_then(|workflow| workflow.lock.clone()),
+            lock: shared
+                .kit
+                .workflows
+                .get(&request.workflow)
+                .and_then(|one| one.lock.clone()),
             principal: request.principal,
         };
         let created = admit::invocation(definition, invocation).map_err(NotStarted::from)?;

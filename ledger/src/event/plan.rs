@@ -245,6 +245,9 @@ pub struct WebhookPlan {
     /// Declared attempts, if more than one (decision S5).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetryPlan>,
+    /// A template that resolves through a secret variable: what each sending is signed with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
     /// Milliseconds, counted from each sending.
     pub timeout_ms: u64,
     /// A template.
@@ -353,6 +356,9 @@ pub struct ServerPlan {
     /// How callers prove themselves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<ServerAuth>,
+    /// The server's own name, which environments know it by, where the agent calls it otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub declared: Option<String>,
     /// Where it is declared: `servers/NAME.server.yaml`, `servers.yaml#NAME`, or `ktsu/NAME` for
     /// one that comes with ktsu.
     pub file: String,
@@ -380,7 +386,13 @@ impl ServerPlan {
         self.tools.iter().any(|rule| rule.covers(tool))
     }
 
-    /// What a person is asked before a tool is called; nothing if nobody is.
+    /// The name it has for itself.
+    pub fn own_name(&self) -> &str {
+        self.declared.as_ref().unwrap_or(&self.name)
+    }
+
+    /// What a person is asked before a tool is called; nothing if nobody is. In the rules of a
+    /// definition the narrowest stands first, and says what the wider ones say as well.
     pub fn approval(&self, tool: &str) -> Option<&ApprovalPolicy> {
         let mut rules = self.tools.iter().filter(|rule| rule.covers(tool));
         rules.find_map(|rule| rule.approval.as_ref())
@@ -401,7 +413,10 @@ pub struct ServerAuth {
 /// A param of a tool server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerParam {
-    /// Whether its value is never recorded, and goes into the header alone.
+    /// What stands where the template gives nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default: Option<String>,
+    /// Whether its value is never recorded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub secret: bool,
     /// A template over the agent's params; or, where the agent gives none, the default as a literal.

@@ -181,6 +181,7 @@ fn answer(response: &Response, redactor: &Redactor) -> Result<Answer, Failure> {
         tokens_in: usage.prompt_tokens,
         tokens_out: usage.completion_tokens,
         tool_calls,
+        ..Answer::default()
     })
 }
 

@@ -6,6 +6,7 @@
 //!
 //! With both sources a recorded reply goes before the rules.
 
+mod calls;
 mod read;
 mod recorded;
 mod rules;

@@ -289,7 +289,7 @@ impl<'f> Story<'f> {
             CompiledWork::Transform(transform) => {
                 transform.track(&self.names(scope, position), tracker).ok()
             }
-            CompiledWork::Webhook { url, body } => {
+            CompiledWork::Webhook { url, body, .. } => {
                 let templates = [Some(url), body.as_ref()];
                 for template in templates.into_iter().flatten() {
                     self.render(template, &self.names(scope, position), tracker);

@@ -162,8 +162,6 @@ impl From<NotStarted> for Problem {
             }
             NotStarted::NoRuntime(_) => Self::new(ErrorCode::RuntimeUnconfigured, words)
                 .with_hint("start the orchestrator with --runtime-url"),
-            NotStarted::NeedsTools(_) => Self::new(ErrorCode::ToolsNotSupported, words)
-                .with_hint("ktsu validate names the file; run it without `servers`"),
             NotStarted::NoKey { .. } => Self::new(ErrorCode::Forbidden, words)
                 .with_hint("ask as a principal that has one: KTSU_TOKEN"),
             NotStarted::KeyReused => ErrorCode::IdempotencyConflict.into(),

@@ -1,5 +1,7 @@
 //! The shapes of `servers/NAME.server.yaml` and of `servers.yaml`.
 
+use crate::kit::approval::MOST_PEOPLE;
+
 use super::{DURATION, HEADER, Key, NAME, Of, SCHEME, Shape, TEMPLATE, VERSION};
 
 /// One server, in a file of its own or as an entry of the list.
@@ -100,11 +102,20 @@ pub(crate) const APPROVAL: Shape = Shape::new(
     "require_approval",
     &[
         Key::new(
+            "not_by_proposer",
+            Of::Flag,
+            "Whoever started the run may not approve",
+        ),
+        Key::new(
             "on_reject",
             Of::Words(&["fail", "recover"]),
-            "What a refusal does",
-        )
-        .required(),
+            "What a refusal does; fail by default",
+        ),
+        Key::new(
+            "quorum",
+            Of::Whole(1, MOST_PEOPLE),
+            "How many different people have to approve; 1 by default",
+        ),
         Key::new(
             "timeout",
             Of::Either(&[Of::Whole(0, 0), Of::Form("^0$"), DURATION]),

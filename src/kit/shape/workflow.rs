@@ -213,6 +213,11 @@ pub(crate) const WEBHOOK: Shape = Shape::new(
         ),
         Key::new("method", METHODS, "POST by default"),
         Key::new("retry", Of::Map(&RETRY), "When to send again"),
+        Key::new(
+            "secret",
+            TEMPLATE,
+            "\"{{ env.NAME }}\", a secret variable: sendings are signed with it",
+        ),
         Key::new("timeout_s", SECONDS, "Of one sending; 30 by default"),
         Key::new(
             "url",

@@ -2,6 +2,9 @@
 
 use std::fs;
 
+use ktsu_ledger::event::plan::AuthScheme;
+use serde_json::json;
+
 use super::super::{load, tree};
 use super::{AGENT, CHILD, PARENT, kit, sound};
 
@@ -52,8 +55,8 @@ fn a_kit_knows_its_servers_and_what_agents_may_call_on_them() {
     assert_eq!(
         crm.auth
             .as_ref()
-            .map(|auth| (auth.bearer, auth.param.as_str())),
-        Some((false, "key"))
+            .map(|auth| (auth.scheme, auth.param.as_str())),
+        Some((AuthScheme::Raw, "key"))
     );
     let uses = &kit.uses["agents/a.agent.yaml"];
     let allowed: Vec<Vec<&str>> = uses
@@ -61,10 +64,42 @@ fn a_kit_knows_its_servers_and_what_agents_may_call_on_them() {
         .map(|one| one.allowlist.patterns().collect())
         .collect();
     assert_eq!(allowed, [vec!["crm-read", "delete-a"], vec!["*"]]);
-    assert!(uses[0].allowlist.asks_first("delete-a") && !uses[0].allowlist.asks_first("crm-read"));
     assert_eq!(
         (uses[1].server.as_str(), uses[0].params["key"].as_str()),
         ("servers.yaml#mail", "{{ params.k }}")
+    );
+    let plan = &kit.workflows["parent"].definition.plan;
+    let servers = serde_json::to_value(&plan.agents["agents/a.agent.yaml"].servers).unwrap();
+    assert_eq!(
+        servers,
+        json!([
+            {
+                "auth": {"header": "X-Key", "param": "key", "scheme": "raw"},
+                "file": "servers/crm.server.yaml",
+                "name": "crm",
+                "params": {
+                    "key": {"secret": true, "value": "{{ params.k }}"},
+                    "region": {"value": "eu"},
+                },
+                "stateful": true,
+                "tools": [
+                    {"pattern": "crm-read"},
+                    {
+                        "approval": {"on_reject": "fail", "quorum": 1},
+                        "pattern": "delete-a",
+                    },
+                ],
+                "url": "https://crm.example/mcp",
+                "version": "1.0.0",
+            },
+            {
+                "file": "servers.yaml#mail",
+                "name": "mail",
+                "tools": [{"pattern": "*"}],
+                "url": "http://mail",
+                "version": "2.0.0",
+            },
+        ])
     );
     let branch = tree::branch(&kit, &kit.workflows["parent"].definition.plan);
     let text = branch.text();

@@ -86,7 +86,7 @@ fn request(
     names: &WithSecrets<'_>,
     delivery: &str,
 ) -> Option<Request> {
-    let CompiledWork::Webhook { url, body } = work else {
+    let CompiledWork::Webhook { url, body, .. } = work else {
         return None;
     };
     let url = whole(url, names).ok()?;

@@ -6,6 +6,7 @@ use jmespath::Rcvar;
 use ktsu_ledger::event::plan::AgentFile;
 use serde_json::{Map, Value};
 
+use super::server::Server;
 use super::{Faults, noted};
 use crate::workflow::airlock::{Schema, Violation};
 use crate::workflow::expression::{EvaluationError, Names, Root, from_value};
@@ -25,6 +26,8 @@ pub struct Agent {
     nullable: BTreeSet<String>,
     user: Option<Template>,
     reflect: Option<Template>,
+    /// The tool servers it uses, in the order of its file.
+    pub servers: Vec<Server>,
 }
 
 /// What a model is told about one task.
@@ -71,6 +74,7 @@ impl Agent {
             let kinds = schema.get("type").and_then(Value::as_array);
             kinds.is_some_and(|kinds| kinds.contains(&Value::from("null")))
         });
+        let servers = servers(file, path, &secret, faults);
         (faults.len() == before).then_some(())?;
         Some(Self {
             file: file.clone(),
@@ -81,6 +85,7 @@ impl Agent {
             nullable,
             user,
             reflect,
+            servers,
         })
     }
 
@@ -140,8 +145,31 @@ impl Agent {
     }
 }
 
-/// The names of a prompt.
-struct OnlyParams(Rcvar);
+fn servers(
+    file: &AgentFile,
+    path: &str,
+    secret: &BTreeSet<String>,
+    faults: &mut Faults,
+) -> Vec<Server> {
+    let mut servers: Vec<Server> = Vec::new();
+    for plan in &file.servers {
+        let at = format!("{path}/servers/{}", plan.name);
+        if servers.iter().any(|known| known.plan.name == plan.name) {
+            faults.push((at.clone(), "this name stands twice".to_owned()));
+        }
+        servers.extend(Server::compile(plan, &at, secret, faults));
+    }
+    servers
+}
+
+/// The names of a prompt, and of what a tool server is told.
+pub(super) struct OnlyParams(Rcvar);
+
+impl OnlyParams {
+    pub(super) fn of(params: &Map<String, Value>) -> Self {
+        Self(from_value(&Value::Object(params.clone())))
+    }
+}
 
 impl Names for OnlyParams {
     fn get(&self, root: &Root) -> Option<Rcvar> {

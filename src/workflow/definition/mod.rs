@@ -3,6 +3,7 @@
 //! a blob after a crash.
 
 mod agent;
+mod server;
 mod step;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -18,6 +19,7 @@ use super::graph;
 use super::params::ParamsSchema;
 use super::template::{Template, TemplateError};
 pub use agent::Agent;
+pub use server::{Missing, Server, Values};
 pub use step::{CompiledWork, Step};
 
 /// The root workflow and everything it reaches, compiled.

@@ -47,6 +47,8 @@ pub enum CompiledWork {
         url: Template,
         /// A tree of templates.
         body: Option<Template>,
+        /// What each sending is signed with: a template that makes a secret.
+        secret: Option<Template>,
     },
     /// Another workflow runs inline.
     Workflow {
@@ -167,7 +169,18 @@ impl CompiledWork {
             &format!("{at}/webhook/url"),
         );
         let body = tree(plan.body.as_ref(), faults, &format!("{at}/webhook/body"));
-        Some(Self::Webhook { url: url?, body })
+        let secret = plan.secret.as_ref().and_then(|secret| {
+            noted(
+                Template::text(secret),
+                faults,
+                &format!("{at}/webhook/secret"),
+            )
+        });
+        Some(Self::Webhook {
+            url: url?,
+            body,
+            secret,
+        })
     }
 
     /// Every name mentioned.
@@ -185,8 +198,9 @@ impl CompiledWork {
                 roots
             }
             Self::Transform(transform) => transform.roots(),
-            Self::Webhook { url, body } => {
+            Self::Webhook { url, body, secret } => {
                 let mut roots: BTreeSet<Root> = of(body);
+                roots.extend(of(secret));
                 roots.extend(url.roots().iter().cloned());
                 roots
             }

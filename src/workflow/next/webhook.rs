@@ -153,7 +153,7 @@ impl At<'_> {
     }
 
     fn render(&self, step: &Step) -> Result<Rendered, EvaluationError> {
-        let CompiledWork::Webhook { url, body } = &step.work else {
+        let CompiledWork::Webhook { url, body, .. } = &step.work else {
             return Err(EvaluationError {
                 code: "template",
                 message: "not a webhook".to_owned(),

@@ -90,7 +90,7 @@ servers:
       allowlist:
         - read-*
         - name: delete-a
-          require_approval: {on_reject: recover, timeout: 5m, timeout_behavior: reject}
+          require_approval: {on_reject: recover, timeout: 5m, timeout_behavior: reject, quorum: 2, not_by_proposer: true}
   - {name: mail}
 output: {schema: {type: object, properties: {ktsu_confidence: {type: number}}}}
 "#,
@@ -107,7 +107,7 @@ url: http://127.0.0.1:9/mcp
 stateful: true
 auth: {header: X-Key, scheme: raw, secret: "{{ params.key }}"}
 params: {key: {secret: true, description: d}, region: {default: eu}}
-access: {allowlist: ["*", {name: delete-a, require_approval: {on_reject: fail, timeout: 1m, timeout_behavior: fail}}]}
+access: {allowlist: ["*", {name: delete-a, require_approval: {on_reject: fail, timeout: 1m, timeout_behavior: fail, quorum: 2, not_by_proposer: false}}]}
 "#,
     ),
     (
@@ -189,6 +189,7 @@ rules:
     usage: {tokens_in: 1, tokens_out: 2}
     reply: {answer: "{{ word }}"}
   - {text: plain, delay_ms: 3}
+  - {when: {turn: 2, tools: [read, 1]}, tool_calls: [{name: read, id: one, arguments: {a: "{{ turn }}"}}]}
   - {error: {status: 503, message: m, retryable: true, times: 1}, text: then}
   - {error: {code: provider_error}}
 default: {reply: {}, delay_ms: 0, usage: {tokens_in: 1}}

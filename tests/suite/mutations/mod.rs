@@ -402,8 +402,8 @@ async fn run(
             .await;
         match answer.status {
             200 => fate = Fate::Ran,
-            // A sub-workflow; what was given does not fit; tools are not built.
-            404 | 422 | 501 => continue,
+            // A sub-workflow; what was given does not fit.
+            404 | 422 => continue,
             _ => {
                 return Err(format!(
                     "{root} is answered {}: {}",

@@ -1,17 +1,19 @@
 //! The rules file, read with every fault at its place.
 
+mod said;
+
 use std::path::Path;
 use std::time::Duration;
 
 use regex::{Regex, RegexBuilder};
 use serde_json::Value;
 
-use super::rules::{Body, COUNTS, Delay, Fails, Make, Matcher, Named, PARTS, Rule, Rules, Source};
+use super::rules::{Delay, Fails, Make, Matcher, Named, PARTS, Rule, Rules, Source, TOLD, WHOLE};
 use super::shape;
-use super::template::{Template, Tree, is_of_a_name};
+use super::template::is_of_a_name;
 use crate::gateway::error::{Code, Failure};
 use crate::kit::fault::{Fault, FaultCode, Faults};
-use crate::kit::read::{self, Fields, Reader, nearest};
+use crate::kit::read::{self, Fields, Reader};
 use crate::kit::shape::Shape;
 use crate::kit::yaml::{Data, Node};
 
@@ -82,7 +84,7 @@ fn values(reader: &mut Reader<'_>, node: &Node, values: &mut Vec<Named>) {
         let taken = ["any"]
             .iter()
             .chain(&PARTS)
-            .chain(&COUNTS)
+            .chain(&TOLD)
             .any(|part| *part == key.text);
         if taken || key.text.is_empty() || !key.text.chars().all(is_of_a_name) {
             let words = format!("{:?} cannot be the name of a value", key.text);
@@ -140,6 +142,7 @@ fn source(reader: &mut Reader<'_>, node: &Node, names: &Names) -> Option<Source>
 fn named(text: &str) -> Source {
     match text {
         "any" => Source::Any,
+        "turn" => Source::Turn,
         name => Source::Name(name.to_owned()),
     }
 }
@@ -184,11 +187,13 @@ fn rule(reader: &mut Reader<'_>, node: &Node, names: &Names, of: &Shape) -> Opti
     let tokens = |reader: &mut Reader<'_>, key: &str| count(reader, usage.as_ref()?, key, 0);
     let (tokens_in, tokens_out) = (tokens(reader, "tokens_in"), tokens(reader, "tokens_out"));
     let error = fields.get("error").and_then(|node| fails(reader, node));
-    let reply = body(reader, &fields, &mentionable(names, &when));
-    if reply.is_none() && fields.get("reply").or(fields.get("text")).is_none() {
+    let reply = said::body(reader, &fields, &said::mentionable(names, &when));
+    let tool_calls = said::tool_calls(reader, &fields, &said::mentionable(names, &when));
+    let answers = ["reply", "text", "tool_calls"];
+    if answers.iter().all(|key| fields.get(key).is_none()) {
         let always = error.as_ref().is_some_and(|error| error.times.is_none());
         if !always && fields.get("error").is_none_or(|_| error.is_some()) {
-            let words = "a rule needs \"reply\", \"text\" or an \"error\" without \"times\"";
+            let words = "a rule needs \"reply\", \"text\", \"tool_calls\" or an \"error\" without \"times\"";
             reader.fault(Fault::new(FaultCode::MissingKey, fields.place, words));
         }
     }
@@ -199,6 +204,7 @@ fn rule(reader: &mut Reader<'_>, node: &Node, names: &Names, of: &Shape) -> Opti
         when,
         error,
         reply,
+        tool_calls,
         tokens_in,
         tokens_out,
         ..Rule::default()
@@ -220,15 +226,17 @@ fn matchers(reader: &mut Reader<'_>, node: &Node, names: &Names) -> Vec<Matcher>
             _ => std::slice::from_ref(node),
         };
         for node in several {
-            let Some(text) = reader.string(node, name) else {
-                continue;
+            let text = match &node.data {
+                Data::Number(number) => number.to_string(),
+                _ => match reader.string(node, name) {
+                    Some(text) => text.to_owned(),
+                    None => continue,
+                },
             };
             // Names of groups and models are compared as a whole, texts are searched.
-            let whole = ["group", "model"].contains(&name);
-            let text = if whole {
-                format!("^(?:{text})$")
-            } else {
-                text.to_owned()
+            let text = match WHOLE.contains(&name) {
+                true => format!("^(?:{text})$"),
+                false => text,
             };
             let pattern = compiled(reader, node, &text);
             let source = named(name);
@@ -236,76 +244,6 @@ fn matchers(reader: &mut Reader<'_>, node: &Node, names: &Names) -> Vec<Matcher>
         }
     }
     matchers
-}
-
-/// What the templates of a rule may mention: captures too.
-fn mentionable(names: &Names, when: &[Matcher]) -> Vec<String> {
-    let captures = when
-        .iter()
-        .flat_map(|matcher| matcher.pattern.capture_names().flatten());
-    let counts = COUNTS.iter().copied();
-    let sources = names.sources.iter().map(String::as_str);
-    sources
-        .chain(counts)
-        .chain(captures)
-        .map(str::to_owned)
-        .collect()
-}
-
-fn body(reader: &mut Reader<'_>, fields: &Fields<'_>, names: &[String]) -> Option<Body> {
-    match (fields.get("reply"), fields.get("text")) {
-        (Some(node), None) => tree(reader, node, names).map(Body::Json),
-        (None, Some(node)) => {
-            let text = reader.string(node, "text")?;
-            template(reader, node, text, names).map(Body::Text)
-        }
-        (Some(_), Some(node)) => reader.bad_value(node, "a rule has either \"reply\" or \"text\""),
-        (None, None) => None,
-    }
-}
-
-fn tree(reader: &mut Reader<'_>, node: &Node, names: &[String]) -> Option<Tree> {
-    match &node.data {
-        Data::Text(text) => template(reader, node, text, names).map(Tree::Text),
-        Data::List(items) => {
-            let items = items.iter().map(|item| tree(reader, item, names));
-            items.collect::<Option<_>>().map(Tree::List)
-        }
-        Data::Map(members) => {
-            reader.open_map(node, "the reply")?;
-            let members = members
-                .iter()
-                .map(|(key, member)| Some((key.text.clone(), tree(reader, member, names)?)));
-            members.collect::<Option<_>>().map(Tree::Map)
-        }
-        Data::Null | Data::Bool(_) | Data::Number(_) => Some(Tree::Plain(node.to_value())),
-    }
-}
-
-fn template(
-    reader: &mut Reader<'_>,
-    node: &Node,
-    text: &str,
-    names: &[String],
-) -> Option<Template> {
-    let wrong = |words: String| Fault::new(FaultCode::BadTemplate, node.place, words);
-    let template = match Template::parse(text) {
-        Ok(template) => template,
-        Err(words) => {
-            reader.fault(wrong(words));
-            return None;
-        }
-    };
-    let known = |name: &&str| names.iter().any(|known| known == name);
-    if let Some(unknown) = template.names().find(|name| !known(name)) {
-        let fault = wrong(format!("there is nothing called {unknown:?} here"));
-        reader.fault(match nearest(unknown, names.iter().map(String::as_str)) {
-            Some(near) => fault.hint(format!("did you mean {near}?")),
-            None => fault.hint(format!("known: {}", names.join(", "))),
-        });
-        return None;
-    }
-    Some(template)
 }
 
 fn delay(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Delay {

@@ -1,6 +1,6 @@
 //! The replies of a recorded run, as `ktsu frames RUN --json --expand` prints it.
 //!
-//! A request is known by its group and its messages. The same request may stand in a run more than
+//! A request is known by its group and its messages, calls and results of tools included. The same request may stand in a run more than
 //! once: its replies are given in the order they were recorded, the last one from then on.
 
 use std::collections::{BTreeMap, HashMap};
@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::super::{Answer, Call};
-use crate::contract::gateway::Message;
+use crate::contract::gateway::{Message, ToolCall, result_text};
 use crate::gateway::error::{Code, Failure};
 use crate::kit::fault::{Fault, FaultCode, Faults};
 use crate::kit::yaml::Place;
@@ -46,11 +46,28 @@ struct Frame {
     ext: Vec<Value>,
 }
 
+impl Frame {
+    /// Whether a value that is kept apart was not put back: its place holds null.
+    fn lacks(&self) -> bool {
+        let pointer = |place: &Value| place["path"].as_str().map(str::to_owned);
+        let mut pointers = self.ext.iter().filter_map(pointer);
+        pointers.any(|pointer| self.data.pointer(&pointer).is_none_or(Value::is_null))
+    }
+}
+
 #[derive(Deserialize)]
 struct Request {
     base: Option<u64>,
     group: String,
-    messages: Vec<Message>,
+    messages: Vec<Said>,
+}
+
+/// A message, whole or by the frame that has it.
+#[derive(Deserialize)]
+struct Said {
+    frame: Option<u64>,
+    #[serde(flatten)]
+    message: Message,
 }
 
 #[derive(Deserialize)]
@@ -61,7 +78,25 @@ struct Response {
     tokens_in: u64,
     #[serde(default)]
     tokens_out: u64,
+    #[serde(default)]
+    tokens_cached: u64,
+    #[serde(default)]
+    tokens_reasoning: u64,
+    #[serde(default)]
+    tool_calls: Vec<ToolCall>,
     error: Option<CallError>,
+}
+
+/// What came of a tool call.
+#[derive(Deserialize)]
+struct Returned {
+    call: usize,
+    #[serde(default)]
+    content: Vec<Value>,
+    #[serde(default)]
+    is_error: bool,
+    response: u64,
+    structured: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -127,11 +162,13 @@ impl Recorded {
     }
 }
 
-/// A file while it is read: the requests of the run at hand, by their numbers.
+/// A file while it is read: the requests of the run at hand, and the messages that its frames
+/// stand for, by their numbers.
 #[derive(Default)]
 struct Run {
     recorded: Recorded,
     requests: BTreeMap<u64, (String, Vec<Message>)>,
+    frames: BTreeMap<u64, Message>,
     after: Option<u64>,
 }
 
@@ -141,6 +178,7 @@ impl Run {
         // Numbers rise within a run: one that does not begins the next.
         if self.after.is_some_and(|after| frame.seq <= after) {
             self.requests.clear();
+            self.frames.clear();
         }
         self.after = Some(frame.seq);
         let broken = |kind: &str| {
@@ -157,10 +195,16 @@ impl Run {
                 self.request(frame.seq, request)
             }
             "llm.response" => {
-                let kept_apart = frame.data["content"].is_null() && !frame.ext.is_empty();
                 let response = Response::deserialize(&frame.data);
-                let response = response.ok().filter(|_| !kept_apart);
-                self.response(response.ok_or_else(|| broken("llm.response"))?)
+                let response = response.ok().filter(|_| !frame.lacks());
+                let response = response.ok_or_else(|| broken("llm.response"))?;
+                self.response(frame.seq, response)
+            }
+            "tool.returned" => {
+                let returned = Returned::deserialize(&frame.data);
+                let returned = returned.ok().filter(|_| !frame.lacks());
+                let returned = returned.ok_or_else(|| broken("tool.returned"))?;
+                self.returned(frame.seq, returned)
             }
             _ => Ok(()),
         }
@@ -174,12 +218,20 @@ impl Run {
                 None => return Err(format!("it goes on from frame {base}, which is missing")),
             },
         };
-        messages.extend(request.messages);
+        for said in request.messages {
+            messages.push(match said.frame {
+                None => said.message,
+                Some(frame) => match self.frames.get(&frame) {
+                    Some(message) => message.clone(),
+                    None => return Err(format!("it repeats frame {frame}, which is missing")),
+                },
+            });
+        }
         self.requests.insert(seq, (request.group, messages));
         Ok(())
     }
 
-    fn response(&mut self, response: Response) -> Result<(), String> {
+    fn response(&mut self, seq: u64, response: Response) -> Result<(), String> {
         let Some((group, messages)) = self.requests.get(&response.request) else {
             let seq = response.request;
             return Err(format!("it answers frame {seq}, which is missing"));
@@ -189,7 +241,36 @@ impl Run {
             .replies
             .entry(digest(group, messages))
             .or_default();
-        replies.in_order.push(outcome(response));
+        let outcome = outcome(response);
+        if let Ok(answer) = &outcome {
+            let message = Message {
+                role: "assistant".to_owned(),
+                content: answer.content.clone(),
+                tool_calls: answer.tool_calls.clone(),
+                ..Message::default()
+            };
+            self.frames.insert(seq, message);
+        }
+        replies.in_order.push(outcome);
+        Ok(())
+    }
+
+    fn returned(&mut self, seq: u64, returned: Returned) -> Result<(), String> {
+        let asked = self.frames.get(&returned.response);
+        let Some(call) = asked.and_then(|asked| asked.tool_calls.get(returned.call)) else {
+            let response = returned.response;
+            return Err(format!(
+                "it answers a call of frame {response}, which is missing"
+            ));
+        };
+        let message = Message {
+            role: "tool".to_owned(),
+            content: result_text(&returned.content, returned.structured.as_ref()),
+            tool_call_id: Some(call.id.clone()),
+            is_error: returned.is_error,
+            ..Message::default()
+        };
+        self.frames.insert(seq, message);
         Ok(())
     }
 }
@@ -208,7 +289,9 @@ fn outcome(response: Response) -> Result<Answer, Failure> {
             content: content.unwrap_or_default(),
             tokens_in: response.tokens_in,
             tokens_out: response.tokens_out,
-            tool_calls: Vec::new(),
+            tokens_cached: response.tokens_cached,
+            tokens_reasoning: response.tokens_reasoning,
+            tool_calls: response.tool_calls,
         }),
     }
 }

@@ -7,8 +7,10 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::super::{Answer, Call};
+use super::calls::{self, Asks};
 use super::estimated;
 use super::template::{Names, Template, Tree};
+use crate::contract::gateway::Message;
 use crate::gateway::error::Failure;
 
 /// A script's rules, in file order.
@@ -46,12 +48,29 @@ pub(super) enum Source {
     Any,
     /// A name: of a part of the request, or of a value.
     Name(String),
+    /// The number of the turn.
+    Turn,
 }
 
 /// The parts of a request that have names.
-pub(super) const PARTS: [&str; 5] = ["assistant", "group", "model", "system", "user"];
-/// Names that templates know beside values and captures.
-pub(super) const COUNTS: [&str; 2] = ["count", "turn"];
+pub(super) const PARTS: [&str; 9] = [
+    "assistant",
+    "group",
+    "model",
+    "system",
+    "tool",
+    "tool_error",
+    "tools",
+    "turn",
+    "user",
+];
+/// The parts that patterns must match as a whole: names and numbers, not texts.
+pub(super) const WHOLE: [&str; 3] = ["group", "model", "turn"];
+/// Names that templates know beside parts, values and captures.
+pub(super) const TOLD: [&str; 2] = ["count", "results"];
+
+/// The turn as patterns see it; templates see a number, and can mention no name with a space.
+const TURN_IN_DIGITS: &str = "turn in digits";
 
 /// One rule.
 #[derive(Debug, Default)]
@@ -64,6 +83,7 @@ pub(super) struct Rule {
     pub(super) delay: Delay,
     pub(super) error: Option<Fails>,
     pub(super) reply: Option<Body>,
+    pub(super) tool_calls: Vec<Asks>,
     pub(super) tokens_in: Option<u64>,
     pub(super) tokens_out: Option<u64>,
 }
@@ -133,12 +153,22 @@ fn parts(call: &Call) -> Names {
         .map(|message| message.content.as_str())
         .collect();
     let turn = of("assistant").count() + 1;
+    let tools = call.tools.iter().map(|tool| tool.name.as_str());
+    let tools: Vec<&str> = tools.collect();
     Names::from([
         ("assistant".to_owned(), last("assistant")),
         ("group".to_owned(), Value::from(call.group.clone())),
         ("model".to_owned(), Value::from(call.model.clone())),
+        ("results".to_owned(), calls::results(&call.messages)),
         ("system".to_owned(), Value::from(system.join("\n"))),
+        ("tool".to_owned(), calls::returned(&call.messages, false)),
+        (
+            "tool_error".to_owned(),
+            calls::returned(&call.messages, true),
+        ),
+        ("tools".to_owned(), Value::from(tools.join("\n"))),
         ("turn".to_owned(), Value::from(turn)),
+        (TURN_IN_DIGITS.to_owned(), Value::from(turn.to_string())),
         ("user".to_owned(), last("user")),
     ])
 }
@@ -156,6 +186,7 @@ fn found<'h>(
             messages.find_map(|message| pattern.captures(&message.content))
         }
         Source::Name(name) => pattern.captures(names.get(name)?.as_str()?),
+        Source::Turn => pattern.captures(names.get(TURN_IN_DIGITS)?.as_str()?),
     }
 }
 
@@ -241,18 +272,30 @@ impl Taken<'_> {
             Some(Body::Text(template)) => template.text(&self.names),
             None => String::new(),
         };
-        let written = content.chars().count();
-        let asked = call.messages.iter();
-        let asked: usize = asked.map(|message| message.content.chars().count()).sum();
+        let tool_calls = calls::fill(&rule.tool_calls, &self.names, &call.messages);
+        let written = content.chars().count() + calls::written(&tool_calls);
         let per_character = u32::try_from(written).unwrap_or(u32::MAX);
         Outcome {
             delay: rule.delay.fixed + rule.delay.per_character.saturating_mul(per_character),
             result: Ok(Answer {
-                tokens_in: rule.tokens_in.unwrap_or_else(|| estimated(asked)),
+                tokens_in: rule.tokens_in.unwrap_or_else(|| estimated(asked(call))),
                 tokens_out: rule.tokens_out.unwrap_or_else(|| estimated(written)),
                 content,
-                tool_calls: Vec::new(),
+                tool_calls,
+                ..Answer::default()
             }),
         }
     }
+}
+
+/// How many characters a request has: its messages, and the tools it offers.
+fn asked(call: &Call) -> usize {
+    let message =
+        |message: &Message| message.content.chars().count() + calls::written(&message.tool_calls);
+    let messages: usize = call.messages.iter().map(message).sum();
+    let tools = call.tools.iter().map(|tool| {
+        let schema = tool.input_schema.to_string();
+        tool.name.chars().count() + tool.description.chars().count() + schema.chars().count()
+    });
+    messages + tools.sum::<usize>()
 }

@@ -29,6 +29,11 @@ const DELAY_MS: Key = Key::new(
 );
 const ERROR: Key = Key::new("error", Of::Map(&FAILS), "Fails instead");
 const REPLY: Key = Key::new("reply", Of::Any, "Template tree, sent as JSON");
+const TOOL_CALLS: Key = Key::new(
+    "tool_calls",
+    Of::List(&Of::Map(&TOOL_CALL)),
+    "Asks for these tools, in order",
+);
 const TEXT: Key = Key::new("text", Of::Text, "Template, sent as it is");
 const USED: Key = Key::new(
     "usage",
@@ -36,8 +41,12 @@ const USED: Key = Key::new(
     "Otherwise a token for every four characters",
 );
 
-/// A pattern, or several of which all must be found.
-const PATTERNS: Of = Of::Each(&Of::Either(&[Of::Text, Of::List(&Of::Text)]));
+/// A pattern, or several of which all must be found; a number is the pattern of its digits.
+const PATTERNS: Of = Of::Each(&Of::Either(&[
+    Of::Text,
+    Of::Whole(0, MOST),
+    Of::List(&Of::Either(&[Of::Text, Of::Whole(0, MOST)])),
+]));
 
 pub(super) const RULE: Shape = Shape::new(
     "the rule",
@@ -49,15 +58,31 @@ pub(super) const RULE: Shape = Shape::new(
         REPLY,
         TEXT,
         Key::new("times", Of::Whole(1, MOST), "Matches so often and no more"),
+        TOOL_CALLS,
         Key::new("unless", PATTERNS, "None of these may be found"),
         USED,
         Key::new("when", PATTERNS, "All of these must be found"),
     ],
 )
-.any_of(&["error", "reply", "text"]);
+.any_of(&ANSWERS);
 
-pub(super) const DEFAULT: Shape = Shape::new("the default", &[DELAY_MS, ERROR, REPLY, TEXT, USED])
-    .any_of(&["error", "reply", "text"]);
+pub(super) const DEFAULT: Shape = Shape::new(
+    "the default",
+    &[DELAY_MS, ERROR, REPLY, TEXT, TOOL_CALLS, USED],
+)
+.any_of(&ANSWERS);
+
+/// What a rule can answer with.
+const ANSWERS: [&str; 4] = ["error", "reply", "text", "tool_calls"];
+
+pub(super) const TOOL_CALL: Shape = Shape::new(
+    "the tool call",
+    &[
+        Key::new("arguments", Of::Any, "Template tree; {} by default"),
+        Key::new("id", Of::Text, "Template; call_N by default"),
+        Key::new("name", Of::Text, "Template: the tool's name").required(),
+    ],
+);
 
 pub(super) const VALUE: Shape = Shape::new(
     "the value",

@@ -1,3 +1,5 @@
+mod tool_tests;
+
 use std::path::Path;
 
 use serde_json::{Value, json};

@@ -1,0 +1,151 @@
+//! `require_approval:` of an allowlist's entry: what a person is asked before a tool is called (seed
+//! 000, invariant 34), and what counts where several entries ask.
+
+use ktsu_ledger::event::plan::{ApprovalPolicy, ApprovalTimeout, OnReject, TimeoutBehavior};
+
+use super::read::{Fields, Reader};
+use super::shape::server as shape;
+use super::yaml::{Data, Node};
+
+/// The most people that may have to approve.
+pub(super) const MOST_PEOPLE: i64 = 10;
+
+/// Reads a policy; nothing where something in it is wrong, which is told.
+pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<ApprovalPolicy> {
+    let before = reader.faults.len();
+    let fields = reader.shaped(node, &shape::APPROVAL)?;
+    let on_reject = fields.get("on_reject").and_then(|node| {
+        let words = [("fail", OnReject::Fail), ("recover", OnReject::Recover)];
+        reader.word(node, "on_reject", &words)
+    });
+    let quorum = fields
+        .get("quorum")
+        .and_then(|node| reader.whole(node, "quorum", 1, MOST_PEOPLE));
+    let not_by_proposer = fields
+        .get("not_by_proposer")
+        .and_then(|node| reader.flag(node, "not_by_proposer"));
+    let timeout = timeout(reader, &fields);
+    (reader.faults.len() == before).then(|| ApprovalPolicy {
+        not_by_proposer: not_by_proposer.unwrap_or(false),
+        on_reject: on_reject.unwrap_or(OnReject::Fail),
+        quorum: quorum
+            .and_then(|most| u32::try_from(most).ok())
+            .unwrap_or(1),
+        timeout,
+    })
+}
+
+fn timeout(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<ApprovalTimeout> {
+    let behavior = fields.get("timeout_behavior").and_then(|node| {
+        let words = [
+            ("fail", TimeoutBehavior::Fail),
+            ("reject", TimeoutBehavior::Reject),
+        ];
+        reader.word(node, "timeout_behavior", &words)
+    });
+    let node = fields.get("timeout").filter(|node| !is_none(node))?;
+    let ms = reader.duration(node, "timeout")?;
+    reader.required(fields, "timeout_behavior", "an approval with a timeout");
+    Some(ApprovalTimeout {
+        behavior: behavior?,
+        ms,
+    })
+}
+
+/// `0` and `0s` mean that there is no timeout.
+fn is_none(node: &Node) -> bool {
+    match &node.data {
+        Data::Number(number) => number.as_u64() == Some(0),
+        Data::Text(text) => matches!(text.as_str(), "0" | "0s" | "0m" | "0h" | "0ms"),
+        Data::Null | Data::Bool(_) | Data::List(_) | Data::Map(_) => false,
+    }
+}
+
+/// What two entries ask together: in every respect the stricter. Failing counts before recovering,
+/// more people before fewer, a shorter wait before a longer one, and that the proposer may not
+/// approve before that anybody may.
+pub(super) fn stricter(one: &ApprovalPolicy, two: &ApprovalPolicy) -> ApprovalPolicy {
+    ApprovalPolicy {
+        not_by_proposer: one.not_by_proposer || two.not_by_proposer,
+        on_reject: match (one.on_reject, two.on_reject) {
+            (OnReject::Recover, OnReject::Recover) => OnReject::Recover,
+            (OnReject::Fail, _) | (_, OnReject::Fail) => OnReject::Fail,
+        },
+        quorum: one.quorum.max(two.quorum),
+        timeout: match (&one.timeout, &two.timeout) {
+            (Some(one), Some(two)) => Some(sooner(one, two)),
+            (Some(only), None) | (None, Some(only)) => Some(only.clone()),
+            (None, None) => None,
+        },
+    }
+}
+
+fn sooner(one: &ApprovalTimeout, two: &ApprovalTimeout) -> ApprovalTimeout {
+    ApprovalTimeout {
+        behavior: match (one.behavior, two.behavior) {
+            (TimeoutBehavior::Reject, TimeoutBehavior::Reject) => TimeoutBehavior::Reject,
+            (TimeoutBehavior::Fail, _) | (_, TimeoutBehavior::Fail) => TimeoutBehavior::Fail,
+        },
+        ms: one.ms.min(two.ms),
+    }
+}
+
+/// The same of what may not be asked at all.
+pub(super) fn both(
+    one: Option<&ApprovalPolicy>,
+    two: Option<&ApprovalPolicy>,
+) -> Option<ApprovalPolicy> {
+    match (one, two) {
+        (Some(one), Some(two)) => Some(stricter(one, two)),
+        (Some(only), None) | (None, Some(only)) => Some(only.clone()),
+        (None, None) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(
+        on_reject: OnReject,
+        quorum: u32,
+        not_by_proposer: bool,
+        timeout: Option<(u64, TimeoutBehavior)>,
+    ) -> ApprovalPolicy {
+        ApprovalPolicy {
+            not_by_proposer,
+            on_reject,
+            quorum,
+            timeout: timeout.map(|(ms, behavior)| ApprovalTimeout { behavior, ms }),
+        }
+    }
+
+    #[test]
+    fn of_two_policies_the_stricter_counts_in_every_respect() {
+        use OnReject::{Fail, Recover};
+        let reject = TimeoutBehavior::Reject;
+        let fail = TimeoutBehavior::Fail;
+        let cases = [
+            (
+                policy(Fail, 1, false, None),
+                policy(Recover, 3, true, Some((5, reject))),
+                policy(Fail, 3, true, Some((5, reject))),
+            ),
+            (
+                policy(Recover, 2, false, Some((9, fail))),
+                policy(Recover, 1, false, Some((5, reject))),
+                policy(Recover, 2, false, Some((5, fail))),
+            ),
+            (
+                policy(Recover, 1, false, Some((7, reject))),
+                policy(Recover, 1, false, Some((9, reject))),
+                policy(Recover, 1, false, Some((7, reject))),
+            ),
+        ];
+        for (one, two, both) in cases {
+            assert_eq!(stricter(&one, &two), both);
+            assert_eq!(stricter(&two, &one), both, "the order says nothing");
+            assert_eq!(stricter(&one, &one), one, "and twice is once");
+        }
+    }
+}
