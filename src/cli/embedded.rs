@@ -7,11 +7,12 @@ use std::sync::Arc;
 use axum::http::HeaderValue;
 use ktsu_ledger::event::plan::AuthScheme;
 
+use super::asking::Asking;
 use super::engine::{
     Place, any_port, open, own_header, peer_of, process_environment, quoted, receiver, warn_of,
 };
 use super::envelope::{self, Shown};
-use super::follow::{Asked, follow, invoke};
+use super::follow::{Asked, Viewer, follow, invoke};
 use super::live::Live;
 use super::logging::{self, LogFormat};
 use super::output::{DIM, is_live, is_terminal, line, note, painted};
@@ -116,7 +117,14 @@ async fn run_and_follow(
         &format!("{} as {run_id}", text::line(&job.workflow)),
     ));
     let mut live = Live::new();
-    let followed = follow(&peer, &run_id, Some(&mut live));
+    let flag = job.ledger.as_ref().map_or("", |place| place.flag.as_str());
+    let mut asking = Asking::new(&peer, flag);
+    let viewer = Viewer {
+        live: Some(&mut live),
+        asking: Some(&mut asking),
+        leaves_waiting: false,
+    };
+    let followed = follow(&peer, &run_id, viewer);
     let envelope = tokio::select! {
         envelope = followed => Some(envelope?),
         () = signals.next() => None,

@@ -8,6 +8,7 @@ use futures_util::StreamExt as _;
 use serde_json::Value;
 
 use super::Failure;
+use super::asking::Asking;
 use super::live::Live;
 use crate::peer::{Peer, Unreachable};
 
@@ -55,15 +56,30 @@ pub(super) async fn invoke(peer: &Peer, asked: Asked<'_>) -> Result<String, Fail
     }
 }
 
+/// Who looks at a run while it goes.
+#[derive(Default)]
+pub(super) struct Viewer<'a> {
+    /// What is shown.
+    pub(super) live: Option<&'a mut Live>,
+    /// Who is asked about calls that wait for people.
+    pub(super) asking: Option<&'a mut Asking>,
+    /// Whether to stop looking once only people elsewhere can move the run.
+    pub(super) leaves_waiting: bool,
+}
+
 /// Shows a run until it ends, and gives its envelope as JSON.
 pub(super) async fn follow(
     peer: &Peer,
     run_id: &str,
-    live: Option<&mut Live>,
+    viewer: Viewer<'_>,
 ) -> Result<String, Failure> {
     let path = format!("/runs/{run_id}/frames");
     let response = peer.get(&path, "text/event-stream").await?;
-    watch(response, live).await?;
+    watch(peer, run_id, response, viewer).await?;
+    envelope(peer, run_id).await
+}
+
+async fn envelope(peer: &Peer, run_id: &str) -> Result<String, Failure> {
     let request = Request::get(format!("/runs/{run_id}/envelope")).body(Body::empty());
     let request = request.map_err(|error| Failure::could_not_run(error.to_string()))?;
     let (status, body) = peer.whole(request).await?;
@@ -77,7 +93,12 @@ pub(super) async fn follow(
     ))
 }
 
-async fn watch(response: Response<Body>, mut live: Option<&mut Live>) -> Result<(), Failure> {
+async fn watch(
+    peer: &Peer,
+    run_id: &str,
+    response: Response<Body>,
+    mut viewer: Viewer<'_>,
+) -> Result<(), Failure> {
     let mut body = response.into_body().into_data_stream();
     let mut pending = Vec::new();
     let mut ticks = tokio::time::interval(TICK);
@@ -85,11 +106,13 @@ async fn watch(response: Response<Body>, mut live: Option<&mut Live>) -> Result<
         let chunk = tokio::select! {
             chunk = body.next() => chunk,
             _ = ticks.tick() => {
-                if let Some(live) = &live {
+                let asks = viewer.asking.as_ref().is_some_and(|asking| asking.is_asking());
+                if let Some(live) = viewer.live.as_ref().filter(|_| !asks) {
                     live.tick();
                 }
                 continue;
             }
+            () = answered(&mut viewer.asking) => continue,
         };
         let Some(chunk) = chunk else { break };
         let lost = |error: axum::Error| {
@@ -100,15 +123,44 @@ async fn watch(response: Response<Body>, mut live: Option<&mut Live>) -> Result<
         while let Some(end) = pending.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = pending.drain(..=end).collect();
             let frame = line.strip_prefix(b"data:").map(serde_json::from_slice);
-            if let (Some(Ok(frame)), Some(live)) = (frame, &mut live) {
+            let Some(Ok(frame)) = frame else { continue };
+            if let Some(live) = &mut viewer.live {
                 live.take(&frame);
+            }
+            if takes(&mut viewer, &frame).await && is_waiting(peer, run_id).await? {
+                if let Some(live) = viewer.live {
+                    live.finish();
+                }
+                return Ok(());
             }
         }
     }
-    if let Some(live) = live {
+    if let Some(live) = viewer.live {
         live.finish();
     }
     Ok(())
+}
+
+/// Lets whoever is asked know of a frame. Tells whether to leave, if only people can move the run.
+async fn takes(viewer: &mut Viewer<'_>, frame: &Value) -> bool {
+    let Some(asking) = &mut viewer.asking else {
+        return false;
+    };
+    let asks = asking.take(frame).await;
+    asks && viewer.leaves_waiting && !asking.is_asking()
+}
+
+/// An answer of whoever is asked, if somebody is.
+async fn answered(asking: &mut Option<&mut Asking>) {
+    match asking {
+        Some(asking) if asking.is_asking() => asking.answered().await,
+        Some(_) | None => std::future::pending().await,
+    }
+}
+
+async fn is_waiting(peer: &Peer, run_id: &str) -> Result<bool, Failure> {
+    let envelope: Value = serde_json::from_str(&envelope(peer, run_id).await?).unwrap_or_default();
+    Ok(envelope["status"] == "waiting")
 }
 
 /// A problem document, in words.

@@ -10,9 +10,10 @@ use ktsu_ledger::lock;
 use ktsu_ledger::store::{Filter, Reader as _};
 use serde_json::json;
 
+use super::asking::Asking;
 use super::embedded::{self, Job};
 use super::engine::{Place, load_environment, load_kit, own_token, place, place_nearby};
-use super::follow::{Asked, follow, invoke};
+use super::follow::{Asked, Viewer, follow, invoke};
 use super::input::{given_input, workflow_of};
 use super::live::Live;
 use super::output::{line, note};
@@ -131,8 +132,15 @@ async fn remote(
         return Ok(ExitCode::SUCCESS);
     }
     let mut live = Live::new();
+    let flag = place.map_or("", |place| place.flag.as_str());
+    let mut asking = Asking::new(&peer, flag);
+    let viewer = Viewer {
+        live: Some(&mut live),
+        asking: Some(&mut asking),
+        leaves_waiting: false,
+    };
     let envelope = tokio::select! {
-        envelope = follow(&peer, &run_id, Some(&mut live)) => Some(envelope?),
+        envelope = follow(&peer, &run_id, viewer) => Some(envelope?),
         () = signals.next() => None,
     };
     let Some(envelope) = envelope else {

@@ -6,6 +6,8 @@
 
 mod against;
 mod agents;
+mod approvals;
+mod asking;
 mod backup;
 mod capture;
 mod compared;
@@ -125,6 +127,12 @@ enum Command {
     Overlay(people::Overlay),
     /// Lets a branch go on, or begins steps of a run that has ended again
     Resume(people::Resume),
+    /// Calls of tools that wait for people
+    Approvals(approvals::Arguments),
+    /// Lets a call of a tool be made
+    Approve(approvals::Approve),
+    /// Keeps a call of a tool from being made
+    Reject(approvals::Reject),
     /// The recorded facts of a run
     Frames(frames::Arguments),
     /// What differs between two runs: exit code 1 if anything does
@@ -221,6 +229,9 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Fork(arguments) => people::fork(&common, arguments).await,
         Command::Overlay(arguments) => people::overlay(&common, arguments).await,
         Command::Resume(arguments) => people::resume(&common, arguments).await,
+        Command::Approvals(arguments) => approvals::list(&common, &arguments),
+        Command::Approve(arguments) => approvals::approve(&common, arguments).await,
+        Command::Reject(arguments) => approvals::reject(&common, arguments).await,
         Command::Frames(arguments) => frames::run(&common, arguments).await,
         Command::Diff(arguments) => diff::run(&common, &arguments),
         Command::Replay(arguments) => replay::run(&common, &arguments),

@@ -7,9 +7,10 @@ use ktsu_ledger::StreamId;
 use ktsu_ledger::store::Reader as _;
 use serde_json::{Map, Value, json};
 
+use super::asking::Asking;
 use super::embedded;
 use super::engine::load_kit;
-use super::follow::follow;
+use super::follow::{Viewer, follow};
 use super::live::Live;
 use super::output::{DIM, line, note, painted};
 use super::owner::{Owner, Where};
@@ -255,10 +256,34 @@ pub(super) async fn resume(common: &Common, asked: Resume) -> Result<ExitCode, F
 
 /// Follows a run to its end, and shows its envelope.
 async fn see(common: &Common, owner: Owner, run: &str) -> Result<ExitCode, Failure> {
+    look(common, owner, run, false).await
+}
+
+/// Follows a run until it ends, or only people elsewhere can move it, and shows its envelope.
+pub(super) async fn see_until_it_waits(
+    common: &Common,
+    owner: Owner,
+    run: &str,
+) -> Result<ExitCode, Failure> {
+    look(common, owner, run, true).await
+}
+
+async fn look(
+    common: &Common,
+    owner: Owner,
+    run: &str,
+    leaves_waiting: bool,
+) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new()?;
     let mut live = Live::new();
+    let mut asking = Asking::new(&owner.peer, &owner.place.flag);
+    let viewer = Viewer {
+        live: Some(&mut live),
+        asking: Some(&mut asking),
+        leaves_waiting,
+    };
     let envelope = tokio::select! {
-        envelope = follow(&owner.peer, run, Some(&mut live)) => Some(envelope),
+        envelope = follow(&owner.peer, run, viewer) => Some(envelope),
         () = signals.next() => None,
     };
     let place = owner.place.clone();

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::compared::{self, Shape};
 use super::engine::own_token;
-use super::follow::{follow, problem};
+use super::follow::{Viewer, follow, problem};
 use super::output::{DIM, line, note, painted};
 use super::owner::{Owner, Where};
 use super::reading::{find_run, open_at};
@@ -111,7 +111,7 @@ async fn elsewhere(
 async fn whole(peer: &Peer, run: &str, arguments: &Arguments) -> Result<Recomputed, Failure> {
     let id = begin(peer, run, arguments).await?;
     note(&painted(DIM, &format!("{run} again as {id}")));
-    follow(peer, &id, None).await?;
+    follow(peer, &id, Viewer::default()).await?;
     let request = Request::get(format!("/runs/{id}/recompute")).body(Body::empty());
     let request = request.map_err(|error| Failure::could_not_run(error.to_string()))?;
     let (status, body) = peer.whole(request).await?;

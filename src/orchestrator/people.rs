@@ -150,7 +150,7 @@ impl Orchestrator {
         let goes_on = matches!(
             *message,
             Message::Said {
-                word: Word::Resume { .. },
+                word: Word::Resume { .. } | Word::Decide(_),
                 ..
             }
         );

@@ -173,10 +173,6 @@ impl RunTask {
         self.progress
             .send_modify(|progress| progress.durable = Some(last));
         self.register();
-        for (scope, step) in self.state.unanswered() {
-            let place = effects::Place::step(scope, step);
-            self.waiting.push_back((last, place));
-        }
         if let Err(broken) = self.take_up(clock) {
             return self.give_up(&broken.to_string());
         }
@@ -190,7 +186,13 @@ impl RunTask {
         self.progress
             .send_modify(|progress| progress.durable = Some(last));
         self.register();
-        if let Err(broken) = self.told(message) {
+        // One that was left unfinished is taken up first, or what was under way would stay so.
+        let clock = (self.shared.clock)();
+        let taken_up = match self.is_at_rest() {
+            true => Ok(()),
+            false => self.take_up(clock),
+        };
+        if let Err(broken) = taken_up.and_then(|()| self.told(message)) {
             return self.give_up(&broken.to_string());
         }
         tokio::spawn(self.live());
@@ -199,6 +201,11 @@ impl RunTask {
     /// What was done within the process is lost with it; a runtime elsewhere gets its time to
     /// name what it has (decision W3).
     fn take_up(&mut self, clock: Timestamp) -> Result<(), Broken> {
+        let last = self.state.next_seq().saturating_sub(1);
+        for (scope, step) in self.state.unanswered() {
+            let place = effects::Place::step(scope, step);
+            self.waiting.push_back((last, place));
+        }
         let losses = match self.shared.runtime_is_local() {
             true => report::losses(&self.state),
             false => Vec::new(),

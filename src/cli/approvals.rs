@@ -1,0 +1,276 @@
+//! `ktsu approvals`, `ktsu approve` and `ktsu reject`: calls of tools that people are asked about.
+
+use std::process::ExitCode;
+
+use ktsu_ledger::store::Reader;
+use ktsu_projections::approvals::{Kind, Record, Status};
+use serde_json::{Value, json};
+
+use super::output::{DIM, line, note, painted};
+use super::owner::{Owner, Where};
+use super::people::see_until_it_waits;
+use super::reading::{find_run, open, open_at};
+use super::table::Rows;
+use super::{Common, Failure, json as shape, text};
+use crate::history::approvals;
+
+/// Runs that are looked at for `--all` and `--reviews`.
+const LOOKED_AT: usize = 10_000;
+
+/// What `approvals` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// Of this run only: its id, or any part of its beginning or end
+    run: Option<String>,
+    /// Those that were decided, too
+    #[arg(long)]
+    all: bool,
+    /// Instead: runs that failed because an agent wants a person to look
+    #[arg(long, conflicts_with_all = ["run", "all"])]
+    reviews: bool,
+    /// Of this workflow only
+    #[arg(long, value_name = "NAME", conflicts_with = "run")]
+    workflow: Option<String>,
+}
+
+/// What `approve` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct Approve {
+    /// The approval (apr_…, or any part of its beginning or end), or the run if it has but one
+    approval: String,
+    /// Why
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// Of a call in doubt: it happened, and gave this; it is not sent again
+    #[arg(long, value_name = "RESULT")]
+    happened: Option<String>,
+    /// Refuses if the arguments have another digest
+    #[arg(long, value_name = "DIGEST")]
+    digest: Option<String>,
+    #[command(flatten)]
+    engine: Where,
+}
+
+/// What `reject` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct Reject {
+    /// The approval (apr_…, or any part of its beginning or end), or the run if it has but one
+    approval: String,
+    /// Why; the model is told, if it goes on
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    #[command(flatten)]
+    engine: Where,
+}
+
+/// Lists what waits for people.
+pub(super) fn list(common: &Common, asked: &Arguments) -> Result<ExitCode, Failure> {
+    let (reader, place) = open(common)?;
+    if asked.reviews {
+        return reviews(common, &reader, asked.workflow.as_deref());
+    }
+    let workflow = asked.workflow.as_deref();
+    let mut records = match &asked.run {
+        Some(run) => {
+            let (stream, scope) = find_run(&reader, run)?;
+            let mut records = approvals::of(&reader, &stream)?;
+            let within = format!("{}/{scope}", stream.name());
+            records.retain(|record| scope.is_empty() || record.run_id == within);
+            records
+        }
+        None if asked.all => approvals::all(&reader, workflow, LOOKED_AT)?,
+        None => approvals::pending(&reader, workflow)?,
+    };
+    if !asked.all {
+        records.retain(|record| record.status == Status::Pending);
+    }
+    if common.json {
+        line(&shape::pretty(&json!(records).to_string()));
+        return Ok(ExitCode::SUCCESS);
+    }
+    if records.is_empty() {
+        let of = if asked.all { "was" } else { "is" };
+        note(&format!(
+            "nobody {of} asked about anything in {}",
+            place.path.display()
+        ));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let head = [
+        "APPROVAL",
+        "RUN",
+        "STEP",
+        "TOOL",
+        "ARGUMENTS",
+        "STATUS",
+        "BY",
+    ];
+    let mut table = Rows::new(&head, &[]);
+    for record in &records {
+        table.push(row(record));
+    }
+    table.print();
+    if let Some(first) = records
+        .iter()
+        .find(|record| record.status == Status::Pending)
+    {
+        note("");
+        note(&painted(
+            DIM,
+            &format!("  ktsu approve {}{}", first.approval_id, place.flag),
+        ));
+        note(&painted(
+            DIM,
+            &format!(
+                "  ktsu reject {} --reason TEXT{}",
+                first.approval_id, place.flag
+            ),
+        ));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn row(record: &Record) -> Vec<String> {
+    let by: Vec<&str> = record.votes.iter().map(|vote| vote.by.as_str()).collect();
+    let status = match (record.status, record.kind) {
+        (Status::Pending, Kind::InDoubt) => "in doubt",
+        (status, _) => status.as_str(),
+    };
+    vec![
+        record.approval_id.clone(),
+        text::short(&record.run_id, 60),
+        text::short(&record.step_id, 40),
+        text::short(&format!("{} of {}", record.tool_name, record.server), 50),
+        text::short(&record.arguments.to_string(), 60),
+        status.to_owned(),
+        text::short(&by.join(", "), 40),
+    ]
+}
+
+fn reviews(
+    common: &Common,
+    reader: &dyn Reader,
+    workflow: Option<&str>,
+) -> Result<ExitCode, Failure> {
+    let found = approvals::reviews(reader, workflow, LOOKED_AT)?;
+    if common.json {
+        line(&shape::pretty(&json!(found).to_string()));
+        return Ok(ExitCode::SUCCESS);
+    }
+    if found.is_empty() {
+        note("no run waits for a review");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Rows::new(&["RUN", "WORKFLOW", "STARTED", "ENDED"], &[]);
+    for review in &found {
+        table.push(vec![
+            text::short(&review.run_id, 60),
+            text::short(&review.workflow, 60),
+            text::short(&review.created_at, 19),
+            text::short(review.ended_at.as_deref().unwrap_or("-"), 19),
+        ]);
+    }
+    table.print();
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Approves a call, or says of one in doubt what became of it.
+pub(super) async fn approve(common: &Common, asked: Approve) -> Result<ExitCode, Failure> {
+    let mut body = match asked.happened {
+        Some(result) => json!({"decision": "happened", "result": result}),
+        None => json!({"decision": "approved"}),
+    };
+    if let Some(digest) = asked.digest {
+        body["digest"] = Value::from(digest);
+    }
+    decide(common, &asked.approval, asked.engine, asked.reason, body).await
+}
+
+/// Rejects a call.
+pub(super) async fn reject(common: &Common, asked: Reject) -> Result<ExitCode, Failure> {
+    let body = json!({"decision": "rejected"});
+    decide(common, &asked.approval, asked.engine, asked.reason, body).await
+}
+
+/// Hands a decision to the owner of the ledger; where there is none, goes on with the run until it
+/// ends or waits again.
+async fn decide(
+    common: &Common,
+    approval: &str,
+    engine: Where,
+    reason: Option<String>,
+    mut body: Value,
+) -> Result<ExitCode, Failure> {
+    let place = Owner::place(common, &engine)?;
+    let record = meant(&open_at(&place.path)?, approval)?;
+    body["approval_id"] = Value::from(record.approval_id.as_str());
+    if let Some(reason) = reason {
+        body["reason"] = Value::from(reason);
+    }
+    let owner = Owner::find(place, &engine, true).await?;
+    let path = path_of(&record);
+    let decided = match owner.post(&path, &body, None).await {
+        Ok(decided) => decided,
+        Err(failure) => {
+            owner.close().await?;
+            return Err(failure);
+        }
+    };
+    if owner.is_ours() {
+        let run = record.run_id.split('/').next().unwrap_or_default();
+        note(&painted(DIM, &said(&record, &decided)));
+        return see_until_it_waits(common, owner, run).await;
+    }
+    let flag = owner.place.flag.clone();
+    owner.close().await?;
+    if common.json {
+        line(&shape::pretty(&decided.to_string()));
+        return Ok(ExitCode::SUCCESS);
+    }
+    line(&said(&record, &decided));
+    note(&painted(
+        DIM,
+        &format!("  ktsu trace {}{flag}", record.run_id),
+    ));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Where a decision about a call goes.
+pub(super) fn path_of(record: &Record) -> String {
+    let run = record.run_id.replace('/', "%2F");
+    format!("/runs/{run}/steps/{}/approval/decide", record.step_id)
+}
+
+fn said(record: &Record, decided: &Value) -> String {
+    let status = decided["status"].as_str().unwrap_or_default();
+    let votes = decided["votes"].as_array().map_or(0, Vec::len);
+    let tool = text::line(&record.tool_name);
+    match status {
+        "pending" => format!("{tool}: {votes} of {} have approved", record.quorum),
+        status => format!("{tool}: {status}"),
+    }
+}
+
+/// The record that a text means: by its id, or the only one of a run that waits.
+fn meant(reader: &dyn Reader, asked: &str) -> Result<Record, Failure> {
+    let pending = approvals::pending(reader, None)?;
+    let matches = |record: &&Record| {
+        let id = record.approval_id.as_str();
+        let bare = id.trim_start_matches("apr_");
+        let fits = id.starts_with(asked) || id.ends_with(asked) || bare.starts_with(asked);
+        fits || record.run_id == asked || record.run_id.ends_with(asked)
+    };
+    let found: Vec<&Record> = pending.iter().filter(matches).collect();
+    match found.as_slice() {
+        [one] => Ok((*one).clone()),
+        [] => Err(Failure::could_not_run(format!(
+            "nothing that waits for people matches {asked:?}"
+        ))
+        .hint("ktsu approvals --all")),
+        several => {
+            let ids: Vec<&str> = several.iter().map(|one| one.approval_id.as_str()).collect();
+            let words = format!("{asked:?} matches several: {}", ids.join(", "));
+            Err(Failure::could_not_run(words).hint("give more of the id"))
+        }
+    }
+}
