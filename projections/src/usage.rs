@@ -97,7 +97,10 @@ impl Usage {
                         self.cost_micro_usd.saturating_add(claimed.cost_micro_usd);
                 }
             }
-            AgentEvent::ToolCalled(_) => self.tool_calls += 1,
+            // One that is sent again is still the same call.
+            AgentEvent::ToolCalled(called) => {
+                self.tool_calls += u64::from(called.again.is_none());
+            }
             AgentEvent::Decided(_)
             | AgentEvent::ReflectStarted(_)
             | AgentEvent::BudgetExhausted(_)

@@ -5,3 +5,4 @@ mod fan_out_tests;
 mod loss_tests;
 mod random_tests;
 mod settle_tests;
+mod tools_tests;

@@ -3,18 +3,21 @@
 
 use std::sync::Arc;
 
-use ktsu_ledger::event::plan::Plan;
+use ktsu_ledger::event::plan::{ApprovalPolicy, OnReject, Plan};
 use ktsu_ledger::event::{
-    AgentDecided, AgentEvent, AgentFinished, ClaimedMetrics, FinishReason, LlmRequest, LlmResponse,
-    LostReason, Principal, Purpose, Report, Role, RunEvent, TimerKind, WebhookAnswer, WebhookEvent,
-    Why, WorkerEvent, WorkerLost,
+    AgentDecided, AgentEvent, AgentFinished, ApprovalRequested, ClaimedMetrics, Decision,
+    DoubtReason, FinishReason, LlmRequest, LlmResponse, LostReason, NotSent, Principal, Purpose,
+    Reference, Report, Role, RunEvent, TimerKind, ToolCalled, ToolInDoubt, ToolReturned,
+    WebhookAnswer, WebhookEvent, Why, WorkerEvent, WorkerLost,
 };
 use ktsu_ledger::{Draft, Event, Frame, Json, StreamId, Timestamp};
 use ktsu_projections::envelope::EnvelopeFold;
 use ktsu_projections::lineage::item_name;
+use ktsu_projections::run::calls::{CallState, Sending};
 use ktsu_projections::run::{RunState, StepStatus, Task};
 use serde_json::{Value, json};
 
+use super::admit::approval::{Decide, NotDecided, decide};
 use super::admit::report::{Reported, losses, lost, report};
 use super::admit::{self, Answer, Invocation};
 use super::definition::Definition;
@@ -35,12 +38,72 @@ pub(super) struct Driven {
 }
 
 /// What a runtime says in one event of a report.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) enum Say {
     Ask(Purpose),
-    Reply { cost: u64 },
+    Reply {
+        cost: u64,
+    },
     Draft(Value),
+    /// A reply that asks for these tools, and the decision to call them.
+    Wants(Vec<&'static str>),
+    /// That decision alone.
+    Decide,
+    /// A call is about to be sent: its place, the server, the tool.
+    Call(u32, String, String),
+    /// It was answered.
+    Result(u32),
+    /// It was not sent.
+    NotSent(u32, NotSent),
+    /// No answer came.
+    Doubt(u32),
+    /// A person is to decide on it.
+    Gate(u32, String, String),
     End(FinishReason, Value, Option<ClaimedMetrics>),
+}
+
+/// A reply that asks for tools, each with the arguments `{"n": PLACE}`; one that is called `…!` has a
+/// secret in them.
+fn wants(
+    request: u64,
+    (attempt, item, step): (u32, Option<u32>, &str),
+    report: &Report,
+    tools: &[&str],
+) -> LlmResponse {
+    let calls = tools.iter().enumerate().map(|(at, tool)| {
+        let mut call = json!({"id": format!("c{at}"), "name": tool, "arguments": {"n": at}});
+        if tool.ends_with('!') {
+            call["secret"] = json!(true);
+        }
+        call
+    });
+    LlmResponse {
+        attempt,
+        cached: false,
+        content: Some(Json::string("")),
+        cost_micro_usd: 10,
+        duration_ms: 7,
+        error: None,
+        input_hash: String::new(),
+        item,
+        model: "m".to_owned(),
+        output_hash: String::new(),
+        prices: String::new(),
+        provider: "scripted".to_owned(),
+        report: report.clone(),
+        request,
+        step: step.to_owned(),
+        tokens_cached: 0,
+        tokens_in: 10,
+        tokens_out: 5,
+        tokens_reasoning: 0,
+        tool_calls: Some(Json::from_value(&calls.collect()).unwrap()),
+    }
+}
+
+fn argument(frame: u64, call: u32) -> Reference {
+    let path = format!("/tool_calls/{call}/arguments");
+    Reference { frame, path }
 }
 
 /// An output, as a runtime reports it.
@@ -159,6 +222,23 @@ impl Driven {
         let task = self.task(name);
         let digest = ktsu_ledger::Hash::of(format!("{says:?}").as_bytes()).to_string();
         let report = Report { digest, n };
+        let response = task.calls.as_ref().map_or(0, |calls| calls.response);
+        let returned = |response: u64, call: u32, not_sent: Option<NotSent>| {
+            AgentEvent::ToolReturned(Box::new(ToolReturned {
+                attempt,
+                call,
+                called: None,
+                content: Json::parse(br#"[{"text":"ok","type":"text"}]"#).unwrap(),
+                duration_ms: 2,
+                is_error: not_sent.is_some(),
+                item,
+                not_sent,
+                report: report.clone(),
+                response,
+                step: step.clone(),
+                structured: None,
+            }))
+        };
         let event = |say: &Say| match say.clone() {
             Say::Ask(purpose) => AgentEvent::Request(LlmRequest {
                 attempt,
@@ -198,6 +278,65 @@ impl Driven {
                 tokens_reasoning: 0,
                 tool_calls: None,
             })),
+            Say::Decide => AgentEvent::Decided(AgentDecided {
+                attempt,
+                draft: None,
+                item,
+                report: report.clone(),
+                response: Some(0),
+                step: step.clone(),
+            }),
+            Say::Wants(tools) => AgentEvent::Response(Box::new(wants(
+                self.task(name).open.as_ref().map_or(0, |call| call.seq),
+                (attempt, item, &step),
+                &report,
+                &tools,
+            ))),
+            Say::Call(call, server, tool) => AgentEvent::ToolCalled(Box::new(ToolCalled {
+                again: None,
+                approval: None,
+                arguments: argument(response, call),
+                attempt,
+                call,
+                digest: String::new(),
+                idempotency_key: String::new(),
+                item,
+                report: report.clone(),
+                response,
+                server,
+                step: step.clone(),
+                tool,
+            })),
+            Say::Gate(call, server, tool) => {
+                AgentEvent::ApprovalRequested(Box::new(ApprovalRequested {
+                    arguments: argument(response, call),
+                    attempt,
+                    call,
+                    digest: String::new(),
+                    item,
+                    policy: ApprovalPolicy {
+                        not_by_proposer: false,
+                        on_reject: OnReject::Fail,
+                        quorum: 1,
+                        timeout: None,
+                    },
+                    report: report.clone(),
+                    response,
+                    server,
+                    step: step.clone(),
+                    tool,
+                }))
+            }
+            Say::Result(call) => returned(response, call, None),
+            Say::NotSent(call, why) => returned(response, call, Some(why)),
+            Say::Doubt(call) => AgentEvent::ToolInDoubt(ToolInDoubt {
+                attempt,
+                called: self.sending(name, call).called,
+                item,
+                reason: DoubtReason::NoAnswer,
+                report: Some(report.clone()),
+                step: step.clone(),
+            }),
             Say::Draft(draft) => AgentEvent::Decided(AgentDecided {
                 attempt,
                 draft: Some(Json::from_value(&draft).unwrap()),
@@ -216,7 +355,59 @@ impl Driven {
                 step: step.clone(),
             })),
         };
-        says.iter().map(event).collect()
+        let decides = |say: &Say| {
+            let wants = matches!(say, Say::Wants(_)) && !says.iter().any(|say| *say == Say::Decide);
+            wants.then(|| event(&Say::Decide))
+        };
+        let events = says
+            .iter()
+            .flat_map(|say| std::iter::once(event(say)).chain(decides(say)));
+        events.collect()
+    }
+
+    /// A call on its way.
+    pub(super) fn sending(&self, name: &str, call: u32) -> &Sending {
+        let calls = self.task(name).calls.as_ref().unwrap();
+        match &calls.list[call as usize].state {
+            CallState::Sent(sending) => sending,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A person's word about the only call of a task that waits, or one of them.
+    pub(super) fn decides(
+        &mut self,
+        name: &str,
+        by: &str,
+        decision: Decision,
+        id: Option<&str>,
+    ) -> Result<(), NotDecided> {
+        let (scope, step, item) = place(name);
+        let now = Timestamp::from_micros(self.now);
+        let said = Decide {
+            scope,
+            step,
+            item,
+            approval_id: id.map(str::to_owned),
+            digest: None,
+            decision,
+            by: Principal {
+                auth: "token".to_owned(),
+                id: by.to_owned(),
+            },
+            reason: None,
+            result: (decision == Decision::Happened).then(|| "done".to_owned()),
+        };
+        let draft = decide(&self.state, said, now)?;
+        self.input(draft);
+        Ok(())
+    }
+
+    /// Nobody decides until the next wait is over.
+    pub(super) fn waits_too_long(&mut self) {
+        let (until, _) = self.state.next_approval_end().expect("something waits");
+        self.now = self.now.max(until.as_micros());
+        self.input(admit::timer(&self.state, until).expect("it is over"));
     }
 
     /// Judges a report and takes it, if it is to be taken.
@@ -424,6 +615,12 @@ impl Driven {
                 continue;
             }
             match &frame.event {
+                Event::Agent(AgentEvent::ApprovalDecided(decided)) => {
+                    let name = join(&frame.scope, &item_name(&decided.step, decided.item));
+                    let said = self.decides(&name, &decided.by.id, decided.decision, None);
+                    said.unwrap();
+                }
+                Event::Agent(AgentEvent::ApprovalExpired(_)) => self.waits_too_long(),
                 Event::Agent(event) => {
                     let said = event.report().cloned();
                     let same = |other: &&Frame| match &other.event {
@@ -456,6 +653,23 @@ impl Driven {
         }
     }
 
+    /// Calls whose answers are in history were sent by a runtime that is lost: they are sent again.
+    fn calls_again(&mut self, name: &str, says: &[Say]) {
+        let attempt = self.task(name).attempt;
+        for say in says {
+            let Say::Result(call) = say else { continue };
+            let Some(calls) = &self.task(name).calls else {
+                continue;
+            };
+            if let CallState::Sent(sending) = &calls.list[*call as usize].state
+                && sending.attempt < attempt
+            {
+                let again = Say::Call(*call, sending.server.clone(), sending.tool.clone());
+                self.says(name, &[again]);
+            }
+        }
+    }
+
     /// A report of history, in the words of the attempt that is under way now.
     #[track_caller]
     fn hears(&mut self, frames: &[&Frame]) {
@@ -466,11 +680,25 @@ impl Driven {
         let say = |frame: &&Frame| match &frame.event {
             Event::Agent(AgentEvent::Request(request)) => Say::Ask(request.purpose),
             Event::Agent(AgentEvent::BudgetExhausted(_)) => Say::Ask(Purpose::Turn),
-            Event::Agent(AgentEvent::Response(answer)) => Say::Reply {
-                cost: answer.cost_micro_usd,
+            Event::Agent(AgentEvent::Response(answer)) => match &answer.tool_calls {
+                Some(calls) => Say::Wants(names(calls)),
+                None => Say::Reply {
+                    cost: answer.cost_micro_usd,
+                },
             },
-            Event::Agent(AgentEvent::Decided(decided)) => {
-                Say::Draft(decided.draft.clone().unwrap_or_default().to_value())
+            Event::Agent(AgentEvent::Decided(decided)) => match &decided.draft {
+                Some(draft) => Say::Draft(draft.to_value()),
+                None => Say::Decide,
+            },
+            Event::Agent(AgentEvent::ToolCalled(called)) => {
+                Say::Call(called.call, called.server.clone(), called.tool.clone())
+            }
+            Event::Agent(AgentEvent::ToolReturned(returned)) => match returned.not_sent {
+                Some(why) => Say::NotSent(returned.call, why),
+                None => Say::Result(returned.call),
+            },
+            Event::Agent(AgentEvent::ApprovalRequested(asked)) => {
+                Say::Gate(asked.call, asked.server.clone(), asked.tool.clone())
             }
             Event::Agent(AgentEvent::Finished(end)) => {
                 Say::End(end.reason, end.outcome.to_value(), end.metrics.clone())
@@ -478,6 +706,7 @@ impl Driven {
             _ => panic!("{frame:?}"),
         };
         let says: Vec<Say> = frames.iter().map(say).collect();
+        self.calls_again(&name, &says);
         match first.report().map(|report| report.n) {
             Some(0) => {
                 let judged = self.reports(&name, self.task(&name).attempt, 0, &says);
@@ -486,6 +715,14 @@ impl Driven {
             _ => self.says(&name, &says),
         }
     }
+}
+
+/// The tools that a recorded reply asks for.
+fn names(calls: &Json) -> Vec<&'static str> {
+    let calls = calls.to_value();
+    let names = calls.as_array().unwrap().iter();
+    let leaked = |call: &Value| &*call["name"].as_str().unwrap().to_owned().leak();
+    names.map(leaked).collect()
 }
 
 fn task_name(event: &AgentEvent) -> String {

@@ -66,6 +66,7 @@ pub(super) fn plan(workflows: Value) -> Value {
         "properties": {"ktsu_confidence": {"type": "number"}}});
     json!({"format": 1, "root": "main", "workflows": workflows, "agents": {
         "plain": file("plain", json!({})),
+        "acts": file("acts", json!({"servers": servers()})),
         "strict": file("strict", json!({
             "output": {"type": "object", "required": ["v", "ktsu_confidence"],
                 "properties": {"v": {"type": "integer"}}},
@@ -75,6 +76,30 @@ pub(super) fn plan(workflows: Value) -> Value {
         "doubts": file("doubts", json!({"output": confident,
             "prompt": {"system": "s", "reflect": "again"}})),
     }})
+}
+
+/// The servers of the agent `acts`: `s` may be asked again, `w` changes what lasts.
+fn servers() -> Value {
+    let gate = |more: Value| {
+        let mut policy = json!({"on_reject": "fail", "quorum": 1});
+        merge(&mut policy, more);
+        policy
+    };
+    let timeout = |behavior: &str| json!({"behavior": behavior, "ms": 5000});
+    json!([
+        {"file": "s.server.yaml", "name": "s", "url": "http://127.0.0.1:9", "version": "1.0.0",
+         "tools": [
+            {"pattern": "read-*"},
+            {"pattern": "delete-*", "approval": gate(json!({}))},
+            {"pattern": "ask-*", "approval": gate(json!({"on_reject": "recover"}))},
+            {"pattern": "late-*", "approval": gate(json!({"timeout": timeout("fail")}))},
+            {"pattern": "soft-*", "approval":
+                gate(json!({"on_reject": "recover", "timeout": timeout("reject")}))},
+            {"pattern": "two-*", "approval": gate(json!({"quorum": 2, "not_by_proposer": true}))},
+         ]},
+        {"file": "w.server.yaml", "name": "w", "url": "http://127.0.0.1:9", "version": "1.0.0",
+         "stateful": true, "tools": [{"pattern": "write"}]},
+    ])
 }
 
 /// A run of one workflow.
