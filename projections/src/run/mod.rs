@@ -12,6 +12,7 @@ mod agents;
 mod apply;
 mod outline;
 mod person;
+mod pins;
 pub mod reserved;
 mod scope;
 pub mod task;
@@ -19,6 +20,7 @@ mod transition;
 
 pub use outline::{AgentShape, BadPlan, Outline, Shape};
 pub use person::{Fork, Overlaid};
+pub use pins::Pins;
 pub use scope::{Effective, Ended, Held, Phase, Scope, Step, StepStatus};
 pub use task::{Counts, Due, ItemEnd, Reflection, Seen, Task, TaskPhase, Tasks};
 pub use transition::Refusal;
@@ -131,6 +133,8 @@ pub struct Created {
     pub idempotency_digest: Option<String>,
     /// For a recompute of a run: which.
     pub of: Option<RecomputeOf>,
+    /// The tools its lock names, if it has one that does.
+    pub pins: Option<Box<Pins>>,
 }
 
 /// See the module documentation.
@@ -192,6 +196,7 @@ impl RunState {
         if frame.seq != 0 || !frame.scope.is_empty() || frame.prev != Hash::ZERO {
             return Err(Refusal::NotARun);
         }
+        let pins = Pins::of(created);
         let created = Created {
             at: frame.at,
             params: created.params.clone(),
@@ -203,6 +208,7 @@ impl RunState {
             idempotency_key: created.idempotency_key.clone(),
             idempotency_digest: created.idempotency_digest.clone(),
             of: created.of.clone(),
+            pins,
         };
         Ok(Self::pending(frame, outline, created))
     }
