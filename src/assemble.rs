@@ -238,6 +238,11 @@ pub async fn open(mut setup: Setup) -> Result<Engine, NotOpened> {
         kit: setup.kit,
         environment,
         principals: Arc::clone(&principals),
+        tool_servers: known
+            .0
+            .as_ref()
+            .map(|one| one.servers.clone())
+            .unwrap_or_default(),
         max_active: limits.active_runs.unwrap_or(MAX_ACTIVE),
         egress,
         clock: Arc::clone(&clock),

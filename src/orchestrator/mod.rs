@@ -80,6 +80,8 @@ pub struct Parts {
     pub principals: Arc<Principals>,
     /// The most runs under way at once.
     pub max_active: usize,
+    /// Where tool servers are, by their own name, where it is not where their file says.
+    pub tool_servers: BTreeMap<String, String>,
     /// The one way out.
     pub egress: egress::Client,
     /// The time.
@@ -119,6 +121,8 @@ pub(crate) struct Shared {
     environment: BTreeMap<String, Resolved>,
     principals: Arc<Principals>,
     max_active: usize,
+    /// Where tool servers are, by their own name, where it is not where their file says.
+    tool_servers: BTreeMap<String, String>,
     redactor: Redactor,
     secret: SecretOf,
     egress: egress::Client,
@@ -231,6 +235,7 @@ impl Orchestrator {
             environment: parts.environment,
             principals: parts.principals,
             max_active: parts.max_active,
+            tool_servers: parts.tool_servers,
             redactor,
             secret: parts.secret,
             egress: parts.egress,

@@ -217,6 +217,7 @@ async fn an_engine_without_syncs() {
         kit: Arc::clone(&load(Path::new(&kit))),
         principals: Arc::default(),
         max_active: 50_000,
+        tool_servers: Default::default(),
         environment: Default::default(),
         egress: egress::Client::new(&Policy::default()).unwrap(),
         clock: clock::system(),

@@ -153,6 +153,27 @@ impl Lab {
         Self::open(setup).await
     }
 
+    /// The same with a runtime elsewhere.
+    pub(crate) async fn remote_in(
+        ledger: LedgerPlace,
+        kit: &KitDir,
+        text: &str,
+        pairs: &[(&str, &str)],
+        runtime: &str,
+    ) -> Self {
+        let path = kit.dir.path().join("environments/test.env.yaml");
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        let environment = Environment::load(&path).unwrap_or_else(|faults| panic!("{faults}"));
+        let agents = Agents::Remote {
+            runtime: runtime.to_owned(),
+            gateway: None,
+        };
+        let mut setup = Self::setup(ledger, kit.load(), pairs, None, agents);
+        setup.environment = Some(environment);
+        Self::open(setup).await
+    }
+
     async fn with(
         ledger: LedgerPlace,
         kit: Arc<Kit>,
@@ -245,6 +266,7 @@ impl Within {
             environment: resolved.collect(),
             principals: Arc::default(),
             max_active: 50_000,
+            tool_servers: Default::default(),
             kit,
             egress,
             clock: at.unwrap_or_else(clock::system),

@@ -13,6 +13,7 @@ mod apply;
 pub mod calls;
 mod outline;
 mod person;
+mod pins;
 pub mod reserved;
 mod scope;
 pub mod task;
@@ -21,6 +22,7 @@ pub mod waits;
 
 pub use outline::{AgentShape, BadPlan, Outline, Shape};
 pub use person::{Fork, Overlaid};
+pub use pins::Pins;
 pub use scope::{Effective, Ended, Held, Phase, Scope, Step, StepStatus};
 pub use task::{Counts, Due, Hint, ItemEnd, Reflection, Seen, Task, TaskPhase, Tasks};
 pub use transition::Refusal;
@@ -133,6 +135,8 @@ pub struct Created {
     pub idempotency_digest: Option<String>,
     /// For a recompute of a run: which.
     pub of: Option<RecomputeOf>,
+    /// The tools its lock names, if it has one that does.
+    pub pins: Option<Box<Pins>>,
 }
 
 /// See the module documentation.
@@ -196,6 +200,7 @@ impl RunState {
         if frame.seq != 0 || !frame.scope.is_empty() || frame.prev != Hash::ZERO {
             return Err(Refusal::NotARun);
         }
+        let pins = Pins::of(created);
         let created = Created {
             at: frame.at,
             params: created.params.clone(),
@@ -207,6 +212,7 @@ impl RunState {
             idempotency_key: created.idempotency_key.clone(),
             idempotency_digest: created.idempotency_digest.clone(),
             of: created.of.clone(),
+            pins,
         };
         Ok(Self::pending(frame, outline, created))
     }

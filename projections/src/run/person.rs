@@ -68,6 +68,7 @@ impl RunState {
             idempotency_key: None,
             idempotency_digest: None,
             of: None,
+            pins: None,
         };
         let mut state = Self::pending(frame, outline, created);
         state.park(frame, branch);

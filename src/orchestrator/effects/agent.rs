@@ -14,13 +14,14 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::Place;
+use super::servers::{self, Servers};
 use crate::contract::runtime::{Accepted, Invoke, Model, Recorded, Refused};
 use crate::orchestrator::Shared;
 use crate::orchestrator::run::Message;
 use crate::orchestrator::supervise::Watch;
 use crate::orchestrator::token::TaskName;
 use crate::workflow::definition::Definition;
-use crate::workflow::next::{Memo, told};
+use crate::workflow::next::{Memo, code, told};
 
 /// How long a runtime may take to say that it took a task.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -36,6 +37,8 @@ pub(in crate::orchestrator) struct Dispatch {
     /// Where the step began; what it did before it was begun again is of no consequence.
     since: u64,
     invoke: Invoke,
+    /// Why no runtime is asked: the code and the words that end the task.
+    hopeless: Option<(&'static str, String)>,
 }
 
 /// Begins to watch a task that is with a runtime.
@@ -59,7 +62,8 @@ pub(in crate::orchestrator) fn watch(
     Some(())
 }
 
-/// Puts an announced task together; nothing if the state no longer wants it sent.
+/// Puts an announced task together; nothing if the state no longer wants it sent, or if it has to
+/// wait for a secret.
 pub(in crate::orchestrator) fn prepare(
     shared: &Shared,
     state: &RunState,
@@ -75,6 +79,12 @@ pub(in crate::orchestrator) fn prepare(
     let step = &scope.shape.step(place.step)?.id;
     let held = scope.steps.get(place.step as usize)?;
     let told = told(definition, state, memo, place.scope, place.step, place.item)?;
+    let (servers, hopeless) =
+        match servers::of(shared, state, definition, memo, place, told.servers) {
+            Servers::Ready(servers) => (servers, None),
+            Servers::Waits => return None,
+            Servers::Refused(missing) => (Vec::new(), Some((code(&missing), missing.to_string()))),
+        };
     let name = TaskName::new(state.stream().name(), &scope.path, step, place.item);
     let token = shared.tokens.token(&name, task.attempt);
     let url = |what: &str| {
@@ -98,7 +108,7 @@ pub(in crate::orchestrator) fn prepare(
             group: told.group,
             max_tokens: told.max_tokens,
         },
-        tool_servers: Vec::new(),
+        tool_servers: servers,
         output_schema: Some(told.schema.to_value()),
         callback_url: url("complete"),
         report_url: Some(url("report")),
@@ -111,6 +121,7 @@ pub(in crate::orchestrator) fn prepare(
         step: step.clone(),
         since: held.started?,
         invoke,
+        hopeless,
     })
 }
 
@@ -170,6 +181,9 @@ impl Dispatch {
     /// Asks the runtime to take the task until it answers, or until nobody wants it any more
     /// (decision W4).
     async fn send(self, shared: Arc<Shared>, mailbox: mpsc::Sender<Box<Message>>) {
+        if let Some((code, words)) = &self.hopeless {
+            return self.refused(&mailbox, code, words).await;
+        }
         let Some(runtime) = &shared.runtime else {
             let words = "no runtime is configured: start the orchestrator with --runtime-url";
             return self.refused(&mailbox, "runtime_unconfigured", words).await;

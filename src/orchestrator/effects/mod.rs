@@ -2,6 +2,8 @@
 //! back to the run's mailbox, and enters as an input.
 
 mod agent;
+mod secrets;
+mod servers;
 mod webhook;
 
 use std::sync::Arc;

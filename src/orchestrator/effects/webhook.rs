@@ -4,7 +4,6 @@
 use std::time::{Duration, Instant};
 
 use axum::http::{HeaderMap, HeaderValue, header};
-use jmespath::Rcvar;
 use ktsu_ledger::Json;
 use ktsu_ledger::canonical::parse_strict;
 use ktsu_ledger::event::WebhookAnswer;
@@ -13,13 +12,14 @@ use ktsu_projections::run::{Phase, RunState};
 use serde_json::{Value, json};
 
 use super::Place;
+use super::secrets::WithSecrets;
 use crate::egress::{FailureCode, KEPT_BYTES, Request, Response};
 use crate::orchestrator::Shared;
-use crate::secret::{Redactor, Secret};
+use crate::secret::Redactor;
 use crate::workflow::admit::Answer;
 use crate::workflow::definition::{CompiledWork, Definition};
-use crate::workflow::expression::{EvaluationError, Names, Root, from_value};
-use crate::workflow::next::{Memo, Scoped, delivery_id};
+use crate::workflow::expression::{EvaluationError, Names};
+use crate::workflow::next::{Memo, delivery_id};
 use crate::workflow::template::{Template, text_of};
 
 /// A request ready to go, and what its answer will be about.
@@ -32,11 +32,8 @@ pub(super) struct Sending {
     sending: u32,
 }
 
-/// Renders the announced webhook of a step; nothing if the state no longer waits for it.
-///
-/// A run taken up by an engine that lacks one of its secrets waits: that this environment has no
-/// such value is nothing the world said, so it must not become an answer. The next start that has
-/// the value sends it.
+/// Renders the announced webhook of a step; nothing if the state no longer waits for it, or if the
+/// step has to wait for a secret.
 pub(super) fn prepare(
     shared: &Shared,
     state: &RunState,
@@ -56,23 +53,19 @@ pub(super) fn prepare(
         .steps
         .get(place.step as usize)?;
     let memo = Memo::default();
-    let names = WithSecrets {
-        names: Scoped::new(state, place.scope, &memo),
-        shared,
-        state,
-    };
-    if let Some(secret) = names.lacked_by(&step.work) {
-        let run = state.stream().name();
-        tracing::warn!(
-            run,
-            step = step.id,
-            "waits for a start with the secret {secret}"
-        );
+    let names = WithSecrets::new(shared, state, &memo, place);
+    if names.waits(&step.id, step.work.roots()) {
         return None;
     }
     let delivery = delivery_id(state.stream(), &scope.path, &step.id, held.attempt);
     Some(Sending {
-        request: request(plan, &step.work, &names, &delivery),
+        request: request(
+            plan,
+            &step.work,
+            &names,
+            &delivery,
+            margin(&shared.redactor),
+        ),
         scope: scope.path.clone(),
         step: step.id.clone(),
         attempt: held.attempt,
@@ -85,6 +78,7 @@ fn request(
     work: &CompiledWork,
     names: &WithSecrets<'_>,
     delivery: &str,
+    beyond: usize,
 ) -> Option<Request> {
     let CompiledWork::Webhook { url, body, .. } = work else {
         return None;
@@ -104,7 +98,7 @@ fn request(
             .into_bytes()
             .into(),
         timeout: Duration::from_millis(plan.timeout_ms),
-        keep: KEPT_BYTES + margin(&names.shared.redactor),
+        keep: KEPT_BYTES + beyond,
     })
 }
 
@@ -123,43 +117,6 @@ fn whole(template: &Template, names: &dyn Names) -> Result<Value, EvaluationErro
     template
         .render(names, &|_| false)
         .map(|rendered| rendered.value)
-}
-
-/// The names of a scope, and the values of the secrets its run declares.
-struct WithSecrets<'a> {
-    names: Scoped<'a>,
-    shared: &'a Shared,
-    state: &'a RunState,
-}
-
-impl WithSecrets<'_> {
-    /// The first secret a webhook mentions that has no value here.
-    fn lacked_by(&self, work: &CompiledWork) -> Option<String> {
-        let lacks = |root: Root| match root {
-            Root::Env(name) => {
-                let lacked = self.names.is_secret(&name) && self.secret(&name).is_none();
-                lacked.then_some(name)
-            }
-            Root::Params | Root::Step(_) | Root::Item | Root::ItemIndex => None,
-        };
-        work.roots().into_iter().find_map(lacks)
-    }
-
-    fn secret(&self, name: &str) -> Option<&str> {
-        let secret = self.shared.secret_of(self.state, name);
-        secret.map(Secret::expose)
-    }
-}
-
-impl Names for WithSecrets<'_> {
-    fn get(&self, root: &Root) -> Option<Rcvar> {
-        match root {
-            Root::Env(name) if self.names.is_secret(name) => {
-                Some(from_value(&Value::from(self.secret(name)?)))
-            }
-            other => self.names.get(other),
-        }
-    }
 }
 
 impl Sending {

@@ -24,6 +24,9 @@ pub type Values = BTreeMap<String, String>;
 /// Why a param of a server has no value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
+    /// The agent's own params cannot be made.
+    #[error("the params of the step cannot be made with their secrets in place")]
+    Params,
     /// What it is made of is not there.
     #[error("the server {server:?} gets no value for its param {param:?}")]
     Value {
@@ -82,6 +85,10 @@ impl Server {
             let words = "a quorum is at least 1".to_owned();
             faults.push((format!("{at}/tools"), words));
         }
+        if !reachable(plan) {
+            let words = "the url of a tool server is http or https".to_owned();
+            faults.push((format!("{at}/url"), words));
+        }
         (faults.len() == before).then(|| Self {
             plan: plan.clone(),
             params,
@@ -136,6 +143,16 @@ impl Server {
                 true => "it cannot be made with its secret in place".to_owned(),
                 false => error.message,
             },
+        }
+    }
+}
+
+/// Servers that come with ktsu are where it is; others are where they say.
+fn reachable(plan: &ServerPlan) -> bool {
+    match plan.file.starts_with("ktsu/") {
+        true => plan.url.is_empty(),
+        false => {
+            url::Url::parse(&plan.url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"))
         }
     }
 }

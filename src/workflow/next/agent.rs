@@ -13,6 +13,7 @@ use ktsu_projections::run::{Due, RunState, Step as StepState, Task, TaskPhase};
 use serde_json::{Value, json};
 
 use super::names::{FROM, computed};
+use super::servers::{self, ToldServer};
 use super::{At, Memo, Outcome, Scoped, Unit};
 use crate::workflow::definition::{Agent, CompiledWork, Definition, Step};
 use crate::workflow::expression::{Expression, Names, to_value};
@@ -39,6 +40,8 @@ pub struct Told {
     pub threshold: Option<u32>,
     /// JSON Schema of the output.
     pub schema: Json,
+    /// The tool servers, without their secrets.
+    pub servers: Vec<ToldServer>,
 }
 
 /// What a runtime is told about a task that has begun: the same however often it is asked. `memo`
@@ -296,6 +299,7 @@ impl At<'_> {
             );
             failed("invalid_params", words)
         })?;
+        let servers = servers::told(agent, &params)?;
         let prompts = agent.prompts(params);
         let prompts = prompts.map_err(|error| failed("expression_failed", error.message))?;
         Ok(Asked {
@@ -310,6 +314,7 @@ impl At<'_> {
                 max_turns: agent.file.max_turns,
                 threshold: plan.confidence_threshold_millionths,
                 schema: agent.file.output.clone(),
+                servers,
             },
         })
     }

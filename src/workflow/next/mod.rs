@@ -9,12 +9,14 @@ mod agent;
 mod child;
 mod close;
 mod names;
+mod servers;
 mod settle;
 mod transform;
 mod webhook;
 
 pub use agent::{Told, told};
 pub use names::{Memo, Scoped};
+pub use servers::{ToldServer, code, secret_values};
 pub use webhook::delivery_id;
 
 use std::collections::BTreeMap;

@@ -9,6 +9,7 @@ mod outcomes;
 mod policy;
 mod reflect;
 mod replaced;
+mod servers;
 mod supervision;
 mod three;
 

@@ -61,7 +61,7 @@ pipeline:
   - id: tell
     on: approval
     retry: {attempts: 3, backoff: 1s, on: [timeout]}
-    webhook: {url: "{{ env.URL }}/x", method: PUT, body: {a: [1]}, timeout_s: 5}
+    webhook: {url: "{{ env.URL }}/x", method: PUT, body: {a: [1]}, timeout_s: 5, secret: "{{ env.TOKEN }}"}
   - id: again
     webhook: {url: "https://example.com", retry: {attempts: 2, backoff: 500ms, on: [unreachable]}}
   - {id: call, workflow: sub.workflow.yaml, params: {x: 1}, webhooks: execute}

@@ -1,0 +1,80 @@
+//! Values of secrets, for the moment in which something is sent: to a webhook, or to a runtime that
+//! calls tools. Nothing here is recorded.
+
+use jmespath::Rcvar;
+use ktsu_projections::run::RunState;
+use serde_json::Value;
+
+use super::Place;
+use crate::orchestrator::Shared;
+use crate::secret::Secret;
+use crate::workflow::expression::{Names, Root, from_value};
+use crate::workflow::next::{Memo, Scoped};
+
+/// The names of a scope, and the values of the secrets its run declares.
+pub(super) struct WithSecrets<'a> {
+    names: Scoped<'a>,
+    shared: &'a Shared,
+    state: &'a RunState,
+}
+
+impl<'a> WithSecrets<'a> {
+    /// The names that a step sees, or one of its items.
+    pub(super) fn new(
+        shared: &'a Shared,
+        state: &'a RunState,
+        memo: &'a Memo,
+        place: Place,
+    ) -> Self {
+        let names = Scoped::new(state, place.scope, memo);
+        Self {
+            names: match place.item {
+                Some(item) => names.with_item(place.step, item),
+                None => names,
+            },
+            shared,
+            state,
+        }
+    }
+
+    /// The first secret of these names that has no value here.
+    ///
+    /// What needs it waits: that this environment has no such value is nothing the world said, so
+    /// it must not become an answer. The next start that has the value sends it.
+    pub(super) fn lacked(&self, roots: impl IntoIterator<Item = Root>) -> Option<String> {
+        let lacks = |root: Root| match root {
+            Root::Env(name) => {
+                let lacked = self.names.is_secret(&name) && self.secret(&name).is_none();
+                lacked.then_some(name)
+            }
+            Root::Params | Root::Step(_) | Root::Item | Root::ItemIndex => None,
+        };
+        roots.into_iter().find_map(lacks)
+    }
+
+    /// Whether a step has to wait for a secret, which is then logged.
+    pub(super) fn waits(&self, step: &str, roots: impl IntoIterator<Item = Root>) -> bool {
+        let Some(secret) = self.lacked(roots) else {
+            return false;
+        };
+        let run = self.state.stream().name();
+        tracing::warn!(run, step, "waits for a start with the secret {secret}");
+        true
+    }
+
+    fn secret(&self, name: &str) -> Option<&str> {
+        let secret = self.shared.secret_of(self.state, name);
+        secret.map(Secret::expose)
+    }
+}
+
+impl Names for WithSecrets<'_> {
+    fn get(&self, root: &Root) -> Option<Rcvar> {
+        match root {
+            Root::Env(name) if self.names.is_secret(name) => {
+                Some(from_value(&Value::from(self.secret(name)?)))
+            }
+            other => self.names.get(other),
+        }
+    }
+}

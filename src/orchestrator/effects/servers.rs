@@ -1,0 +1,231 @@
+//! The tool servers of a task, with everything that is needed to call them. Made for one sending to
+//! a runtime; keys and secret params are in it, so it is never recorded and never logged.
+
+use std::collections::BTreeMap;
+
+use ktsu_ledger::event::plan::{AuthScheme, OnReject, ServerPlan, TimeoutBehavior, ToolRule};
+use ktsu_projections::run::RunState;
+
+use super::Place;
+use super::secrets::WithSecrets;
+use crate::contract::runtime::{ApprovalRule, ToolServer};
+use crate::orchestrator::Shared;
+use crate::workflow::definition::{Definition, Missing, Values};
+use crate::workflow::next::{Memo, ToldServer, secret_values};
+
+/// What came of putting the servers of a task together.
+pub(super) enum Servers {
+    /// They can be called.
+    Ready(Vec<ToolServer>),
+    /// This start lacks a secret: the task waits for one that has it.
+    Waits,
+    /// No runtime can ever call them.
+    Refused(Missing),
+}
+
+/// How the files of servers begin that come with ktsu.
+const OWN: &str = "ktsu/";
+
+/// Puts the servers of a task together.
+pub(super) fn of(
+    shared: &Shared,
+    state: &RunState,
+    definition: &Definition,
+    memo: &Memo,
+    place: Place,
+    told: Vec<ToldServer>,
+) -> Servers {
+    let mut secrets = Vec::new();
+    let secret = |one: &ToldServer| one.plan.params.values().any(|param| param.secret);
+    if told.iter().any(secret) {
+        match secrets_of(shared, state, definition, memo, place) {
+            Some(Ok(values)) => secrets = values,
+            Some(Err(missing)) => return Servers::Refused(missing),
+            None => return Servers::Waits,
+        }
+    }
+    let mut secrets = secrets.into_iter();
+    let servers = told.into_iter().map(|one| {
+        let secret = secrets.next().unwrap_or_default();
+        ToolServer {
+            url: url(shared, &one.plan),
+            suppressed: one.plan.stateful && state.suppresses_effects(),
+            pins: pins(state, definition, &one.plan),
+            ..server(one, secret)
+        }
+    });
+    Servers::Ready(servers.collect())
+}
+
+fn secrets_of(
+    shared: &Shared,
+    state: &RunState,
+    definition: &Definition,
+    memo: &Memo,
+    place: Place,
+) -> Option<Result<Vec<Values>, Missing>> {
+    let scope = state.scope(place.scope)?;
+    let workflow = definition.workflow(&scope.shape.key)?;
+    let step = workflow.steps.get(place.step as usize)?;
+    let names = WithSecrets::new(shared, state, memo, place);
+    if names.waits(&step.id, step.work.roots()) {
+        return None;
+    }
+    secret_values(definition, state, place.scope, place.step, &names)
+}
+
+/// What the definition says of a server, and what it is told.
+fn server(told: ToldServer, mut secret: Values) -> ToolServer {
+    let ToldServer { plan, mut params } = told;
+    let auth = plan.auth.as_ref().and_then(|auth| {
+        let value = secret.remove(&auth.param)?;
+        Some((auth.header.clone(), proof(auth.scheme, &value)))
+    });
+    params.append(&mut secret);
+    let (auth_header, auth_value) = auth.unzip();
+    ToolServer {
+        allowlist: plan.tools.iter().map(|rule| rule.pattern.clone()).collect(),
+        approval_rules: plan.tools.iter().filter_map(approval).collect(),
+        auth_header,
+        auth_value,
+        params,
+        stateful: plan.stateful,
+        name: plan.name,
+        ..ToolServer::default()
+    }
+}
+
+fn proof(scheme: AuthScheme, secret: &str) -> String {
+    match scheme {
+        AuthScheme::Bearer => format!("Bearer {secret}"),
+        AuthScheme::Raw => secret.to_owned(),
+    }
+}
+
+fn approval(rule: &ToolRule) -> Option<ApprovalRule> {
+    let policy = rule.approval.as_ref()?;
+    let timeout = policy.timeout.as_ref();
+    let behavior = timeout.map(|timeout| match timeout.behavior {
+        TimeoutBehavior::Fail => "fail",
+        TimeoutBehavior::Reject => "reject",
+    });
+    Some(ApprovalRule {
+        on_reject: match policy.on_reject {
+            OnReject::Fail => "fail",
+            OnReject::Recover => "recover",
+        }
+        .to_owned(),
+        pattern: rule.pattern.clone(),
+        timeout_behavior: behavior.map(str::to_owned),
+        timeout_ms: timeout.map_or(0, |timeout| timeout.ms),
+    })
+}
+
+/// Where a server is: the environment's word goes before that of the file (seed 000, invariant 13).
+fn url(shared: &Shared, plan: &ServerPlan) -> String {
+    if let Some(name) = plan.file.strip_prefix(OWN) {
+        return format!("ktsu:{name}");
+    }
+    let elsewhere = shared.tool_servers.get(plan.own_name());
+    elsewhere.unwrap_or(&plan.url).clone()
+}
+
+/// The tools a server was locked with, if the lock of the run speaks of the definition it has now:
+/// a branch may have another one. Those of a server that comes with ktsu are of its version.
+fn pins(state: &RunState, definition: &Definition, plan: &ServerPlan) -> BTreeMap<String, String> {
+    let pins = state.created().pins.as_ref();
+    let pins = pins.filter(|pins| pins.definition == definition.digest);
+    let own = pins.and_then(|pins| pins.servers.get(&plan.file));
+    own.cloned().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use ktsu_ledger::event::plan::{ApprovalPolicy, ApprovalTimeout, ServerAuth, ServerParam};
+
+    use super::*;
+
+    fn told(auth: Option<(&str, AuthScheme)>) -> ToldServer {
+        let param = |secret| ServerParam {
+            default: None,
+            secret,
+            value: String::new(),
+        };
+        let plan = ServerPlan {
+            auth: auth.map(|(param, scheme)| ServerAuth {
+                header: "X-Key".to_owned(),
+                param: param.to_owned(),
+                scheme,
+            }),
+            declared: None,
+            file: "servers.yaml#s".to_owned(),
+            name: "s".to_owned(),
+            params: [("key", true), ("more", true), ("n", false)]
+                .map(|(name, secret)| (name.to_owned(), param(secret)))
+                .into(),
+            stateful: true,
+            tools: vec![
+                ToolRule {
+                    approval: Some(ApprovalPolicy {
+                        not_by_proposer: true,
+                        on_reject: OnReject::Recover,
+                        quorum: 2,
+                        timeout: Some(ApprovalTimeout {
+                            behavior: TimeoutBehavior::Reject,
+                            ms: 5,
+                        }),
+                    }),
+                    pattern: "put-*".to_owned(),
+                },
+                ToolRule {
+                    approval: None,
+                    pattern: "get".to_owned(),
+                },
+            ],
+            url: "http://s".to_owned(),
+            version: "1.0.0".to_owned(),
+        };
+        ToldServer {
+            plan,
+            params: values(&[("n", "7")]),
+        }
+    }
+
+    fn values(pairs: &[(&str, &str)]) -> Values {
+        let pairs = pairs.iter();
+        pairs
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn a_key_goes_into_the_header_and_nowhere_else() {
+        let secret = values(&[("key", "s3cret"), ("more", "hidden")]);
+        for (scheme, value) in [
+            (AuthScheme::Bearer, "Bearer s3cret"),
+            (AuthScheme::Raw, "s3cret"),
+        ] {
+            let server = server(told(Some(("key", scheme))), secret.clone());
+            assert_eq!(server.auth_header.as_deref(), Some("X-Key"));
+            assert_eq!(server.auth_value.as_deref(), Some(value));
+            assert_eq!(server.params, values(&[("more", "hidden"), ("n", "7")]));
+        }
+        let server = server(told(None), secret);
+        assert_eq!((server.auth_header, server.auth_value), (None, None));
+        assert_eq!(server.params.len(), 3, "what the server asked for");
+    }
+
+    #[test]
+    fn a_runtime_is_told_what_may_be_called_and_what_is_asked_first() {
+        let server = server(told(None), Values::new());
+        assert_eq!(server.allowlist, ["put-*", "get"]);
+        let rule = ApprovalRule {
+            on_reject: "recover".to_owned(),
+            pattern: "put-*".to_owned(),
+            timeout_behavior: Some("reject".to_owned()),
+            timeout_ms: 5,
+        };
+        assert_eq!(server.approval_rules, [rule]);
+        assert!(server.stateful && !server.suppressed);
+    }
+}
