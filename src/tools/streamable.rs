@@ -212,8 +212,9 @@ pub(super) fn unreadable(unreadable: Unreadable) -> ToolError {
     }
 }
 
-/// Listens to what the server says of its own accord, as long as the session lasts. Whether it can
-/// be heard is its own affair: what is offered was read when the session was opened.
+/// Listens to what the server says of its own accord, as long as the session lasts: that its tools
+/// have changed, or a question, on whose answer it may let a call wait. Most servers offer no such
+/// stream, and that is well.
 pub(super) fn listen(shared: &Arc<Shared>) -> Listener {
     // It must not keep the session alive, whose end ends it.
     let weak = Arc::downgrade(shared);
@@ -261,8 +262,7 @@ pub(super) fn negotiate(shared: &Shared, result: &Value) -> Result<InitializeRes
             "the server speaks no version of MCP that we do",
         ));
     };
-    let announces = result.pointer("/capabilities/tools/listChanged") == Some(&Value::Bool(true));
-    shared.agree(static_text(version), announces);
+    shared.agree(static_text(version));
     // Nothing else of it is of use, and a server that leaves its name out does no harm.
     Ok(InitializeResult::new(ServerCapabilities::default())
         .with_protocol_version(version.clone())

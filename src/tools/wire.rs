@@ -116,7 +116,6 @@ struct State {
     version: Option<HeaderValue>,
     legacy: Option<Arc<Legacy>>,
     listener: Option<Listener>,
-    announces_changes: bool,
 }
 
 /// A task that ends with whoever holds this.
@@ -351,7 +350,7 @@ impl Shared {
         if written["method"] == "notifications/initialized" {
             let listens = {
                 let state = self.state();
-                state.announces_changes && state.session_id.is_some() && state.legacy.is_none()
+                state.session_id.is_some() && state.legacy.is_none()
             };
             if listens {
                 let listener = streamable::listen(self);
@@ -439,10 +438,8 @@ impl Shared {
     }
 
     /// Keeps what was agreed on.
-    pub(super) fn agree(&self, version: &'static str, announces_changes: bool) {
-        let mut state = self.state();
-        state.version = Some(HeaderValue::from_static(version));
-        state.announces_changes = announces_changes;
+    pub(super) fn agree(&self, version: &'static str) {
+        self.state().version = Some(HeaderValue::from_static(version));
     }
 
     /// Says goodbye, once.
