@@ -20,4 +20,5 @@ pub mod receiver;
 pub mod rows;
 pub mod runtime;
 pub mod secret;
+pub mod tools;
 pub mod workflow;

@@ -44,6 +44,8 @@ mod owner;
 mod pins;
 #[path = "suite/recompute.rs"]
 mod recompute;
+#[path = "suite/tools/mod.rs"]
+mod tools;
 #[path = "suite/trace.rs"]
 mod trace;
 #[path = "suite/traversal/mod.rs"]

@@ -22,7 +22,7 @@ pub(super) fn start(format: LogFormat, usual: &str) -> Result<(), Failure> {
         Failure::could_not_run(format!("KTSU_LOG is not a filter: {error}")).hint("KTSU_LOG=info")
     })?;
     let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+        .with_env_filter(without_messages(filter))
         .with_ansi(false)
         .with_writer(std::io::stderr);
     let done = match format {
@@ -30,4 +30,13 @@ pub(super) fn start(format: LogFormat, usual: &str) -> Result<(), Failure> {
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
     };
     done.map_err(|error| Failure::could_not_run(error.to_string()))
+}
+
+/// The library that speaks to tool servers writes down what they say before anything is redacted
+/// in it. Only its warnings are let through, whatever `KTSU_LOG` asks for.
+fn without_messages(filter: EnvFilter) -> EnvFilter {
+    match "rmcp=warn".parse() {
+        Ok(directive) => filter.add_directive(directive),
+        Err(_) => filter,
+    }
 }

@@ -21,6 +21,9 @@ pub(super) enum Names {
     Table(std::collections::BTreeMap<String, Vec<IpAddr>>),
 }
 
+/// The most time a connection takes to be made, TLS included. Who has less time says so himself.
+const CONNECT: Duration = Duration::from_secs(10);
+
 /// Up to four clients, built when first needed. Plain HTTP needs no certificates, whose loading
 /// takes longer than a whole run of a small workflow; hosts listed by name have connections of
 /// their own, so that one opened to a listed host:port is never reused for an unlisted one.
@@ -77,6 +80,7 @@ impl Connections {
             .no_proxy()
             .referer(false)
             .http1_only()
+            .connect_timeout(CONNECT)
             .pool_idle_timeout(Duration::from_secs(30))
             .pool_max_idle_per_host(32)
             .user_agent(concat!("ktsu/", env!("CARGO_PKG_VERSION")));
@@ -157,7 +161,8 @@ fn failure(error: &reqwest::Error, place: &str) -> Failure {
     } else if error.is_connect() {
         format!("no connection to {place}")
     } else {
-        format!("the connection to {place} broke before an answer")
+        let message = format!("the connection to {place} broke before an answer");
+        return Failure::new(FailureCode::Unreachable, message).after_sending();
     };
     Failure::new(FailureCode::Unreachable, message)
 }

@@ -10,11 +10,15 @@
 //!       -> resolve, judge, connect -> write -> the beginning of the answer
 //! ```
 //!
+//! [`Client::send`] is for answers that are kept whole, [`Client::place`] for those that are read as
+//! they come.
+//!
 //! Nothing here knows of webhooks or runs. Messages are ours and carry the host at the most, so
 //! that they may stand in a frame.
 
 pub mod address;
 mod connect;
+mod stream;
 #[cfg(test)]
 mod tests;
 
@@ -29,6 +33,7 @@ use tokio::sync::Semaphore;
 pub use address::BadEntry;
 use address::{Rules, Target};
 use connect::{Connections, Names};
+pub use stream::{Broken, Head, Place, Stream, Use};
 
 /// The most bytes of an answer's body that are worth keeping. Who looks for something in it reads
 /// a little more, see [`Request::keep`].
@@ -99,12 +104,27 @@ pub struct Failure {
     pub code: FailureCode,
     /// What happened, with the host at the most.
     pub message: String,
+    /// Whether anything of the request may have reached the other side. False only where that is
+    /// certain: no connection was made.
+    pub sent: bool,
 }
 
 impl Failure {
+    /// A failure before anything was sent.
     fn new(code: FailureCode, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self { code, message }
+        let sent = false;
+        Self {
+            code,
+            message,
+            sent,
+        }
+    }
+
+    /// The same, where some of it may have been sent.
+    fn after_sending(self) -> Self {
+        let sent = true;
+        Self { sent, ..self }
     }
 }
 
@@ -138,7 +158,7 @@ impl Client {
     /// Sends once: never repeated, never redirected.
     pub async fn send(&self, request: Request) -> Result<Response, Failure> {
         let target = self.0.rules.target(&request.url)?;
-        let places = self.places(&target);
+        let places = self.places(&target.place);
         // The wait for a place comes before the clock starts. The queue is of our own making: a
         // receiver that answers promptly must not be reported as late because 10,000 runs called
         // it at once.
@@ -160,7 +180,7 @@ impl Client {
             Ok(answer) => answer?,
             Err(_) => {
                 let message = format!("no answer from {place} within {limit} ms");
-                return Err(Failure::new(FailureCode::Timeout, message));
+                return Err(Failure::new(FailureCode::Timeout, message).after_sending());
             }
         };
         let status = answer.status().as_u16();
@@ -176,14 +196,14 @@ impl Client {
     }
 
     /// The places at one host and port; hosts nobody waits for are forgotten now and then.
-    fn places(&self, target: &Target) -> Arc<Semaphore> {
+    fn places(&self, name: &str) -> Arc<Semaphore> {
         // Held for these lines only; a panic in them leaves a map that is still whole.
         let mut places = self.0.places.lock().unwrap_or_else(PoisonError::into_inner);
         if places.len() >= 1024 {
             places.retain(|_, places| Arc::strong_count(places) > 1);
         }
         let fresh = || Arc::new(Semaphore::new(self.0.per_host));
-        Arc::clone(places.entry(target.place.clone()).or_insert_with(fresh))
+        Arc::clone(places.entry(name.to_owned()).or_insert_with(fresh))
     }
 }
 

@@ -1,0 +1,156 @@
+//! Answers that are read as they come: server-sent events, and whatever else has no known end.
+//!
+//! A place at the host is taken first and held until the answer is dropped. What only listens has
+//! places of its own, and so have short messages about an exchange that is under way: a stream that
+//! stays open for hours must not take the place of the request it is the answer to.
+
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::http::{HeaderMap, Method, StatusCode};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+
+use super::address::Target;
+use super::{Client, Failure, FailureCode, Request};
+
+/// What a place is for. Each has as many places at a host as there are for [`Client::send`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    /// One request and its answer.
+    Exchange,
+    /// Listening to what the other side may say some day.
+    Listening,
+    /// A short message about an exchange that is under way, which may wait for it.
+    Control,
+}
+
+impl Use {
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Exchange => "",
+            Self::Listening => " listening",
+            Self::Control => " control",
+        }
+    }
+}
+
+/// The right to send one request.
+pub struct Place {
+    client: Client,
+    target: Target,
+    held: OwnedSemaphorePermit,
+}
+
+/// What is sent at a [`Place`], and the bounds of its answer.
+#[derive(Debug, Clone)]
+pub struct Head {
+    /// The method.
+    pub method: Method,
+    /// Headers beside `host`, `user-agent` and `content-length`.
+    pub headers: HeaderMap,
+    /// The body, empty for none.
+    pub body: Bytes,
+    /// From here to the head of the answer.
+    pub timeout: Duration,
+    /// How long the body may be silent; `None` for as long as it likes.
+    pub idle: Option<Duration>,
+    /// The most bytes of the body.
+    pub most: u64,
+}
+
+/// An answer whose body has not been read.
+pub struct Stream {
+    /// The HTTP status; redirects are answers too.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: HeaderMap,
+    body: reqwest::Response,
+    idle: Option<Duration>,
+    left: u64,
+    _held: OwnedSemaphorePermit,
+}
+
+/// Why a body has no end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Broken {
+    /// Nothing came for as long as is allowed.
+    #[error("nothing came for too long")]
+    Silent,
+    /// The connection broke, or the body is not what its head says.
+    #[error("it broke off")]
+    Off,
+    /// There is more of it than is allowed.
+    #[error("it is too large")]
+    TooLarge,
+}
+
+impl Client {
+    /// Judges a URL and waits for a place at its host. The wait is of our own making, and counts
+    /// in nobody's time.
+    ///
+    /// # Errors
+    /// [`FailureCode::Refused`].
+    pub async fn place(&self, url: &str, of: Use) -> Result<Place, Failure> {
+        let target = self.0.rules.target(url)?;
+        let places = self.places(&format!("{}{}", target.place, of.suffix()));
+        let held = places.acquire_owned().await;
+        let held = held.map_err(|_| Failure::new(FailureCode::Refused, "no places are left"))?;
+        Ok(Place {
+            client: self.clone(),
+            target,
+            held,
+        })
+    }
+}
+
+impl Place {
+    /// Sends once, and waits for the head of the answer.
+    ///
+    /// # Errors
+    /// [`Failure`]; any status is an answer.
+    pub async fn send(self, head: Head) -> Result<Stream, Failure> {
+        let host = self.target.place.clone();
+        let limit = head.timeout;
+        let request = Request {
+            method: head.method,
+            url: String::new(),
+            headers: head.headers,
+            body: head.body,
+            timeout: limit,
+            keep: 0,
+        };
+        let sending = Box::pin(self.client.0.connections.send(self.target, request));
+        let Ok(answer) = timeout(limit, sending).await else {
+            let message = format!("no answer from {host} within {} ms", limit.as_millis());
+            return Err(Failure::new(FailureCode::Timeout, message).after_sending());
+        };
+        let mut answer = answer?;
+        Ok(Stream {
+            status: answer.status(),
+            headers: std::mem::take(answer.headers_mut()),
+            body: answer,
+            idle: head.idle,
+            left: head.most,
+            _held: self.held,
+        })
+    }
+}
+
+impl Stream {
+    /// The next bytes of the body; `None` at its end.
+    ///
+    /// # Errors
+    /// [`Broken`].
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, Broken> {
+        let next = self.body.chunk();
+        let next = match self.idle {
+            None => next.await,
+            Some(idle) => timeout(idle, next).await.map_err(|_| Broken::Silent)?,
+        };
+        let next = next.map_err(|_| Broken::Off)?;
+        let bytes = next.as_ref().map_or(0, |chunk| chunk.len() as u64);
+        self.left = self.left.checked_sub(bytes).ok_or(Broken::TooLarge)?;
+        Ok(next)
+    }
+}

@@ -1,0 +1,112 @@
+//! Why there is no result.
+
+use std::fmt;
+
+use crate::egress::{self, FailureCode};
+
+/// What kind of failure it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ToolErrorCode {
+    /// The URL or its address is not allowed.
+    Refused,
+    /// No connection, or one that broke.
+    Unreachable,
+    /// No whole answer within the time.
+    Timeout,
+    /// The server wants other credentials, or none of us: 401, 403.
+    Unauthorized,
+    /// The server has forgotten the session.
+    SessionExpired,
+    /// The server answered with another HTTP status that is no success.
+    Status,
+    /// The answer is larger than allowed.
+    TooLarge,
+    /// The answer is not MCP.
+    Protocol,
+    /// The server says that its tools are others now: what was agreed on may be gone.
+    ToolsChanged,
+    /// The session offers no such tool.
+    UnknownTool,
+    /// The session is over.
+    Closed,
+}
+
+impl ToolErrorCode {
+    /// As it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Unreachable => "unreachable",
+            Self::Timeout => "timeout",
+            Self::Unauthorized => "unauthorized",
+            Self::SessionExpired => "session_expired",
+            Self::Status => "status",
+            Self::TooLarge => "too_large",
+            Self::Protocol => "protocol",
+            Self::ToolsChanged => "tools_changed",
+            Self::UnknownTool => "unknown_tool",
+            Self::Closed => "closed",
+        }
+    }
+}
+
+impl fmt::Display for ToolErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// No result. The message is in our words, with the server's name and host at the most.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ToolError {
+    /// What kind of failure it is.
+    pub code: ToolErrorCode,
+    /// What happened.
+    pub message: String,
+    /// Whether the call may have reached the server. False only where that is certain.
+    pub sent: bool,
+}
+
+impl ToolError {
+    /// A failure that left the call unsent.
+    pub(super) fn unsent(code: ToolErrorCode, message: impl Into<String>) -> Self {
+        Self::new(code, message, false)
+    }
+
+    /// A failure after the call, or some of it, was sent.
+    pub(super) fn sent(code: ToolErrorCode, message: impl Into<String>) -> Self {
+        Self::new(code, message, true)
+    }
+
+    fn new(code: ToolErrorCode, message: impl Into<String>, sent: bool) -> Self {
+        let message = message.into();
+        Self {
+            code,
+            message,
+            sent,
+        }
+    }
+
+    /// An answer that breaks the protocol.
+    pub(super) fn protocol(message: impl Into<String>) -> Self {
+        Self::sent(ToolErrorCode::Protocol, message)
+    }
+
+    /// The same, of a server that is named.
+    pub(super) fn of(mut self, server: &str) -> Self {
+        self.message = format!("tool server {server}: {}", self.message);
+        self
+    }
+}
+
+impl From<egress::Failure> for ToolError {
+    fn from(failure: egress::Failure) -> Self {
+        let code = match failure.code {
+            FailureCode::Refused => ToolErrorCode::Refused,
+            FailureCode::Timeout => ToolErrorCode::Timeout,
+            FailureCode::Unreachable => ToolErrorCode::Unreachable,
+        };
+        Self::new(code, failure.message, failure.sent)
+    }
+}

@@ -1,0 +1,60 @@
+//! How much of a server's time and bytes is too much.
+
+use std::time::Duration;
+
+/// The bounds of a session. One place, so that tests can shrink them.
+#[derive(Debug, Clone)]
+pub(super) struct Limits {
+    /// From a request to the head of its answer.
+    pub(super) head: Duration,
+    /// How long a body may be silent.
+    pub(super) idle: Duration,
+    /// The handshake and the list of tools together.
+    pub(super) open: Duration,
+    /// A short message: a notification, a reply to the server, the end of a session.
+    pub(super) control: Duration,
+    /// One message.
+    pub(super) message_bytes: usize,
+    /// All bytes of one answer.
+    pub(super) stream_bytes: u64,
+    /// All bytes of a stream that lasts as long as its session.
+    pub(super) session_bytes: u64,
+    /// One result.
+    pub(super) result_bytes: usize,
+    /// Tools of a server.
+    pub(super) tools: usize,
+    /// Pages of the list.
+    pub(super) pages: usize,
+    /// A tool's description.
+    pub(super) description_bytes: usize,
+    /// A tool's name.
+    pub(super) name_bytes: usize,
+    /// What a server may ask of us on one stream.
+    pub(super) asked: usize,
+    /// How often an answer that broke off is taken up where it stopped.
+    pub(super) resumed: u32,
+    /// The longest wait before it is taken up, whatever the server asks for.
+    pub(super) resume_after: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            head: Duration::from_secs(30),
+            idle: Duration::from_secs(30),
+            open: Duration::from_secs(60),
+            control: Duration::from_secs(5),
+            message_bytes: 4 << 20,
+            stream_bytes: 16 << 20,
+            session_bytes: 64 << 20,
+            result_bytes: 1 << 20,
+            tools: 512,
+            pages: 64,
+            description_bytes: 64 << 10,
+            name_bytes: 128,
+            asked: 64,
+            resumed: 3,
+            resume_after: Duration::from_secs(5),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! What a server may say, read strictly: JSON-RPC 2.0, one message at a time. Pure.
+
+use ktsu_ledger::canonical::parse_strict;
+use serde_json::{Map, Value, json};
+
+use super::ToolError;
+
+/// A message of a server.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Message {
+    /// The answer to a request of ours.
+    Answer {
+        /// Of the request; `None` where the server could not read it.
+        id: Option<i64>,
+        /// What it says.
+        outcome: Outcome,
+    },
+    /// A request of the server.
+    Asked {
+        /// Of the request, as it came.
+        id: Value,
+        /// What it wants.
+        method: String,
+    },
+    /// A notification.
+    Told {
+        /// What about.
+        method: String,
+    },
+}
+
+/// An answer.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Outcome {
+    /// As it came.
+    Result(Value),
+    /// An error of JSON-RPC: the server understood, and says no.
+    Error {
+        /// Its number.
+        code: i64,
+        /// Its words.
+        message: String,
+    },
+}
+
+/// Reads a message.
+pub(super) fn read(bytes: &[u8]) -> Result<Message, ToolError> {
+    let value = parse_strict(bytes)
+        .map_err(|error| ToolError::protocol(format!("the answer is no message: {error}")))?;
+    let broken = |what: &str| ToolError::protocol(format!("the answer is no message: {what}"));
+    let Value::Object(mut fields) = value else {
+        return Err(broken("not an object"));
+    };
+    if fields.get("jsonrpc") != Some(&Value::from("2.0")) {
+        return Err(broken("jsonrpc is not \"2.0\""));
+    }
+    let id = fields.remove("id");
+    match fields.remove("method") {
+        Some(Value::String(method)) => Ok(match id {
+            Some(id @ (Value::String(_) | Value::Number(_))) => Message::Asked { id, method },
+            None => Message::Told { method },
+            Some(_) => return Err(broken("the id is neither a number nor a text")),
+        }),
+        Some(_) => Err(broken("the method is no text")),
+        None => {
+            let id = match id {
+                Some(Value::Null) | None => None,
+                Some(id) => Some(id.as_i64().ok_or_else(|| broken("a strange id"))?),
+            };
+            let outcome = outcome(&mut fields).ok_or_else(|| {
+                broken("an answer has either a result or an error with code and message")
+            })?;
+            Ok(Message::Answer { id, outcome })
+        }
+    }
+}
+
+fn outcome(fields: &mut Map<String, Value>) -> Option<Outcome> {
+    match (fields.remove("result"), fields.remove("error")) {
+        (Some(result), None) => Some(Outcome::Result(result)),
+        (None, Some(Value::Object(mut error))) => {
+            let code = error.get("code")?.as_i64()?;
+            let Some(Value::String(message)) = error.remove("message") else {
+                return None;
+            };
+            Some(Outcome::Error { code, message })
+        }
+        (None | Some(_), None | Some(_)) => None,
+    }
+}
+
+/// What we say to a request of a server: we offer nothing, and are there.
+pub(super) fn reply(id: &Value, method: &str) -> Value {
+    match method {
+        "ping" => json!({"jsonrpc": "2.0", "id": id, "result": {}}),
+        _ => json!({"jsonrpc": "2.0", "id": id,
+            "error": {"code": -32601, "message": "method not found"}}),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_message_is_refused() {
+        for text in [
+            "",
+            "[]",
+            "null",
+            "{}",
+            r#"{"jsonrpc":"1.0","id":1,"result":{}}"#,
+            r#"{"jsonrpc":"2.0","id":1}"#,
+            r#"{"jsonrpc":"2.0","id":1,"result":{},"error":{"code":1,"message":""}}"#,
+            r#"{"jsonrpc":"2.0","id":1,"error":"no"}"#,
+            r#"{"jsonrpc":"2.0","id":1,"error":{"code":"x","message":""}}"#,
+            r#"{"jsonrpc":"2.0","id":"1","result":{}}"#,
+            r#"{"jsonrpc":"2.0","id":1.5,"result":{}}"#,
+            r#"{"jsonrpc":"2.0","id":1,"id":1,"result":{}}"#,
+            r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#,
+            r#"{"jsonrpc":"2.0","method":7}"#,
+            r#"{"jsonrpc":"2.0","id":1,"result":{}} {}"#,
+        ] {
+            assert!(read(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+}

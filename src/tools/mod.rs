@@ -1,0 +1,127 @@
+//! Tool servers of others, over MCP: one session per caller, and nothing shared but connections.
+//!
+//! ```text
+//! open:  initialize -> notifications/initialized -> tools/list, page by page
+//! call:  tools/call {name, arguments, the idempotency key} -> the result, as it came
+//! close: DELETE
+//! ```
+//!
+//! The protocol is that of the official SDK ([`rmcp`]): its messages, its handshake, its ids. What
+//! it sends goes through [`wire`], which is ours: every byte leaves by [`crate::egress`], every byte
+//! that comes is counted and read strictly, and only an answer that was waited for gets as far as
+//! the SDK. A server is hostile until shown otherwise; what it does to one session touches no other.
+//!
+//! Nothing is ever sent twice. Whether a call without an answer is sent again is the ledger's to
+//! say, which is why [`ToolError::sent`] is exact.
+
+mod answer;
+mod error;
+#[cfg(test)]
+mod hostile_tests;
+mod legacy;
+mod limits;
+mod listing;
+mod message;
+#[cfg(test)]
+mod scripted_tests;
+mod session;
+mod sse;
+mod streamable;
+#[cfg(test)]
+mod tests;
+mod way;
+mod wire;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::http::HeaderName;
+use serde_json::Value;
+
+pub use error::{ToolError, ToolErrorCode};
+pub use session::Session;
+
+use crate::egress;
+use crate::peer::Peer;
+use crate::secret::Secret;
+use limits::Limits;
+use way::Way;
+use wire::Dialects;
+
+/// A tool server, with everything that is needed to call it.
+#[derive(Clone)]
+pub struct Server {
+    /// The agent's name for it, for messages.
+    pub name: String,
+    /// Where it listens, `http` or `https`. For [`Tools::open_own`] a path.
+    pub url: String,
+    /// Goes with every request.
+    pub auth: Option<(HeaderName, Secret)>,
+    /// Its settings; they go with `initialize`.
+    pub params: BTreeMap<String, String>,
+}
+
+/// What a server offers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tool {
+    /// The name the server has for it.
+    pub name: String,
+    /// What it is for, in the server's words; empty if it says nothing.
+    pub description: String,
+    /// JSON Schema of its arguments.
+    pub input_schema: Value,
+    /// JSON Schema of its structured result.
+    pub output_schema: Option<Value>,
+    /// BLAKE3 of `{"description", "input_schema", "name"}` as canonical JSON: what a lock pins.
+    pub digest: String,
+}
+
+/// What a tool gave.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Returned {
+    /// The blocks of the result, as they came: each an object with a `type`.
+    pub content: Vec<Value>,
+    /// The structured content.
+    pub structured: Option<Value>,
+    /// Whether the tool, or the server in its name, says that it failed.
+    pub is_error: bool,
+    /// From sending to answer.
+    pub duration_ms: u64,
+}
+
+/// Opens sessions. Cheap to clone; clones share connections, and what is known of URLs.
+#[derive(Clone)]
+pub struct Tools {
+    client: egress::Client,
+    dialects: Arc<Dialects>,
+    limits: Arc<Limits>,
+}
+
+impl Tools {
+    /// Over the one outgoing client.
+    pub fn new(client: egress::Client) -> Self {
+        Self {
+            client,
+            dialects: Arc::default(),
+            limits: Arc::default(),
+        }
+    }
+
+    /// Opens a session of its own: the whole handshake, and the list of tools with all its pages.
+    ///
+    /// # Errors
+    /// [`ToolError`]; no call was sent.
+    pub async fn open(&self, server: &Server) -> Result<Session, ToolError> {
+        let way = Way::Out(self.client.clone());
+        session::open(way, server, &self.dialects, &self.limits).await
+    }
+
+    /// As [`Tools::open`], at a service of ours: the server's `url` is a path there.
+    ///
+    /// # Errors
+    /// [`ToolError`]; no call was sent.
+    pub async fn open_own(&self, peer: &Peer, server: &Server) -> Result<Session, ToolError> {
+        let way = Way::Own(peer.clone());
+        session::open(way, server, &Arc::default(), &self.limits).await
+    }
+}

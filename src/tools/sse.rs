@@ -1,0 +1,176 @@
+//! Server-sent events, read from bytes as they come. Pure.
+
+/// One event.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Event {
+    /// Its name; empty for a message.
+    pub(super) name: String,
+    /// Its lines, joined.
+    pub(super) data: String,
+}
+
+/// Why a stream cannot be read on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unreadable {
+    /// An event is larger than allowed.
+    TooLarge,
+    /// A line is not UTF-8.
+    NotUtf8,
+}
+
+/// Bytes in, events out. What is kept is at most one line and one event.
+#[derive(Debug)]
+pub(super) struct Reader {
+    most: usize,
+    line: Vec<u8>,
+    event: Event,
+    /// Whether the event has data at all; one without is none.
+    has_data: bool,
+    /// The last byte was a carriage return: a line feed that follows belongs to it.
+    after_return: bool,
+    begun: bool,
+    last_id: Option<String>,
+    retry_ms: Option<u64>,
+}
+
+impl Reader {
+    /// A reader that takes events of so many bytes.
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            most,
+            line: Vec::new(),
+            event: Event::default(),
+            has_data: false,
+            after_return: false,
+            begun: false,
+            last_id: None,
+            retry_ms: None,
+        }
+    }
+
+    /// The id of the last event that had one.
+    pub(super) fn last_id(&self) -> Option<&str> {
+        self.last_id.as_deref()
+    }
+
+    /// How long the server asks to wait before coming back.
+    pub(super) fn retry_ms(&self) -> Option<u64> {
+        self.retry_ms
+    }
+
+    /// Drops what was begun: the stream broke off in the middle of it.
+    pub(super) fn cut(&mut self) {
+        self.line.clear();
+        self.event = Event::default();
+        (self.has_data, self.after_return, self.begun) = (false, false, false);
+    }
+
+    /// Takes bytes, and gives the events they complete.
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Result<Vec<Event>, Unreadable> {
+        let mut events = Vec::new();
+        for byte in bytes {
+            let after_return = std::mem::replace(&mut self.after_return, *byte == b'\r');
+            match byte {
+                b'\n' if after_return => {}
+                b'\n' | b'\r' => events.extend(self.end_line()?),
+                byte => {
+                    if self.line.len() + self.event.data.len() >= self.most {
+                        return Err(Unreadable::TooLarge);
+                    }
+                    self.line.push(*byte);
+                }
+            }
+        }
+        Ok(events)
+    }
+
+    fn end_line(&mut self) -> Result<Option<Event>, Unreadable> {
+        let line = std::mem::take(&mut self.line);
+        let line = std::str::from_utf8(&line).map_err(|_| Unreadable::NotUtf8)?;
+        let line = if self.begun {
+            line
+        } else {
+            line.strip_prefix('\u{feff}').unwrap_or(line)
+        };
+        self.begun = true;
+        if line.is_empty() {
+            let event = std::mem::take(&mut self.event);
+            return Ok(std::mem::take(&mut self.has_data).then_some(event));
+        }
+        let (field, value) = line.split_once(':').unwrap_or((line, ""));
+        self.field(field, value.strip_prefix(' ').unwrap_or(value));
+        Ok(None)
+    }
+
+    /// A line of an event; one that begins with a colon is a comment, and has no field.
+    fn field(&mut self, field: &str, value: &str) {
+        match field {
+            "event" => value.clone_into(&mut self.event.name),
+            "data" => {
+                if std::mem::replace(&mut self.has_data, true) {
+                    self.event.data.push('\n');
+                }
+                self.event.data.push_str(value);
+            }
+            "id" if is_id(value) => self.last_id = Some(value.to_owned()),
+            "retry" => self.retry_ms = value.parse().ok().or(self.retry_ms),
+            _ => {}
+        }
+    }
+}
+
+/// Whether an id can go back in a header.
+fn is_id(value: &str) -> bool {
+    !value.is_empty() && value.len() <= 1024 && value.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(text: &str, step: usize) -> Vec<Event> {
+        let mut reader = Reader::new(1000);
+        let chunks = text.as_bytes().chunks(step);
+        chunks
+            .flat_map(|chunk| reader.take(chunk).expect("readable"))
+            .collect()
+    }
+
+    #[test]
+    fn events_are_the_same_however_their_bytes_are_cut() {
+        let text = "\u{feff}: a comment\r\nevent: endpoint\r\ndata: /a\r\ndata:b\r\rdata: é\n\nevent: empty\n\ndata\n\n";
+        let whole = all(text, text.len());
+        let event = |name: &str, data: &str| Event {
+            name: name.to_owned(),
+            data: data.to_owned(),
+        };
+        assert_eq!(
+            whole,
+            [event("endpoint", "/a\nb"), event("", "é"), event("", "")]
+        );
+        for step in 1..text.len() {
+            assert_eq!(all(text, step), whole, "cut every {step} bytes");
+        }
+    }
+
+    #[test]
+    fn an_event_without_end_is_refused_before_it_fills_the_memory() {
+        let mut reader = Reader::new(100);
+        assert_eq!(reader.take(&[b'x'; 101]), Err(Unreadable::TooLarge));
+        let mut reader = Reader::new(100);
+        let lines = "data: 0123456789\n".repeat(20);
+        assert_eq!(reader.take(lines.as_bytes()), Err(Unreadable::TooLarge));
+        let mut reader = Reader::new(100);
+        let comments = ": a comment\n".repeat(1000);
+        assert_eq!(reader.take(comments.as_bytes()), Ok(vec![]));
+        assert_eq!(reader.take(b"data: \xff\n"), Err(Unreadable::NotUtf8));
+    }
+
+    #[test]
+    fn ids_and_delays_are_kept_for_coming_back() {
+        let mut reader = Reader::new(100);
+        let text = b"id: 7\nretry: 50\ndata: x\n\nid: \x01\nretry: soon\n\n";
+        assert_eq!(reader.take(text).map(|events| events.len()), Ok(1));
+        assert_eq!((reader.last_id(), reader.retry_ms()), (Some("7"), Some(50)));
+    }
+}

@@ -1,0 +1,278 @@
+//! Streamable HTTP: each request is a POST of its own, answered by one message or by a stream of
+//! events that ends with the answer.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use axum::body::Bytes;
+use axum::http::{HeaderValue, Method, StatusCode};
+use rmcp::model::{Implementation, InitializeResult, ProtocolVersion, ServerCapabilities};
+use serde_json::Value;
+use tokio::time::{sleep, timeout};
+
+use super::message::{self, Message, Outcome};
+use super::sse::{Event, Reader, Unreadable};
+use super::way::{self, Answer, Body, Place};
+use super::wire::{Fate, Listener, Shared};
+use super::{ToolError, ToolErrorCode};
+use crate::egress::{Broken, Use};
+
+/// What the first request shows.
+pub(super) enum Probe {
+    /// The server speaks this dialect.
+    Outcome(Outcome),
+    /// It may speak the older one.
+    Status(StatusCode),
+}
+
+/// Statuses by which a server of the older dialect refuses a POST to its stream.
+const OLDER: [StatusCode; 5] = [
+    StatusCode::BAD_REQUEST,
+    StatusCode::NOT_FOUND,
+    StatusCode::METHOD_NOT_ALLOWED,
+    StatusCode::NOT_ACCEPTABLE,
+    StatusCode::UNSUPPORTED_MEDIA_TYPE,
+];
+
+/// Sends `initialize`.
+pub(super) async fn probe(
+    shared: &Arc<Shared>,
+    id: i64,
+    body: Bytes,
+    limit: Duration,
+    fate: &Fate,
+) -> Result<Probe, ToolError> {
+    let place = shared.way.place(&shared.url, Use::Exchange).await?;
+    within(limit, fate, async {
+        let answer = place.send(shared.head(Method::POST, body)).await?;
+        if OLDER.contains(&answer.status) {
+            return Ok(Probe::Status(answer.status));
+        }
+        if answer.status.is_success() {
+            shared.name_session(&answer.headers)?;
+        }
+        read(shared, id, answer).await.map(Probe::Outcome)
+    })
+    .await
+}
+
+/// Sends a request, and waits for its answer.
+pub(super) async fn exchange(
+    shared: &Arc<Shared>,
+    id: i64,
+    body: Bytes,
+    limit: Duration,
+    fate: &Fate,
+) -> Result<Outcome, ToolError> {
+    let place = shared.way.place(&shared.url, Use::Exchange).await?;
+    within(limit, fate, post(shared, id, place, body)).await
+}
+
+async fn post(
+    shared: &Arc<Shared>,
+    id: i64,
+    place: Place,
+    body: Bytes,
+) -> Result<Outcome, ToolError> {
+    let answer = place.send(shared.head(Method::POST, body)).await?;
+    read(shared, id, answer).await
+}
+
+/// Measures, and bounds, what is sent and awaited.
+pub(super) async fn within<T>(
+    limit: Duration,
+    fate: &Fate,
+    exchange: impl Future<Output = Result<T, ToolError>>,
+) -> Result<T, ToolError> {
+    fate.begun.store(true, Ordering::Release);
+    let started = Instant::now();
+    let outcome = timeout(limit, exchange).await;
+    let took = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+    fate.took_ms.store(took, Ordering::Release);
+    outcome.unwrap_or_else(|_| {
+        let message = format!("no whole answer within {} ms", limit.as_millis());
+        Err(ToolError::sent(ToolErrorCode::Timeout, message))
+    })
+}
+
+/// Reads the answer to a request: one message, or events up to it.
+async fn read(shared: &Arc<Shared>, id: i64, mut answer: Answer) -> Result<Outcome, ToolError> {
+    if !answer.status.is_success() {
+        return Err(way::status(answer.status, shared.in_session()));
+    }
+    if !answer.is_plain() {
+        return Err(ToolError::protocol("the answer is encoded"));
+    }
+    match answer.content_type().as_str() {
+        "application/json" => {
+            let whole = answer.body.whole(shared.limits.message_bytes).await;
+            let message = message::read(&whole.map_err(way::broken)?)?;
+            match message {
+                Message::Answer { id: of, outcome } => the_answer(id, of, outcome),
+                Message::Asked { .. } | Message::Told { .. } => {
+                    Err(ToolError::protocol("the answer is not an answer"))
+                }
+            }
+        }
+        "text/event-stream" => events(shared, id, answer.body).await,
+        _ => Err(ToolError::protocol(format!(
+            "HTTP status {} with neither a message nor events",
+            answer.status.as_u16()
+        ))),
+    }
+}
+
+/// Holds an answer against the request that waits.
+pub(super) fn the_answer(id: i64, of: Option<i64>, outcome: Outcome) -> Result<Outcome, ToolError> {
+    match of {
+        Some(of) if of == id => Ok(outcome),
+        Some(_) => Err(ToolError::protocol("the answer is to another request")),
+        None => Err(ToolError::protocol("the answer names no request")),
+    }
+}
+
+/// Reads events until the answer is there. A stream that ends before it, and has numbered its
+/// events, is taken up where it stopped: that sends nothing again.
+async fn events(shared: &Arc<Shared>, id: i64, mut body: Body) -> Result<Outcome, ToolError> {
+    let mut reader = Reader::new(shared.limits.message_bytes);
+    let mut asked = 0;
+    let mut resumed = 0;
+    loop {
+        let broken = match body.chunk().await {
+            Ok(Some(bytes)) => {
+                for event in reader.take(&bytes).map_err(unreadable)? {
+                    if let Some(answer) = heard(shared, &event, &mut asked).await? {
+                        return the_answer(id, answer.0, answer.1);
+                    }
+                }
+                continue;
+            }
+            Ok(None) => Broken::Off,
+            Err(broken) => broken,
+        };
+        let last_id = reader
+            .last_id()
+            .and_then(|id| HeaderValue::from_str(id).ok());
+        let Some(last_id) = last_id.filter(|_| broken == Broken::Off) else {
+            return Err(way::broken(broken));
+        };
+        if resumed >= shared.limits.resumed {
+            return Err(way::broken(broken));
+        }
+        resumed += 1;
+        let after = Duration::from_millis(reader.retry_ms().unwrap_or(1000));
+        sleep(after.min(shared.limits.resume_after)).await;
+        body = resume(shared, last_id).await?;
+        reader.cut();
+    }
+}
+
+async fn resume(shared: &Shared, last_id: HeaderValue) -> Result<Body, ToolError> {
+    let place = shared.way.place(&shared.url, Use::Control).await?;
+    let mut head = shared.head(Method::GET, Bytes::new());
+    head.headers.insert("last-event-id", last_id);
+    let lost = |_| way::broken(Broken::Off);
+    let answer = place.send(head).await.map_err(lost)?;
+    if !answer.status.is_success() || answer.content_type() != "text/event-stream" {
+        return Err(way::broken(Broken::Off));
+    }
+    Ok(answer.body)
+}
+
+/// Takes in one event; gives the answer, if it is one.
+pub(super) async fn heard(
+    shared: &Shared,
+    event: &Event,
+    asked: &mut usize,
+) -> Result<Option<(Option<i64>, Outcome)>, ToolError> {
+    // An event without data opens a stream that can be taken up again.
+    if !matches!(event.name.as_str(), "" | "message") || event.data.is_empty() {
+        return Ok(None);
+    }
+    match message::read(event.data.as_bytes())? {
+        Message::Answer { id, outcome } => return Ok(Some((id, outcome))),
+        Message::Told { method } => shared.told(&method),
+        Message::Asked { id, method } => {
+            *asked += 1;
+            if *asked > shared.limits.asked {
+                return Err(ToolError::protocol("the server asks too much"));
+            }
+            shared.answer(&id, &method).await;
+        }
+    }
+    Ok(None)
+}
+
+/// Events that cannot be read, as a failure.
+pub(super) fn unreadable(unreadable: Unreadable) -> ToolError {
+    match unreadable {
+        Unreadable::TooLarge => way::broken(Broken::TooLarge),
+        Unreadable::NotUtf8 => ToolError::protocol("the events are not UTF-8"),
+    }
+}
+
+/// Listens to what the server says of its own accord, as long as the session lasts: that its tools
+/// have changed, or a question, on whose answer it may let a call wait. Most servers offer no such
+/// stream, and that is well.
+pub(super) fn listen(shared: &Arc<Shared>) -> Listener {
+    // It must not keep the session alive, whose end ends it.
+    let weak = Arc::downgrade(shared);
+    let task = tokio::spawn(async move {
+        let Some(shared) = weak.upgrade() else { return };
+        let Ok(place) = shared.way.place(&shared.url, Use::Listening).await else {
+            return;
+        };
+        let mut head = shared.head(Method::GET, Bytes::new());
+        head.idle = None;
+        head.most = shared.limits.session_bytes;
+        let Ok(mut answer) = place.send(head).await else {
+            return;
+        };
+        let mut reader = Reader::new(shared.limits.message_bytes);
+        drop(shared);
+        if !answer.status.is_success() || answer.content_type() != "text/event-stream" {
+            return;
+        }
+        let mut asked = 0;
+        while let Ok(Some(bytes)) = answer.body.chunk().await {
+            let Some(shared) = weak.upgrade() else { return };
+            let Ok(events) = reader.take(&bytes) else {
+                return;
+            };
+            for event in events {
+                if heard(&shared, &event, &mut asked).await.is_err() {
+                    return;
+                }
+            }
+        }
+    });
+    Listener(task.abort_handle())
+}
+
+/// Reads the result of `initialize`, and keeps what was agreed on.
+pub(super) fn negotiate(shared: &Shared, result: &Value) -> Result<InitializeResult, ToolError> {
+    let wanted = result.get("protocolVersion").and_then(Value::as_str);
+    let known = ProtocolVersion::KNOWN_VERSIONS.iter();
+    let version = known
+        .filter(|version| version.has_initialize())
+        .find(|version| Some(version.as_str()) == wanted);
+    let Some(version) = version else {
+        return Err(ToolError::protocol(
+            "the server speaks no version of MCP that we do",
+        ));
+    };
+    shared.agree(static_text(version));
+    // Nothing else of it is of use, and a server that leaves its name out does no harm.
+    Ok(InitializeResult::new(ServerCapabilities::default())
+        .with_protocol_version(version.clone())
+        .with_server_info(Implementation::new("tool server", "0")))
+}
+
+/// A version as a header wants it.
+fn static_text(version: &ProtocolVersion) -> &'static str {
+    ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
+        .into_iter()
+        .find(|text| *text == version.as_str())
+        .unwrap_or("2025-11-25")
+}

@@ -1,0 +1,458 @@
+//! The SDK's transport: its messages out, and in only what answers one of them.
+//!
+//! Everything else a server may say ends here. Its requests are answered at once ("method not
+//! found"), its notifications are dropped but for the one that says that its tools have changed, so
+//! that no flood of them reaches the SDK, which would start a task for each.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use rmcp::RoleClient;
+use rmcp::model::{
+    ClientJsonRpcMessage, CustomResult, ErrorCode, ErrorData, GetExtensions, JsonRpcMessage,
+    NumberOrString, ServerJsonRpcMessage, ServerResult,
+};
+use rmcp::transport::Transport;
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+
+use super::legacy::Legacy;
+use super::limits::Limits;
+use super::message::{self, Outcome};
+use super::streamable;
+use super::way::Way;
+use super::{Server, ToolError, ToolErrorCode};
+use crate::egress::{Head, Use};
+
+const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+
+/// The member of `_meta` by which a server can tell a call it has seen (decision A4).
+const KEY: &str = "ktsu/idempotency-key";
+
+/// The member of `_meta` of `initialize` with the server's settings.
+const CONFIG: &str = "ktsu/config";
+
+/// What a URL speaks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Dialect {
+    /// Streamable HTTP.
+    Streamable,
+    /// HTTP with server-sent events, as of 2024-11-05; the stream is at this URL.
+    Legacy(String),
+}
+
+/// What is known of URLs, so that each is probed once in the life of the process.
+#[derive(Debug, Default)]
+pub(super) struct Dialects(Mutex<HashMap<String, Dialect>>);
+
+/// URLs come from files, so there are few; what is forgotten is probed again.
+const MOST_DIALECTS: usize = 1024;
+
+impl Dialects {
+    fn map(&self) -> MutexGuard<'_, HashMap<String, Dialect>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn of(&self, url: &str) -> Option<Dialect> {
+        self.map().get(url).cloned()
+    }
+
+    pub(super) fn learn(&self, url: &str, dialect: Dialect) {
+        let mut map = self.map();
+        if map.len() >= MOST_DIALECTS {
+            map.clear();
+        }
+        map.insert(url.to_owned(), dialect);
+    }
+
+    pub(super) fn forget(&self, url: &str) {
+        self.map().remove(url);
+    }
+}
+
+/// What goes with a `tools/call`, beside the SDK's message.
+#[derive(Clone)]
+pub(super) struct Call {
+    pub(super) key: String,
+    pub(super) limit: Duration,
+    /// Its sender lives as long as whoever waits for the result.
+    pub(super) alive: watch::Receiver<()>,
+    pub(super) fate: Arc<Fate>,
+}
+
+/// What became of a call.
+#[derive(Debug, Default)]
+pub(super) struct Fate {
+    /// It may have been sent.
+    pub(super) begun: AtomicBool,
+    /// From sending to answer.
+    pub(super) took_ms: AtomicU64,
+}
+
+/// A session, as far as HTTP knows of it.
+pub(super) struct Shared {
+    pub(super) url: String,
+    pub(super) way: Way,
+    pub(super) limits: Arc<Limits>,
+    pub(super) dialects: Arc<Dialects>,
+    /// With every request; marked as sensitive, so that nothing prints it.
+    auth: Option<(HeaderName, HeaderValue)>,
+    params: BTreeMap<String, String>,
+    state: Mutex<State>,
+    changed: AtomicBool,
+    answers: mpsc::UnboundedSender<ServerJsonRpcMessage>,
+}
+
+#[derive(Default)]
+struct State {
+    session_id: Option<HeaderValue>,
+    version: Option<HeaderValue>,
+    legacy: Option<Arc<Legacy>>,
+    listener: Option<Listener>,
+}
+
+/// A task that ends with whoever holds this.
+pub(super) struct Listener(pub(super) tokio::task::AbortHandle);
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// The SDK's end of a session.
+pub(super) struct Wire {
+    shared: Arc<Shared>,
+    inbox: mpsc::UnboundedReceiver<ServerJsonRpcMessage>,
+}
+
+/// The two ends of a session that is not open yet.
+pub(super) fn wire(
+    way: Way,
+    server: &Server,
+    dialects: &Arc<Dialects>,
+    limits: &Arc<Limits>,
+) -> Result<(Arc<Shared>, Wire), ToolError> {
+    let auth = match &server.auth {
+        None => None,
+        Some((name, secret)) => {
+            let mut value = HeaderValue::from_str(secret.expose()).map_err(|_| {
+                ToolError::unsent(ToolErrorCode::Refused, format!("{name} is no header value"))
+            })?;
+            value.set_sensitive(true);
+            Some((name.clone(), value))
+        }
+    };
+    // As many messages as there are requests under way: an answer is taken in only for one of them.
+    let (answers, inbox) = mpsc::unbounded_channel();
+    let shared = Arc::new(Shared {
+        url: server.url.clone(),
+        way,
+        limits: Arc::clone(limits),
+        dialects: Arc::clone(dialects),
+        auth,
+        params: server.params.clone(),
+        state: Mutex::default(),
+        changed: AtomicBool::new(false),
+        answers,
+    });
+    let wire = Wire {
+        shared: Arc::clone(&shared),
+        inbox,
+    };
+    Ok((shared, wire))
+}
+
+impl Transport<RoleClient> for Wire {
+    type Error = ToolError;
+
+    fn name() -> Cow<'static, str> {
+        "ktsu".into()
+    }
+
+    fn send(
+        &mut self,
+        item: ClientJsonRpcMessage,
+    ) -> impl Future<Output = Result<(), ToolError>> + Send + 'static {
+        let shared = Arc::clone(&self.shared);
+        async move {
+            let written = serde_json::to_value(&item)
+                .map_err(|error| ToolError::unsent(ToolErrorCode::Protocol, error.to_string()))?;
+            match item {
+                JsonRpcMessage::Request(request) => {
+                    let NumberOrString::Number(id) = request.id else {
+                        let message = "requests are numbered";
+                        return Err(ToolError::unsent(ToolErrorCode::Protocol, message));
+                    };
+                    let call = request.request.extensions().get::<Call>().cloned();
+                    shared.request(id, written, call).await
+                }
+                JsonRpcMessage::Notification(_) => shared.notify(&written).await,
+                // No request of the server reaches the SDK, so there is nothing to answer.
+                JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) => Ok(()),
+            }
+        }
+    }
+
+    async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
+        self.inbox.recv().await
+    }
+
+    async fn close(&mut self) -> Result<(), ToolError> {
+        self.shared.end().await;
+        Ok(())
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Held for single lines; a panic in one leaves a state that is still whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the server has said that its tools are others now.
+    pub(super) fn has_changed(&self) -> bool {
+        self.changed.load(Ordering::Acquire)
+    }
+
+    /// Whether the server has given the session a name.
+    pub(super) fn in_session(&self) -> bool {
+        self.state().session_id.is_some()
+    }
+
+    async fn request(
+        self: &Arc<Self>,
+        id: i64,
+        mut written: Value,
+        call: Option<Call>,
+    ) -> Result<(), ToolError> {
+        let opens = written["method"] == "initialize";
+        self.address(&mut written, opens, call.as_ref());
+        let body = Bytes::from(written.to_string());
+        let outcome = match call {
+            None => self.exchange(id, body, opens, self.limits.open, None).await,
+            Some(mut call) => {
+                let fate = Some(Arc::clone(&call.fate));
+                tokio::select! {
+                    outcome = self.exchange(id, body, opens, call.limit, fate) => outcome,
+                    // Whoever waited for the result is gone. The SDK would see it through.
+                    _ = call.alive.changed() => return Ok(()),
+                }
+            }
+        };
+        let id = NumberOrString::Number(id);
+        let answer = match outcome? {
+            Outcome::Result(result) if opens => {
+                let result = streamable::negotiate(self, &result)?;
+                JsonRpcMessage::response(ServerResult::InitializeResult(result), id)
+            }
+            // As it came: what a tool gives is read by us, not by the SDK's types, which would leave
+            // out what they do not know.
+            Outcome::Result(result) => {
+                let result = ServerResult::CustomResult(CustomResult::new(result));
+                JsonRpcMessage::response(result, id)
+            }
+            Outcome::Error { code, message } => {
+                let code = i32::try_from(code).unwrap_or(i32::MIN);
+                JsonRpcMessage::error(ErrorData::new(ErrorCode(code), message, None), Some(id))
+            }
+        };
+        // Nobody takes it where the session has been given up.
+        let _ = self.answers.send(answer);
+        Ok(())
+    }
+
+    /// Puts into `_meta` what belongs there, and nothing else: the SDK numbers its requests for
+    /// progress, which is not listened to.
+    fn address(&self, written: &mut Value, opens: bool, call: Option<&Call>) {
+        let Some(params) = written.get_mut("params").and_then(Value::as_object_mut) else {
+            return;
+        };
+        params.remove("_meta");
+        if let Some(call) = call {
+            params.insert("_meta".to_owned(), json!({ KEY: call.key }));
+        }
+        if opens && !self.params.is_empty() {
+            params.insert("_meta".to_owned(), json!({ CONFIG: self.params }));
+            params.insert("config".to_owned(), json!(self.params));
+        }
+    }
+
+    async fn exchange(
+        self: &Arc<Self>,
+        id: i64,
+        body: Bytes,
+        opens: bool,
+        limit: Duration,
+        fate: Option<Arc<Fate>>,
+    ) -> Result<Outcome, ToolError> {
+        let fate = fate.unwrap_or_default();
+        if opens {
+            return self.open(id, body, limit, &fate).await;
+        }
+        let legacy = self.state().legacy.clone();
+        match legacy {
+            Some(legacy) => legacy.exchange(self, id, body, limit, &fate).await,
+            None => streamable::exchange(self, id, body, limit, &fate).await,
+        }
+    }
+
+    /// The first request of a session, which shows what the URL speaks.
+    async fn open(
+        self: &Arc<Self>,
+        id: i64,
+        body: Bytes,
+        limit: Duration,
+        fate: &Fate,
+    ) -> Result<Outcome, ToolError> {
+        let known = self.dialects.of(&self.url);
+        let first = match &known {
+            Some(Dialect::Legacy(_)) => None,
+            Some(Dialect::Streamable) | None => {
+                match streamable::probe(self, id, body.clone(), limit, fate).await? {
+                    streamable::Probe::Outcome(outcome) => {
+                        self.dialects.learn(&self.url, Dialect::Streamable);
+                        return Ok(outcome);
+                    }
+                    streamable::Probe::Status(status) => Some(status),
+                }
+            }
+        };
+        let legacy = Legacy::find(self, known.as_ref()).await;
+        let legacy = match (legacy, first) {
+            (Ok(legacy), _) => Arc::new(legacy),
+            // What the newer dialect was told says more than that the older is not spoken either.
+            (Err(_), Some(status)) => return Err(super::way::status(status, false)),
+            (Err(error), None) => {
+                self.dialects.forget(&self.url);
+                return Err(error);
+            }
+        };
+        self.state().legacy = Some(Arc::clone(&legacy));
+        let outcome = legacy.exchange(self, id, body, limit, fate).await?;
+        let dialect = Dialect::Legacy(legacy.stream_url.clone());
+        self.dialects.learn(&self.url, dialect);
+        Ok(outcome)
+    }
+
+    async fn notify(self: &Arc<Self>, written: &Value) -> Result<(), ToolError> {
+        let status = self.tell(written).await?;
+        if !status.is_success() {
+            return Err(super::way::status(status, self.in_session()));
+        }
+        if written["method"] == "notifications/initialized" {
+            let listens = {
+                let state = self.state();
+                state.session_id.is_some() && state.legacy.is_none()
+            };
+            if listens {
+                let listener = streamable::listen(self);
+                self.state().listener = Some(listener);
+            }
+        }
+        Ok(())
+    }
+
+    /// Posts what has no answer.
+    async fn tell(&self, written: &Value) -> Result<axum::http::StatusCode, ToolError> {
+        let url = match &self.state().legacy {
+            Some(legacy) => legacy.endpoint.clone(),
+            None => self.url.clone(),
+        };
+        let place = self.way.place(&url, Use::Control).await?;
+        let body = Bytes::from(written.to_string());
+        let mut head = self.head(Method::POST, body);
+        head.timeout = self.limits.control;
+        let mut answer = place.send(head).await?;
+        // Read to its end, so that the connection can be used again; there is nothing in it.
+        let _ = timeout(self.limits.control, answer.body.whole(4096)).await;
+        Ok(answer.status)
+    }
+
+    /// Answers a request of the server, as well as that goes.
+    pub(super) async fn answer(&self, id: &Value, method: &str) {
+        if let Err(error) = self.tell(&message::reply(id, method)).await {
+            tracing::debug!(%error, "a tool server's request could not be answered");
+        }
+    }
+
+    /// Takes in a notification.
+    pub(super) fn told(&self, method: &str) {
+        if method == "notifications/tools/list_changed" {
+            self.changed.store(true, Ordering::Release);
+        }
+    }
+
+    /// What every request of a session has in common.
+    pub(super) fn head(&self, method: Method, body: Bytes) -> Head {
+        let mut headers = HeaderMap::new();
+        let accept = if method == Method::GET {
+            "text/event-stream"
+        } else {
+            "application/json, text/event-stream"
+        };
+        headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
+        if method == Method::POST {
+            let json = HeaderValue::from_static("application/json");
+            headers.insert(header::CONTENT_TYPE, json);
+        }
+        if let Some((name, value)) = &self.auth {
+            headers.insert(name.clone(), value.clone());
+        }
+        let state = self.state();
+        if let Some(session_id) = &state.session_id {
+            headers.insert(SESSION_ID, session_id.clone());
+        }
+        if let Some(version) = &state.version {
+            headers.insert(VERSION, version.clone());
+        }
+        Head {
+            method,
+            headers,
+            body,
+            timeout: self.limits.head,
+            idle: Some(self.limits.idle),
+            most: self.limits.stream_bytes,
+        }
+    }
+
+    /// Keeps what the server calls the session.
+    pub(super) fn name_session(&self, headers: &HeaderMap) -> Result<(), ToolError> {
+        let Some(name) = headers.get(SESSION_ID) else {
+            return Ok(());
+        };
+        let bytes = name.as_bytes();
+        if bytes.is_empty() || bytes.len() > 1024 || !bytes.iter().all(u8::is_ascii_graphic) {
+            let message = "the session's id is not visible ASCII of at most 1024 characters";
+            return Err(ToolError::protocol(message));
+        }
+        self.state().session_id = Some(name.clone());
+        Ok(())
+    }
+
+    /// Keeps what was agreed on.
+    pub(super) fn agree(&self, version: &'static str) {
+        self.state().version = Some(HeaderValue::from_static(version));
+    }
+
+    /// Says goodbye, once.
+    pub(super) async fn end(&self) {
+        let head = self.head(Method::DELETE, Bytes::new());
+        let state = std::mem::take(&mut *self.state());
+        if state.session_id.is_none() || state.legacy.is_some() {
+            return;
+        }
+        let goodbye = async {
+            let place = self.way.place(&self.url, Use::Control).await?;
+            place.send(head).await.map(drop)
+        };
+        let _ = timeout(self.limits.control, goodbye).await;
+    }
+}
