@@ -19,5 +19,6 @@ pub mod readers;
 pub mod receiver;
 pub mod rows;
 pub mod runtime;
+pub mod schema;
 pub mod secret;
 pub mod workflow;
