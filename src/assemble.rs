@@ -331,6 +331,7 @@ fn agents(wanted: &Agents, gateway: &Router, way_back: &Arc<OnceLock<Router>>) -
             let runtime = Runtime::new(runtime::Parts {
                 gateway: Peer::Local(gateway.clone()),
                 orchestrator: Callbacks::Local(Arc::clone(way_back)),
+                tools: Arc::new(runtime::NoTools),
             });
             let listens = |name, at: &Option<SocketAddr>, router: Router| {
                 at.map(|address| (name, address, router))
@@ -371,6 +372,7 @@ pub async fn open_runtime(
     let runtime = Runtime::new(runtime::Parts {
         gateway: Peer::remote(gateway, None),
         orchestrator: Callbacks::remote_as(orchestrator, token),
+        tools: Arc::new(runtime::NoTools),
     });
     let mut service = open_service(listen, runtime.router()).await?;
     let (beating, stopped) = (runtime.clone(), stopped(&service.stop));

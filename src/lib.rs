@@ -19,6 +19,7 @@ pub mod readers;
 pub mod receiver;
 pub mod rows;
 pub mod runtime;
+pub mod schema;
 pub mod secret;
 pub mod tools;
 pub mod workflow;

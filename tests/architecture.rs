@@ -8,7 +8,11 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 600;
 
 /// Modules of the crate that a module must not import.
-const FORBIDDEN: [(&str, &[&str]); 4] = [
+const FORBIDDEN: [(&str, &[&str]); 5] = [
+    (
+        "schema",
+        &["orchestrator", "runtime", "gateway", "workflow", "kit"],
+    ),
     ("orchestrator", &["runtime", "gateway"]),
     (
         "runtime",
@@ -210,7 +214,8 @@ fn check(path: &str, text: &str) -> Vec<String> {
             let forbids =
                 |(who, what): &(&str, &[&str])| *who == module && what.contains(&&**import);
             let reserves = |(what, who): &(&str, &[&str])| what == import && !who.contains(&module);
-            let leaves = module == "workflow" && !["workflow", "ktsu_ledger"].contains(&&**import);
+            let leaves =
+                module == "workflow" && !["workflow", "schema", "ktsu_ledger"].contains(&&**import);
             if leaves || FORBIDDEN.iter().any(forbids) || RESERVED.iter().any(reserves) {
                 faults.push(format!("{path}: imports {import}"));
             }
@@ -221,7 +226,7 @@ fn check(path: &str, text: &str) -> Vec<String> {
             faults.push(format!("{path}: {what}"));
         }
     }
-    let pure = module == "workflow" || path.starts_with("projections/");
+    let pure = ["workflow", "schema"].contains(&module) || path.starts_with("projections/");
     let std: Vec<String> = heads(&code, "std")
         .iter()
         .map(|head| format!("std::{head}"))

@@ -108,6 +108,17 @@ impl Callbacks {
         token: Option<String>,
         json: Bytes,
     ) -> Result<(u16, Vec<u8>), Unreachable> {
+        let (peer, path) = self.way(url, token)?;
+        peer.post_within(limit, &path, &[], json).await
+    }
+
+    /// The way to a URL of the orchestrator's, and the path with its query. Nothing is shown but
+    /// what the URL holds.
+    pub(super) fn peer(&self, url: &str) -> Result<(Peer, String), Unreachable> {
+        self.way(url, None)
+    }
+
+    fn way(&self, url: &str, token: Option<String>) -> Result<(Peer, String), Unreachable> {
         let (origin, path) = peer::split(url)?;
         let peer = match self {
             Self::Local(router) => match router.get() {
@@ -120,7 +131,7 @@ impl Callbacks {
             },
             Self::Remote { connections, .. } => Peer::over(connections.clone(), origin, token),
         };
-        peer.post_within(limit, &path, &[], json).await
+        Ok((peer, path))
     }
 }
 

@@ -1,4 +1,5 @@
-//! The agent runtime: a worker that asks models on behalf of agent steps, over HTTP or in process.
+//! The agent runtime: a worker that asks models and calls tools on behalf of agent steps, over HTTP
+//! or in process.
 //!
 //! It is given everything a task needs in its dispatch, holds no credentials and keeps nothing: what
 //! it did is what it reported, and a task that is dispatched again comes with its history. It knows
@@ -7,7 +8,8 @@
 //! ```text
 //! routes ─▶ tasks ─▶ task ──asks──▶ conversation (pure: what comes next)
 //!                     │ ├─record──▶ callbacks ──▶ orchestrator   (reports, or one complete)
-//!                     │ └─model───▶ peer ───────▶ gateway
+//!                     │ ├─model───▶ peer ───────▶ gateway
+//!                     │ └─tools───▶ sessions ───▶ tool servers
 //!           tasks ◀── heartbeat ──▶ callbacks ──▶ orchestrator   (what it works on; what to stop)
 //! ```
 
@@ -24,8 +26,9 @@ mod task;
 mod tasks;
 #[cfg(test)]
 mod tests;
+mod tools;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use axum::Router;
 
@@ -39,6 +42,9 @@ use crate::peer::Peer;
 
 pub use callbacks::Callbacks;
 pub use routes::openapi;
+pub use tools::{
+    Call, Doing, NoTools, Reach, Returned, Server, Session, Tool, ToolClient, ToolError,
+};
 
 /// What a runtime is made of.
 pub struct Parts {
@@ -46,6 +52,8 @@ pub struct Parts {
     pub gateway: Peer,
     /// Whom to report to.
     pub orchestrator: Callbacks,
+    /// How tools are called.
+    pub tools: Arc<dyn ToolClient>,
 }
 
 /// A runtime at work. Cloning is cheap and gives a handle on the same one.
@@ -56,6 +64,7 @@ struct Inner {
     id: String,
     orchestrator: Callbacks,
     models: Models,
+    tools: Arc<dyn ToolClient>,
     tasks: Arc<Tasks>,
 }
 
@@ -66,6 +75,7 @@ impl Runtime {
             id: uuid::Uuid::now_v7().to_string(),
             orchestrator: parts.orchestrator,
             models: Models::new(parts.gateway),
+            tools: parts.tools,
             tasks: Arc::default(),
         }))
     }
@@ -97,14 +107,20 @@ impl Runtime {
     fn start(&self, invoke: Invoke) -> Started {
         let key = (invoke.run_id.clone(), invoke.step_id.clone());
         let attempt = invoke.attempt;
-        let record = Record::of(&invoke, self.0.orchestrator.clone());
-        let models = self.0.models.clone();
-        let work = Work {
-            invoke,
-            record,
-            models,
-            silence: Silence::default(),
-        };
+        let work = self.work(invoke);
         self.0.tasks.start(key, attempt, task::run(Arc::new(work)))
+    }
+
+    fn work(&self, invoke: Invoke) -> Work {
+        let orchestrator = self.0.orchestrator.clone();
+        Work {
+            record: Record::of(&invoke, orchestrator.clone()),
+            invoke,
+            models: self.0.models.clone(),
+            tools: Arc::clone(&self.0.tools),
+            orchestrator,
+            silence: Silence::default(),
+            last_words: Mutex::default(),
+        }
     }
 }

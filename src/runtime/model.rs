@@ -4,10 +4,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::body::Bytes;
+use serde_json::json;
 use tokio::sync::Semaphore;
 
 use super::callbacks::{Backoff, Silence};
-use crate::contract::gateway::{Invoke, Reply};
+use super::conversation::MAX_DEPTH;
+use super::reply::depth;
+use crate::contract::gateway::{Invoke, Reply, ToolCall};
 use crate::contract::report::{Failure, LlmResponse};
 use crate::contract::runtime::Refused;
 use crate::peer::{Peer, Unreachable};
@@ -83,6 +86,7 @@ fn reply(request: u64, duration_ms: u64, body: &[u8]) -> LlmResponse {
             return failure(request, duration_ms, unreadable(words, true));
         }
     };
+    let tool_calls = reply.tool_calls.into_iter().map(shallow).collect();
     let (provider, model) = reply
         .model_resolved
         .split_once('/')
@@ -99,12 +103,21 @@ fn reply(request: u64, duration_ms: u64, body: &[u8]) -> LlmResponse {
         prices: reply.prices.unwrap_or_default(),
         duration_ms,
         cached: reply.cached,
-        tool_calls: reply.tool_calls,
+        tool_calls,
         tokens_cached: reply.tokens_cached,
         tokens_reasoning: reply.tokens_reasoning,
         content: Some(reply.content),
         error: None,
     }
+}
+
+/// A call that a report can carry: arguments that are nested too deep for a frame are told as text,
+/// which no tool takes.
+fn shallow(mut call: ToolCall) -> ToolCall {
+    if depth(&call.arguments) > MAX_DEPTH {
+        call.arguments = json!({"_raw": call.arguments.to_string()});
+    }
+    call
 }
 
 /// Rounded half up (decision E3); what is no amount costs nothing.

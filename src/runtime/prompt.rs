@@ -3,11 +3,16 @@
 use serde_json::Value;
 
 use crate::contract::gateway::Message;
+use crate::contract::report::Told;
 use crate::contract::runtime::Invoke;
 
 /// Asks for a draft that is JSON after all (decision R3).
 const REPAIR: &str = "Your response was not valid JSON. Please respond with only a valid JSON \
                       object and nothing else.";
+
+/// Asks for an output when no turn is left for tools.
+const LAST_TURN: &str = "You have reached the maximum number of tool calls. Provide your final \
+                         answer now without requesting any additional tools.";
 
 /// The texts of a task, rendered by the orchestrator.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,12 +45,16 @@ impl Prompt {
         ]
     }
 
+    /// That there will be no more tools.
+    pub(super) fn last_turn() -> Message {
+        message("user", LAST_TURN)
+    }
+
     /// The turn's messages, and what was wrong with the reply to them.
-    pub(super) fn repair(turn: &[Message], reply: &str) -> Vec<Message> {
-        let mut messages = turn.to_vec();
-        messages.push(message("assistant", reply));
-        messages.push(message("user", REPAIR));
-        messages
+    pub(super) fn repair(mut turn: Vec<Told>, reply: &str) -> Vec<Told> {
+        turn.push(Told::Text(message("assistant", reply)));
+        turn.push(Told::Text(message("user", REPAIR)));
+        turn
     }
 
     /// The draft, looked at once more; nothing for an agent that does not reflect.

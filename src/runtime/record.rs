@@ -53,6 +53,12 @@ impl Record {
         }
     }
 
+    /// Whether events are recorded one by one, so that a task can be taken up again and people can
+    /// be asked.
+    pub(super) fn takes_reports(&self) -> bool {
+        matches!(self, Self::Reported(_))
+    }
+
     /// Adds events; gives what is recorded of them.
     pub(super) async fn add(&self, events: Vec<Event>) -> Result<Answer, Stop> {
         match self {

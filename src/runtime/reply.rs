@@ -20,7 +20,7 @@ pub(super) fn object(text: &str) -> Option<Value> {
     (depth(&value) <= MAX_DEPTH).then_some(value)
 }
 
-fn depth(value: &Value) -> usize {
+pub(super) fn depth(value: &Value) -> usize {
     match value {
         Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
         Value::Object(members) => 1 + members.values().map(depth).max().unwrap_or(0),

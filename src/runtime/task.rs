@@ -1,18 +1,24 @@
 //! One task, from its dispatch to the answer to its last report.
 
-use std::sync::Arc;
+mod servers;
+
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
 
-use super::callbacks::Silence;
-use super::conversation::{self, Action, Conversation};
+use super::callbacks::{Callbacks, Silence};
+use super::conversation::{self, Action, Announced, Asking, Conversation, Terms};
 use super::model::Models;
 use super::prompt::Prompt;
 use super::record::{Record, Stop};
+use super::tools::ToolClient;
+use super::tools::catalogue::Catalogue;
+use super::tools::sessions::{NotOpened, Sending, Sessions};
 use crate::contract::gateway;
 use crate::contract::report::{
-    Answer, Decided, Event, Failure, Finished, LlmRequest, LlmResponse, Purpose, Told,
+    Answer, Decided, Event, Failure, Finished, LlmRequest, LlmResponse, Purpose,
 };
 use crate::contract::runtime::Invoke;
 
@@ -27,132 +33,223 @@ pub(super) struct Work {
     pub(super) invoke: Invoke,
     pub(super) record: Record,
     pub(super) models: Models,
+    pub(super) tools: Arc<dyn ToolClient>,
+    /// By which way the orchestrator's own tool servers are reached.
+    pub(super) orchestrator: Callbacks,
     /// Of the gateway.
     pub(super) silence: Silence,
+    /// What has to be said before the end, whoever finds out that it has come.
+    pub(super) last_words: Mutex<Vec<Event>>,
+}
+
+/// Why a conversation breaks off.
+enum Halt {
+    /// Its reports are not taken.
+    Stop(Stop),
+    /// The task's time is over.
+    Time,
+}
+
+impl From<Stop> for Halt {
+    fn from(stop: Stop) -> Self {
+        Self::Stop(stop)
+    }
+}
+
+/// What follows from a step of the loop.
+enum Then {
+    /// It goes on with what is recorded.
+    Recorded(Answer),
+    /// It goes on as it is.
+    On,
+    /// It has ended, or is nobody's business any more.
+    Over,
+}
+
+/// A task's tools, and the calls under way.
+#[derive(Default)]
+struct Bench {
+    catalogue: Catalogue,
+    sessions: Sessions,
+    open: bool,
 }
 
 /// Works, and sees to it that every end is reported: a timeout and a panic, too.
 pub(super) async fn run(work: Arc<Work>) {
     let given = work.invoke.timeout_ms.map(Duration::from_millis);
     let time = given.unwrap_or(DEFAULT_TIME);
+    let until = Instant::now() + time;
     // Aborted when dropped, so that whoever aborts this task aborts the work.
     let mut under_way = JoinSet::new();
     let worker = Arc::clone(&work);
     under_way.spawn(async move {
-        worker.work().await;
+        worker.work(until, time).await;
     });
-    let end = match tokio::time::timeout(time, under_way.join_next()).await {
-        Ok(None | Some(Ok(()))) => return,
+    match timeout_at(until + LAST_WORDS, under_way.join_next()).await {
+        Ok(None | Some(Ok(()))) => {}
         Ok(Some(Err(error))) => {
             tracing::error!(%error, run_id = work.invoke.run_id, "a task broke off");
-            internal_error("the task broke off by a fault of the runtime")
+            let words = "the task broke off by a fault of the runtime";
+            let end = conversation::broken("internal_error", words);
+            let _ = tokio::time::timeout(LAST_WORDS, work.finish(end)).await;
         }
-        Err(_) => {
-            under_way.shutdown().await;
-            let message = format!("no output within {} ms", time.as_millis());
-            conversation::failed("timeout", failure("timeout", message), None)
-        }
-    };
-    let _ = tokio::time::timeout(LAST_WORDS, work.finish(end)).await;
+        Err(_) => tracing::warn!(
+            run_id = work.invoke.run_id,
+            step_id = work.invoke.step_id,
+            "nobody took the end of a task whose time is over; the task is dropped"
+        ),
+    }
 }
 
 impl Work {
     /// The conversation to its end. What the orchestrator refuses for good would be refused in every
     /// attempt: the task is ended by that, with an error that is short enough to be taken.
-    async fn work(&self) {
-        match self.converse().await {
+    async fn work(&self, until: Instant, time: Duration) {
+        let end = match self.converse(until).await {
             // Nobody waits for it, so there is nothing to say.
-            Ok(()) | Err(Stop::Unwanted) => {}
-            Err(Stop::Refused(status)) => {
+            Ok(()) | Err(Halt::Stop(Stop::Unwanted)) => return,
+            Err(Halt::Stop(Stop::Refused(status))) => {
                 let words = format!("the orchestrator refused a report of this task with {status}");
-                let end = conversation::failed("error", failure("report_refused", words), None);
-                if self.finish(end).await.is_err() {
-                    tracing::error!(
-                        run_id = self.invoke.run_id,
-                        step_id = self.invoke.step_id,
-                        "the orchestrator refuses the end of a task, too; the task is dropped"
-                    );
-                }
+                conversation::broken("report_refused", words)
             }
+            Err(Halt::Time) => {
+                let words = format!("no output within {} ms", time.as_millis());
+                let error = conversation::failure("timeout", words);
+                conversation::failed("timeout", error, None)
+            }
+        };
+        if let Err(Stop::Refused(_)) = self.finish(end).await {
+            tracing::error!(
+                run_id = self.invoke.run_id,
+                step_id = self.invoke.step_id,
+                "the orchestrator refuses the end of a task, too; the task is dropped"
+            );
         }
     }
 
     /// The loop: asks what comes next, does it, and goes on with what is recorded of it.
-    async fn converse(&self) -> Result<(), Stop> {
-        if !self.invoke.tool_servers.is_empty() {
-            let message = "this runtime cannot use tool servers; dispatch the step without them";
-            let error = failure("tools_not_supported", message.to_owned());
-            return self
-                .finish(conversation::failed("error", error, None))
-                .await;
-        }
+    async fn converse(&self, until: Instant) -> Result<(), Halt> {
+        let terms = Terms {
+            max_turns: self.invoke.max_turns,
+            people: self.record.takes_reports(),
+        };
         let prompt = Prompt::of(&self.invoke);
-        let mut conversation = Conversation::new(prompt, self.invoke.max_turns);
-        for event in &self.invoke.history {
-            conversation.feed(event);
-        }
+        let mut conversation = Conversation::new(prompt, terms, &self.invoke.history);
+        let mut bench = Bench::default();
         loop {
-            let answer = match conversation.next() {
-                Action::Call { purpose, messages } => {
-                    let answer = self.announce(purpose, messages).await?;
-                    if let Some(error) = answer.refused {
-                        return self.finish(conversation::refused(error)).await;
-                    }
-                    answer
-                }
-                Action::Ask { seq, messages } => {
-                    let response = self.ask(seq, messages).await;
-                    let then = conversation.after(&response);
-                    let mut events = vec![Event::Response(response)];
-                    match then {
-                        Action::Finish(end) => {
-                            events.push(Event::Finished(end));
-                            return self.record.add(events).await.map(drop);
-                        }
-                        Action::Decide(draft) => events.push(Event::Decided(Decided {
-                            draft: Some(draft),
-                            response: None,
-                        })),
-                        // A request may be held, and then stands alone (decision F4).
-                        Action::Call { .. } | Action::Ask { .. } => {}
-                    }
-                    self.record.add(events).await?
-                }
-                Action::Decide(draft) => {
-                    let decided = Event::Decided(Decided {
-                        draft: Some(draft),
-                        response: None,
-                    });
-                    self.record.add(vec![decided]).await?
-                }
-                Action::Finish(end) => return self.finish(end).await,
+            self.note(&conversation);
+            if !bench.open
+                && conversation.needs_tools()
+                && let Err(error) = within(until, self.open(&mut bench)).await?
+            {
+                return Ok(self.finish(unopened(&error)).await?);
+            }
+            let action = conversation.next(&bench.catalogue);
+            let then = self.act(action, &mut conversation, &mut bench, until);
+            let answer = match then.await? {
+                Then::Over => return Ok(()),
+                Then::On => continue,
+                Then::Recorded(answer) => answer,
             };
+            if let Some(error) = answer.refused {
+                return Ok(self.finish(conversation::refused(error)).await?);
+            }
             if !take(&mut conversation, &answer) {
                 let words = "the orchestrator did not say what it recorded of a report";
-                return self.finish(internal_error(words)).await;
+                let end = conversation::broken("internal_error", words);
+                return Ok(self.finish(end).await?);
+            }
+            if answer.suspended {
+                return Ok(());
             }
         }
     }
 
-    /// Reports that a model is about to be called. In full: a base saves nothing while an agent has
-    /// one turn.
-    async fn announce(
+    async fn act(
         &self,
-        purpose: Purpose,
-        messages: Vec<gateway::Message>,
-    ) -> Result<Answer, Stop> {
+        action: Action,
+        conversation: &mut Conversation,
+        bench: &mut Bench,
+        until: Instant,
+    ) -> Result<Then, Halt> {
+        let answer = match action {
+            Action::Call(call) => within(until, self.announce(*call)).await??,
+            Action::Ask(asking) => {
+                let response = within(until, self.ask(*asking)).await?;
+                let then = conversation.after(&response);
+                let over = matches!(then, Some(Event::Finished(_)));
+                // A request may be held, and then stands alone (decision F4).
+                let events = std::iter::once(Event::Response(response)).chain(then);
+                let answer = self.record.add(events.collect()).await?;
+                if over {
+                    return Ok(Then::Over);
+                }
+                answer
+            }
+            Action::Decide(draft) => {
+                let decided = Event::Decided(Decided {
+                    draft: Some(draft),
+                    response: None,
+                });
+                self.record.add(vec![decided]).await?
+            }
+            Action::Report(events) => self.record.add(events).await?,
+            Action::Send(sends) => {
+                for sending in sends {
+                    conversation.sent(sending.called);
+                    let key = self.key(&sending);
+                    bench.sessions.send(sending, key, until);
+                }
+                return Ok(Then::On);
+            }
+            Action::Wait => {
+                let answers = within(until, bench.sessions.answers()).await?;
+                let events = answers.into_iter().filter_map(|(called, answer)| {
+                    conversation.answered(called, answer, &bench.catalogue)
+                });
+                match events.collect::<Vec<_>>() {
+                    events if events.is_empty() => return Ok(Then::On),
+                    events => self.record.add(events).await?,
+                }
+            }
+            Action::Suspend => return Ok(Then::Over),
+            Action::Finish(end) => {
+                self.note(conversation);
+                self.finish(end).await?;
+                return Ok(Then::Over);
+            }
+        };
+        Ok(Then::Recorded(answer))
+    }
+
+    /// Opens what the task may call.
+    async fn open(&self, bench: &mut Bench) -> Result<(), NotOpened> {
+        bench.catalogue = Catalogue::of(&self.invoke.tool_servers);
+        let servers = self.servers()?;
+        let Bench {
+            catalogue,
+            sessions,
+            open,
+        } = bench;
+        sessions.open(&self.tools, servers, catalogue).await?;
+        *open = true;
+        Ok(())
+    }
+
+    /// Reports that a model is about to be called.
+    async fn announce(&self, call: Announced) -> Result<Answer, Stop> {
         let request = LlmRequest {
-            base: None,
+            base: call.base,
             group: self.invoke.model.group.clone(),
             max_tokens: self.invoke.model.max_tokens,
-            messages: messages.into_iter().map(Told::Text).collect(),
-            purpose,
-            tools: None,
+            messages: call.messages,
+            purpose: call.purpose,
+            tools: call.tools,
         };
         self.record.add(vec![Event::Request(request)]).await
     }
 
-    async fn ask(&self, seq: u64, messages: Vec<gateway::Message>) -> LlmResponse {
+    async fn ask(&self, asking: Asking) -> LlmResponse {
         let Invoke {
             run_id, step_id, ..
         } = &self.invoke;
@@ -160,18 +257,50 @@ impl Work {
             run_id: Some(run_id.clone()),
             step_id: Some(step_id.clone()),
             group: self.invoke.model.group.clone(),
-            messages,
+            messages: asking.messages,
             max_tokens: self.invoke.model.max_tokens,
             temperature: None,
-            tools: Vec::new(),
+            tools: asking.tools,
         };
-        self.models
-            .ask(seq, &name(run_id, step_id, seq), &call, &self.silence)
-            .await
+        let key = name(run_id, step_id, asking.seq);
+        let asked = self.models.ask(asking.seq, &key, &call, &self.silence);
+        let mut response = asked.await;
+        // Only a turn leads to tools: nobody was told of any in the other calls.
+        if asking.purpose != Purpose::Turn {
+            response.tool_calls.clear();
+        }
+        response
+    }
+
+    /// The name of a tool call: the orchestrator's, which outlives the attempt; or one of our own
+    /// where nobody records any.
+    fn key(&self, sending: &Sending) -> String {
+        let Invoke {
+            run_id, step_id, ..
+        } = &self.invoke;
+        let own = || name(run_id, step_id, sending.called);
+        sending.key.clone().unwrap_or_else(own)
+    }
+
+    fn note(&self, conversation: &Conversation) {
+        let words = conversation.last_words();
+        // Held to put a list in its place: a panic there leaves one that is whole.
+        *self
+            .last_words
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = words;
     }
 
     async fn finish(&self, end: Finished) -> Result<(), Stop> {
-        self.record.add(vec![Event::Finished(end)]).await.map(drop)
+        let mut events = {
+            let mut words = self
+                .last_words
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *words)
+        };
+        events.push(Event::Finished(end));
+        self.record.add(events).await.map(drop)
     }
 }
 
@@ -180,6 +309,25 @@ impl Work {
 pub(super) fn name(run_id: &str, step_id: &str, seq: u64) -> String {
     let words = format!("{run_id}/{step_id}/{seq}");
     format!("ktsu-{}", blake3::hash(words.as_bytes()).to_hex())
+}
+
+/// Waits as long as the task has time.
+async fn within<T>(until: Instant, what: impl Future<Output = T>) -> Result<T, Halt> {
+    timeout_at(until, what).await.map_err(|_| Halt::Time)
+}
+
+fn unopened(error: &NotOpened) -> Finished {
+    match error {
+        NotOpened::Drift(_) => conversation::broken("tool_drift", error.to_string()),
+        NotOpened::Unreachable(..) => {
+            let error = Failure {
+                code: "tool_server_unreachable".to_owned(),
+                message: error.to_string(),
+                retryable: true,
+            };
+            conversation::failed("error", error, None)
+        }
+    }
 }
 
 /// Goes on with what is recorded. False if that leads nowhere.
@@ -192,16 +340,4 @@ fn take(conversation: &mut Conversation, answer: &Answer) -> bool {
         moved |= conversation.reflect();
     }
     moved
-}
-
-fn internal_error(message: &str) -> Finished {
-    conversation::failed("error", failure("internal_error", message.to_owned()), None)
-}
-
-fn failure(code: &str, message: String) -> Failure {
-    Failure {
-        code: code.to_owned(),
-        message,
-        retryable: false,
-    }
 }

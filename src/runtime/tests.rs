@@ -31,6 +31,7 @@ async fn world(says: impl IntoIterator<Item = Say>) -> World {
     let runtime = Runtime::new(Parts {
         gateway: Peer::remote(serve(gateway.router()).await, None),
         orchestrator: Callbacks::remote(&*url),
+        tools: Arc::new(NoTools),
     });
     World {
         service: Peer::Local(runtime.router()),
@@ -52,6 +53,7 @@ fn local(says: impl IntoIterator<Item = Say>) -> World {
     let runtime = Runtime::new(Parts {
         gateway: Peer::Local(gateway.router()),
         orchestrator: Callbacks::Local(router),
+        tools: Arc::new(NoTools),
     });
     World {
         service: Peer::Local(runtime.router()),
@@ -79,14 +81,7 @@ impl World {
     /// Works on a task to its end, without the list of tasks.
     async fn work(&self, task: Value) {
         let invoke: Invoke = serde_json::from_value(task).unwrap();
-        let record = Record::of(&invoke, self.runtime.0.orchestrator.clone());
-        let models = self.runtime.0.models.clone();
-        let work = Work {
-            invoke,
-            record,
-            models,
-            silence: Silence::default(),
-        };
+        let work = self.runtime.work(invoke);
         soon(task::run(Arc::new(work))).await;
     }
 
@@ -283,6 +278,7 @@ async fn a_gateway_that_starts_late_is_waited_for() {
     world.runtime = Runtime::new(Parts {
         gateway: Peer::remote(format!("http://{address}"), None),
         orchestrator: Callbacks::remote(&*world.url),
+        tools: Arc::new(NoTools),
     });
     world.service = Peer::Local(world.runtime.router());
     world.dispatch(&world.task()).await;
@@ -500,6 +496,7 @@ async fn before_the_orchestrator_stands_a_report_waits() {
     let runtime = Runtime::new(Parts {
         gateway: Peer::Local(gateway.router()),
         orchestrator: Callbacks::Local(Arc::clone(&late)),
+        tools: Arc::new(NoTools),
     });
     heartbeat::once(&runtime.0).await;
     let task = json!({"run_id": "r", "step_id": "s", "system": "", "user_message": "",

@@ -1,54 +1,12 @@
-//! The air-lock: JSON Schemas compiled once, checked often, told in our own words (decision E3).
-//!
-//! A schema reads neither network nor files (decision K6), its patterns run in linear time, and
-//! one that would expand without end is refused before it is compiled.
+//! The air-lock: what an output must look like (decision R5). The schemas themselves are
+//! [`crate::schema`]'s.
 
-mod bounds;
-mod words;
-
-use std::fmt;
-use std::sync::Arc;
-
-use jsonschema::{PatternOptions, Retrieve, Uri, Validator};
 use ktsu_ledger::Json;
 use serde_json::Value;
 
-/// The most violations that are told at once.
-pub const MAX_VIOLATIONS: usize = 16;
-
-/// A compiled JSON Schema, cheap to clone.
-#[derive(Clone)]
-pub struct Schema {
-    validator: Arc<Validator>,
-}
-
-/// Why a schema cannot be used: a boot error.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct SchemaError {
-    /// JSON pointer into the schema.
-    pub pointer: String,
-    /// A lower-case fragment.
-    pub message: String,
-}
-
-/// One rule that a value breaks.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
-pub struct Violation {
-    /// JSON pointer into the value.
-    pub pointer: String,
-    /// The keyword of JSON Schema: `required`, `type`, `enum`, …
-    pub rule: String,
-    /// A lower-case fragment.
-    pub message: String,
-}
+pub use crate::schema::{MAX_VIOLATIONS, Schema, SchemaError, Violation};
 
 impl Schema {
-    /// Compiles a schema as it stands.
-    pub fn compile(schema: &Json) -> Result<Self, SchemaError> {
-        Self::from_value(&schema.to_value())
-    }
-
     /// Compiles the schema of an output: reserved `ktsu_*` names are dropped from the top level's
     /// `required` first, since they are stripped before the check (decision R5).
     pub fn compile_output(schema: &Json) -> Result<Self, SchemaError> {
@@ -56,54 +14,7 @@ impl Schema {
         if let Some(Value::Array(required)) = schema.get_mut("required") {
             required.retain(|name| !name.as_str().is_some_and(|name| name.starts_with("ktsu_")));
         }
-        Self::from_value(&schema)
-    }
-
-    fn from_value(schema: &Value) -> Result<Self, SchemaError> {
-        if !schema.is_object() && !schema.is_boolean() {
-            let message = "a schema is an object or a boolean".to_owned();
-            return Err(SchemaError {
-                pointer: String::new(),
-                message,
-            });
-        }
-        bounds::check(schema)?;
-        let patterns = PatternOptions::regex().size_limit(1 << 20);
-        let validator = jsonschema::options()
-            .with_retriever(Closed)
-            .with_pattern_options(patterns)
-            .build(schema)
-            .map_err(|error| SchemaError {
-                pointer: error.instance_path().as_str().to_owned(),
-                message: words::of_schema(&error),
-            })?;
-        Ok(Self {
-            validator: Arc::new(validator),
-        })
-    }
-
-    /// Every rule the value breaks, at most [`MAX_VIOLATIONS`], in order of their places.
-    pub fn check(&self, value: &Value) -> Vec<Violation> {
-        let errors = self.validator.iter_errors(value).take(MAX_VIOLATIONS);
-        let mut violations: Vec<_> = errors.map(|error| words::of_value(&error, value)).collect();
-        violations.sort();
-        violations.dedup();
-        violations
-    }
-}
-
-impl fmt::Debug for Schema {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Schema")
-    }
-}
-
-/// Answers every request for another document with no.
-struct Closed;
-
-impl Retrieve for Closed {
-    fn retrieve(&self, _: &Uri<String>) -> Result<Value, Box<dyn std::error::Error + Send + Sync>> {
-        Err("references outside the schema are not read".into())
+        Self::of_value(&schema)
     }
 }
 

@@ -1,8 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::contract::report::Decided;
-use crate::contract::report::{Event, LlmRequest, Told};
+use crate::contract::report::LlmRequest;
 
 /// What a call gets: a text, or an error with this code.
 type Said = Result<&'static str, &'static str>;
@@ -52,12 +51,32 @@ fn record(log: &mut Vec<Recorded>, event: &Event) -> Recorded {
     event
 }
 
-fn begin(world: &World, history: &[Recorded]) -> Conversation {
-    let mut conversation = Conversation::new(prompt(world.reflect.is_some()), 0);
-    for event in history {
-        conversation.feed(event);
+fn terms(max_turns: u32) -> Terms {
+    Terms {
+        max_turns,
+        people: true,
     }
-    conversation
+}
+
+fn begin(world: &World, history: &[Recorded]) -> Conversation {
+    Conversation::new(prompt(world.reflect.is_some()), terms(0), history)
+}
+
+/// What is next for a task without tools.
+fn next(conversation: &Conversation) -> Action {
+    conversation.next(&Catalogue::default())
+}
+
+/// The purpose and the messages of a call to announce.
+fn called(action: Action) -> (Purpose, Vec<Message>) {
+    let Action::Call(call) = action else {
+        panic!("a call is due, not {action:?}");
+    };
+    let text = |told| match told {
+        Told::Text(message) => message,
+        Told::Frame { .. } => panic!("it is written out"),
+    };
+    (call.purpose, call.messages.into_iter().map(text).collect())
 }
 
 /// Lives on from a history to the end.
@@ -66,22 +85,30 @@ fn live(world: &World, history: &[Recorded]) -> Life {
     let mut log = history.to_vec();
     let mut asked = Vec::new();
     for _ in 0..10 {
-        let event = match conversation.next() {
-            Action::Call { purpose, messages } => Event::Request(LlmRequest {
-                base: None,
+        let event = match next(&conversation) {
+            Action::Call(call) => Event::Request(LlmRequest {
+                base: call.base,
                 group: "g".to_owned(),
                 max_tokens: 9,
-                messages: messages.into_iter().map(Told::Text).collect(),
-                purpose,
-                tools: None,
+                messages: call.messages,
+                purpose: call.purpose,
+                tools: call.tools,
             }),
-            Action::Ask { seq, messages } => {
-                asked.push(seq);
-                let response = world.answer(seq, &messages);
+            Action::Ask(asking) => {
+                asked.push(asking.seq);
+                let response = world.answer(asking.seq, &asking.messages);
                 let then = conversation.after(&response);
                 let event = record(&mut log, &Event::Response(response));
                 assert!(conversation.feed(&event));
-                assert_eq!(conversation.next(), then, "the preview is what comes");
+                let comes = match next(&conversation) {
+                    Action::Finish(end) => Some(Event::Finished(end)),
+                    Action::Decide(draft) => Some(Event::Decided(Decided {
+                        draft: Some(draft),
+                        response: None,
+                    })),
+                    _ => None,
+                };
+                assert_eq!(comes, then, "the preview is what comes");
                 continue;
             }
             Action::Decide(draft) => {
@@ -99,6 +126,9 @@ fn live(world: &World, history: &[Recorded]) -> Life {
                     assert!(conversation.feed(&event));
                 }
                 continue;
+            }
+            Action::Report(_) | Action::Send(_) | Action::Wait | Action::Suspend => {
+                panic!("there are no tools")
             }
             Action::Finish(end) => {
                 return Life {
@@ -211,7 +241,7 @@ fn what_is_unknown_in_a_history_is_ignored() {
             }
             noisy.push(event.clone());
         }
-        assert_eq!(begin(&world, &noisy).next(), Action::Finish(whole.end));
+        assert_eq!(next(&begin(&world, &noisy)), Action::Finish(whole.end));
     }
 }
 
@@ -226,13 +256,15 @@ fn a_request_without_an_answer_is_asked_as_it_was_recorded() {
                       "messages": [{"role": "user", "content": "AGAIN"}]});
     let mut history = vec![recorded(4, "llm.request", request)];
     let expected: Vec<Message> = serde_json::from_value(messages).unwrap();
-    let asked = begin(&world, &history).next();
+    let asked = next(&begin(&world, &history));
     assert_eq!(
         asked,
-        Action::Ask {
+        Action::Ask(Box::new(Asking {
             seq: 4,
-            messages: expected
-        }
+            purpose: Purpose::Turn,
+            messages: expected,
+            tools: Vec::new(),
+        }))
     );
     history.push(recorded(
         5,
@@ -240,10 +272,15 @@ fn a_request_without_an_answer_is_asked_as_it_was_recorded() {
         json!({"request": 4, "content": "no"}),
     ));
     history.push(recorded(9, "llm.request", more));
-    let Action::Ask { seq: 9, messages } = begin(&world, &history).next() else {
+    let Action::Ask(asking) = next(&begin(&world, &history)) else {
         panic!("the repair is announced");
     };
-    let texts: Vec<&str> = messages.iter().map(|one| one.content.as_str()).collect();
+    assert_eq!((asking.seq, asking.purpose), (9, Purpose::Repair));
+    let texts: Vec<&str> = asking
+        .messages
+        .iter()
+        .map(|one| one.content.as_str())
+        .collect();
     assert_eq!(texts, ["SYSTEM", "[REDACTED]", "AGAIN"]);
 }
 
@@ -255,9 +292,7 @@ fn a_draft_is_repaired_once_with_what_was_said() {
         recorded(1, "llm.request", request),
         recorded(2, "llm.response", json!({"request": 1, "content": "no"})),
     ];
-    let Action::Call { purpose, messages } = begin(&world, &history).next() else {
-        panic!("a repair is due");
-    };
+    let (purpose, messages) = called(next(&begin(&world, &history)));
     assert_eq!(purpose, Purpose::Repair);
     let told: Vec<(&str, &str)> = messages
         .iter()
@@ -328,14 +363,12 @@ fn the_reflection_sees_the_recorded_draft_and_replaces_it() {
     let mut history = life.recorded[..3].to_vec();
     history[2].data = json!({"draft": {"a": "[REDACTED]"}});
     history.push(recorded(90, "reflect.started", json!({})));
-    let Action::Call { purpose, messages } = begin(&world, &history).next() else {
-        panic!("a reflection is due");
-    };
+    let (purpose, messages) = called(next(&begin(&world, &history)));
     assert_eq!(purpose, Purpose::Reflect);
     let texts: Vec<&str> = messages.iter().map(|one| one.content.as_str()).collect();
     assert_eq!(texts, ["REFLECT", "USER", "{\"a\":\"[REDACTED]\"}"]);
     history.pop();
-    let Action::Finish(end) = begin(&world, &history).next() else {
+    let Action::Finish(end) = next(&begin(&world, &history)) else {
         panic!("nobody asked for a reflection");
     };
     assert_eq!(end.outcome.output, Some(json!({"a": "[REDACTED]"})));
@@ -343,14 +376,15 @@ fn the_reflection_sees_the_recorded_draft_and_replaces_it() {
 
 #[test]
 fn turns_are_bounded_and_zero_means_ten() {
-    let mut conversation = Conversation::new(prompt(false), 0);
-    assert_eq!(conversation.max_turns, 10);
+    let mut conversation = Conversation::new(prompt(false), terms(0), &[]);
+    assert_eq!(conversation.terms.max_turns, 10);
     conversation.turns = 10;
-    let Action::Finish(end) = conversation.next() else {
+    let Action::Finish(end) = next(&conversation) else {
         panic!("no turn is left");
     };
     assert_eq!(end.reason, "max_turns");
-    assert_eq!(Conversation::new(prompt(false), 3).max_turns, 3);
+    let bounded = Conversation::new(prompt(false), terms(3), &[]);
+    assert_eq!(bounded.terms.max_turns, 3);
 }
 
 #[test]
@@ -365,7 +399,7 @@ fn a_recorded_draft_counts_though_redaction_left_a_text_that_is_no_json() {
         ),
         recorded(3, "agent.decided", json!({"draft": {"a": 1}})),
     ];
-    let Action::Finish(end) = begin(&world, &history).next() else {
+    let Action::Finish(end) = next(&begin(&world, &history)) else {
         panic!("there is a draft");
     };
     assert_eq!(end.outcome.output, Some(json!({"a": 1})));

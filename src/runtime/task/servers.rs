@@ -1,0 +1,111 @@
+//! The tool servers of a dispatch, as sessions are opened with them.
+
+use axum::http::HeaderName;
+use url::Url;
+use url::form_urlencoded::Serializer;
+
+use super::Work;
+use crate::contract::runtime::{Invoke, ToolServer};
+use crate::runtime::tools::sessions::NotOpened;
+use crate::runtime::tools::{Reach, Server, ToolError};
+use crate::secret::Secret;
+
+/// What the URL of one of the orchestrator's own servers begins with.
+const OWN: &str = "ktsu:";
+
+impl Work {
+    /// Those of which something may be called.
+    pub(super) fn servers(&self) -> Result<Vec<(&ToolServer, Server)>, NotOpened> {
+        let used = self.invoke.tool_servers.iter();
+        let used = used.filter(|server| !server.allowlist.is_empty());
+        used.map(|server| {
+            let opened = self.server(server);
+            let opened = opened.map_err(|message| {
+                let error = ToolError {
+                    message,
+                    sent: false,
+                    drifted: false,
+                };
+                NotOpened::Unreachable(server.name.clone(), error)
+            })?;
+            Ok((server, opened))
+        })
+        .collect()
+    }
+
+    fn server(&self, server: &ToolServer) -> Result<Server, String> {
+        let reach = match server.url.strip_prefix(OWN) {
+            None => Reach::World(server.url.clone()),
+            Some(name) => {
+                let url = own_url(&self.invoke, name)?;
+                let (peer, path) = self
+                    .orchestrator
+                    .peer(&url)
+                    .map_err(|error| error.to_string())?;
+                Reach::Own(peer, path)
+            }
+        };
+        let auth = match (&server.auth_header, &server.auth_value) {
+            (Some(header), Some(value)) => {
+                let header = header.parse::<HeaderName>();
+                let header = header.map_err(|_| "auth_header is no name of a header".to_owned())?;
+                Some((header, Secret::new(value.clone())))
+            }
+            (None, _) => None,
+            (Some(_), None) => return Err("auth_header comes without auth_value".to_owned()),
+        };
+        Ok(Server {
+            name: server.name.clone(),
+            reach,
+            auth,
+            params: server.params.clone(),
+        })
+    }
+}
+
+/// Where one of the orchestrator's own servers is: under the origin of the callbacks, with the task
+/// and its token in the query.
+fn own_url(task: &Invoke, name: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    if name.is_empty() || !name.chars().all(plain) {
+        return Err("its URL names no server of ktsu's own".to_owned());
+    }
+    let callback =
+        Url::parse(&task.callback_url).map_err(|_| "callback_url is no URL".to_owned())?;
+    let mut query = callback.query_pairs();
+    let token = query.find_map(|(name, value)| (name == "token").then_some(value));
+    let token = token.ok_or_else(|| "callback_url has no token".to_owned())?;
+    let query = Serializer::new(String::new())
+        .append_pair("run", &task.run_id)
+        .append_pair("step", &task.step_id)
+        .append_pair("attempt", &task.attempt.to_string())
+        .append_pair("token", &token)
+        .finish();
+    let origin = callback.origin().ascii_serialization();
+    Ok(format!("{origin}/tools/ktsu/{name}?{query}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_own_server_is_under_the_origin_of_the_callbacks_with_the_task_in_its_query() {
+        let task = json!({
+            "run_id": "run_1/call", "step_id": "s.2", "attempt": 3, "system": "", "user_message": "",
+            "model": {"group": "g"}, "callback_url": "http://h:1/runs/run_1%2Fcall/steps/s.2/complete?token=a%2Bb%26c",
+        });
+        let mut task: Invoke = serde_json::from_value(task).unwrap();
+        assert_eq!(
+            own_url(&task, "kv").unwrap(),
+            "http://h:1/tools/ktsu/kv?run=run_1%2Fcall&step=s.2&attempt=3&token=a%2Bb%26c"
+        );
+        for name in ["", "../x", "a/b", "a?b"] {
+            assert!(own_url(&task, name).is_err(), "{name}");
+        }
+        task.callback_url = "http://h/c".to_owned();
+        assert!(own_url(&task, "kv").is_err());
+    }
+}

@@ -1,0 +1,344 @@
+//! What a task may call, and what is wrong with what a model asks for. Pure: servers are listed
+//! elsewhere.
+
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+use super::Tool;
+use super::names::{covered, qualified, told};
+use crate::contract::gateway::ToolCall;
+use crate::contract::report::Offered;
+use crate::contract::runtime::ToolServer;
+use crate::schema::Schema;
+
+/// The tools of a task.
+#[derive(Default)]
+pub(in crate::runtime) struct Catalogue {
+    shelves: Vec<Shelf>,
+    /// What a model calls them, in the order in which it is told.
+    names: Vec<Named>,
+}
+
+/// One server, and what it offers that may be called.
+struct Shelf {
+    server: String,
+    allowlist: Vec<String>,
+    gates: Vec<String>,
+    stateful: bool,
+    suppressed: bool,
+    tools: Vec<Known>,
+}
+
+struct Known {
+    tool: Tool,
+    /// Compiled at the first call.
+    schema: OnceLock<Result<Schema, String>>,
+}
+
+struct Named {
+    name: String,
+    shelf: usize,
+    tool: usize,
+}
+
+/// A tool of a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::runtime) struct Target {
+    pub(in crate::runtime) server: String,
+    pub(in crate::runtime) tool: String,
+}
+
+/// What is to become of a call that a model asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::runtime) enum Verdict {
+    /// No allowlist permits the name: the task ends by it (seed 000, invariant 5).
+    NotPermitted,
+    /// It is not sent, and the model is told why: the word of `not_sent`, and the text.
+    Refused(&'static str, String),
+    /// A person is asked first.
+    Gated(Target),
+    /// It is sent.
+    Free(Target),
+}
+
+/// A tool is not what its lock says, or is gone.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the tool {tool} of the server {server} {how}; look at it, then type: ktsu lock --tools")]
+pub(in crate::runtime) struct Drift {
+    server: String,
+    tool: String,
+    how: &'static str,
+}
+
+impl Catalogue {
+    /// What may be called, before anybody says what is offered. A server of which nothing may be
+    /// called is left out.
+    pub(in crate::runtime) fn of(servers: &[ToolServer]) -> Self {
+        let used = servers.iter().filter(|server| !server.allowlist.is_empty());
+        let shelves = used.map(|server| Shelf {
+            server: server.name.clone(),
+            allowlist: server.allowlist.clone(),
+            gates: server
+                .approval_rules
+                .iter()
+                .map(|rule| rule.pattern.clone())
+                .collect(),
+            stateful: server.stateful,
+            suppressed: server.suppressed,
+            tools: Vec::new(),
+        });
+        Self {
+            shelves: shelves.collect(),
+            names: Vec::new(),
+        }
+    }
+
+    /// Takes in what a server offers.
+    ///
+    /// # Errors
+    /// [`Drift`]: where its tools are locked, each that may be called has to be as it was.
+    pub(in crate::runtime) fn list(
+        &mut self,
+        server: &ToolServer,
+        offered: &[Tool],
+    ) -> Result<(), Drift> {
+        let permitted = |tool: &&Tool| covered(&server.allowlist, &tool.name);
+        let permitted: Vec<&Tool> = offered.iter().filter(permitted).collect();
+        pinned(server, &permitted)?;
+        let mut tools: Vec<Known> = Vec::new();
+        for tool in permitted {
+            if tools.iter().all(|known| known.tool.name != tool.name) {
+                tools.push(Known {
+                    tool: tool.clone(),
+                    schema: OnceLock::new(),
+                });
+            }
+        }
+        let mut shelves = self.shelves.iter_mut();
+        if let Some(shelf) = shelves.find(|shelf| shelf.server == server.name) {
+            shelf.tools = tools;
+        }
+        self.name();
+        Ok(())
+    }
+
+    fn name(&mut self) {
+        let each = |(at, shelf): (usize, &Shelf)| {
+            let places = 0..shelf.tools.len();
+            places.map(move |tool| (at, tool)).collect::<Vec<_>>()
+        };
+        let shelves = self.shelves.iter().enumerate();
+        let places: Vec<(usize, usize)> = shelves.flat_map(each).collect();
+        let pair = |(shelf, tool): &(usize, usize)| {
+            let shelf = self.shelves.get(*shelf)?;
+            Some((
+                shelf.server.as_str(),
+                shelf.tools.get(*tool)?.tool.name.as_str(),
+            ))
+        };
+        let names = told(&places.iter().filter_map(pair).collect::<Vec<_>>());
+        let named = places.into_iter().zip(names);
+        self.names = named
+            .filter_map(|((shelf, tool), name)| {
+                let name = name?;
+                Some(Named { name, shelf, tool })
+            })
+            .collect();
+    }
+
+    /// What a model is told of.
+    pub(in crate::runtime) fn offered(&self) -> Vec<Offered> {
+        let offered = self.names.iter().filter_map(|named| {
+            let shelf = self.shelves.get(named.shelf)?;
+            let tool = &shelf.tools.get(named.tool)?.tool;
+            Some(Offered {
+                description: tool.description.clone(),
+                digest: tool.digest.clone(),
+                input_schema: tool.input_schema.clone(),
+                name: named.name.clone(),
+                server: shelf.server.clone(),
+                tool: tool.name.clone(),
+            })
+        });
+        offered.collect()
+    }
+
+    /// Whether a call to this server without an answer is never sent again by itself. One that is
+    /// not known any more may have been.
+    pub(in crate::runtime) fn stateful(&self, server: &str) -> bool {
+        let shelf = self.shelves.iter().find(|shelf| shelf.server == server);
+        shelf.is_none_or(|shelf| shelf.stateful)
+    }
+
+    /// What is to become of a call, as it is recorded.
+    pub(in crate::runtime) fn judge(&self, call: &ToolCall, secret: bool) -> Verdict {
+        let Some(target) = self.target(&call.name) else {
+            if !self.permits(&call.name) {
+                return Verdict::NotPermitted;
+            }
+            return unknown(&call.name);
+        };
+        if let Some(refused) = self.fault(&target, &call.arguments, secret) {
+            return refused;
+        }
+        let mut shelves = self.shelves.iter();
+        let gated = shelves
+            .any(|shelf| shelf.server == target.server && covered(&shelf.gates, &target.tool));
+        match gated {
+            true => Verdict::Gated(target),
+            false => Verdict::Free(target),
+        }
+    }
+
+    /// As [`Catalogue::judge`], for a call of which it is settled whose it is, and that nobody needs
+    /// to be asked about any more.
+    pub(in crate::runtime) fn settled(
+        &self,
+        target: &Target,
+        call: &ToolCall,
+        secret: bool,
+    ) -> Verdict {
+        self.fault(target, &call.arguments, secret)
+            .unwrap_or_else(|| Verdict::Free(target.clone()))
+    }
+
+    /// The tool a model means: by the name it was told, or by the full one.
+    fn target(&self, name: &str) -> Option<Target> {
+        let of = |named: &Named| {
+            let shelf = self.shelves.get(named.shelf)?;
+            Some(Target {
+                server: shelf.server.clone(),
+                tool: shelf.tools.get(named.tool)?.tool.name.clone(),
+            })
+        };
+        if let Some(named) = self.names.iter().find(|named| named.name == name) {
+            return of(named);
+        }
+        let mut targets = self.names.iter().filter_map(of);
+        let found = targets.find(|target| qualified(&target.server, &target.tool) == name)?;
+        let again = targets.any(|target| qualified(&target.server, &target.tool) == name);
+        (!again).then_some(found)
+    }
+
+    /// Whether some server's allowlist permits a name, bare or in full.
+    fn permits(&self, name: &str) -> bool {
+        self.shelves.iter().any(|shelf| {
+            let bare = name.strip_prefix(shelf.server.as_str());
+            let bare = bare.and_then(|rest| rest.strip_prefix("__"));
+            let mut names = std::iter::once(name).chain(bare);
+            names.any(|name| covered(&shelf.allowlist, name))
+        })
+    }
+
+    /// Why a call is not sent.
+    fn fault(&self, target: &Target, arguments: &Value, secret: bool) -> Option<Verdict> {
+        let shelf = self
+            .shelves
+            .iter()
+            .find(|shelf| shelf.server == target.server);
+        let known = shelf.and_then(|shelf| {
+            let mut tools = shelf.tools.iter();
+            tools.find(|known| known.tool.name == target.tool)
+        });
+        let (Some(shelf), Some(known)) = (shelf, known) else {
+            return Some(unknown(&target.tool));
+        };
+        // What is sent is what is permitted, whatever it was called on the way here.
+        if !covered(&shelf.allowlist, &target.tool) {
+            return Some(Verdict::NotPermitted);
+        }
+        if secret {
+            let words = "The call was not sent: its arguments hold a secret.";
+            return Some(Verdict::Refused(
+                "secret_in_arguments",
+                format!("Error: {words}"),
+            ));
+        }
+        if let Some(words) = known.refuses(arguments) {
+            return Some(Verdict::Refused("invalid_arguments", words));
+        }
+        shelf.suppressed.then(|| {
+            let words = "Error: suppressed_in_branch: a branch does not change the world, so the \
+                         call was not sent.";
+            Verdict::Refused("suppressed_in_branch", words.to_owned())
+        })
+    }
+}
+
+impl Known {
+    /// What is wrong with the arguments, for the model.
+    fn refuses(&self, arguments: &Value) -> Option<String> {
+        let Value::Object(members) = arguments else {
+            return Some("Error: invalid arguments: expected a JSON object.".to_owned());
+        };
+        if members.len() == 1 && members.get("_raw").is_some_and(Value::is_string) {
+            return Some("Error: invalid arguments: they are not a JSON object.".to_owned());
+        }
+        let compiled = self.schema.get_or_init(|| {
+            Schema::of_value(&self.tool.input_schema).map_err(|error| error.to_string())
+        });
+        let schema = match compiled {
+            Ok(schema) => schema,
+            Err(why) => {
+                return Some(format!(
+                    "Error: invalid arguments: the schema that the server gives for this tool \
+                     cannot be used ({why}), so nothing can be called with it."
+                ));
+            }
+        };
+        let violations = schema.check(arguments);
+        if violations.is_empty() {
+            return None;
+        }
+        let lines = violations.iter().map(|violation| {
+            let place = match violation.pointer.as_str() {
+                "" => "/",
+                pointer => pointer,
+            };
+            format!("{place} ({}): {}", violation.rule, violation.message)
+        });
+        let lines: Vec<String> = lines.collect();
+        Some(format!("Error: invalid arguments:\n{}", lines.join("\n")))
+    }
+}
+
+fn unknown(name: &str) -> Verdict {
+    Verdict::Refused(
+        "unknown_tool",
+        format!("Error: no server offers a tool named {name}."),
+    )
+}
+
+/// Whether what may be called is as it was locked (seed 000, invariant 5).
+fn pinned(server: &ToolServer, permitted: &[&Tool]) -> Result<(), Drift> {
+    if server.pins.is_empty() {
+        return Ok(());
+    }
+    let drift = |tool: &str, how| {
+        Err(Drift {
+            server: server.name.clone(),
+            tool: tool.to_owned(),
+            how,
+        })
+    };
+    for tool in permitted {
+        match server.pins.get(&tool.name) {
+            None => return drift(&tool.name, "is not in the lock"),
+            Some(pin) if *pin != tool.digest => {
+                return drift(&tool.name, "is not the one that was locked");
+            }
+            Some(_) => {}
+        }
+    }
+    let offered = |name: &str| permitted.iter().any(|tool| tool.name == name);
+    let mut pins = server.pins.keys();
+    let gone = pins.find(|name| covered(&server.allowlist, name) && !offered(name));
+    match gone {
+        Some(name) => drift(name, "is not offered any more"),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

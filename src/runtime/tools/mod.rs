@@ -1,0 +1,135 @@
+//! Tool servers, as a task uses them: one session with each, opened at its start and closed with it.
+//!
+//! ```text
+//! dispatch ─▶ catalogue (pure: names, allowlists, gates, schemas, pins)
+//!                ▲ lists                       │ verdicts
+//!            sessions ──▶ ToolClient ──▶ MCP   ▼
+//!                ▲ sends, gives results    conversation
+//! ```
+//!
+//! How MCP is spoken is somebody else's: a [`ToolClient`] opens sessions, and nothing here knows of
+//! transports.
+
+pub(super) mod catalogue;
+pub(super) mod names;
+pub(super) mod sessions;
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::HeaderName;
+use serde_json::{Map, Value};
+
+use crate::peer::Peer;
+use crate::secret::Secret;
+
+/// Something that takes its time.
+pub type Doing<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A server to open a session with.
+#[derive(Clone)]
+pub struct Server {
+    /// The agent's name for it.
+    pub name: String,
+    /// Where it is.
+    pub reach: Reach,
+    /// The header that proves who calls, and its value.
+    pub auth: Option<(HeaderName, Secret)>,
+    /// What it is told when the session begins.
+    pub params: BTreeMap<String, String>,
+}
+
+/// Where a server is, and by which way it is reached.
+#[derive(Clone)]
+pub enum Reach {
+    /// A URL somewhere: through the guarded client.
+    World(String),
+    /// One of the orchestrator's own: reached as its callbacks are, by this path with its query,
+    /// which holds the task's token.
+    Own(Peer, String),
+}
+
+/// A tool, as its server lists it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Tool {
+    /// The server's name for it.
+    pub name: String,
+    /// What it does.
+    pub description: String,
+    /// JSON Schema of its arguments.
+    pub input_schema: Value,
+    /// BLAKE3 of `{description, input_schema, name}` as canonical JSON.
+    pub digest: String,
+}
+
+/// A call, as it goes out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Call {
+    /// The server's name for the tool.
+    pub tool: String,
+    /// What it is called with.
+    pub arguments: Map<String, Value>,
+    /// The name of the call: a server that has seen it need not do it again (decision A4).
+    pub key: String,
+    /// How long the whole exchange may take.
+    pub limit: Duration,
+}
+
+/// What came of a call.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Returned {
+    /// The blocks of the result.
+    pub content: Vec<Value>,
+    /// Its structured content.
+    pub structured: Option<Value>,
+    /// Whether the tool says that it failed.
+    pub is_error: bool,
+    /// Milliseconds.
+    pub duration_ms: u64,
+}
+
+/// Why a server gave no result.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ToolError {
+    /// A lower-case fragment.
+    pub message: String,
+    /// Whether the call may have reached the server.
+    pub sent: bool,
+    /// The server says that its tools are not what it listed: what was judged is not what would be
+    /// called.
+    pub drifted: bool,
+}
+
+/// Opens sessions.
+pub trait ToolClient: Send + Sync {
+    /// The whole handshake, and the list of the server's tools.
+    fn open(&self, server: Server) -> Doing<'_, Result<Arc<dyn Session>, ToolError>>;
+}
+
+/// A session with one server. Dropped, it leaves nothing running.
+pub trait Session: Send + Sync {
+    /// What the server offers.
+    fn tools(&self) -> &[Tool];
+    /// Calls, once: no answer is an answer, too.
+    fn call(&self, call: Call) -> Doing<'_, Result<Returned, ToolError>>;
+    /// Tells the server that the session is over.
+    fn close(self: Arc<Self>) -> Doing<'static, ()>;
+}
+
+/// A client for processes that call no tools: every server is out of its reach.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoTools;
+
+impl ToolClient for NoTools {
+    fn open(&self, _: Server) -> Doing<'_, Result<Arc<dyn Session>, ToolError>> {
+        let error = ToolError {
+            message: "this process calls no tools".to_owned(),
+            sent: false,
+            drifted: false,
+        };
+        Box::pin(std::future::ready(Err(error)))
+    }
+}

@@ -1,0 +1,176 @@
+//! The sessions of a task, and the calls under way in them. Whatever becomes of the task, they are
+//! closed after it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value};
+use tokio::task::{Id, JoinSet};
+use tokio::time::Instant as Until;
+
+use super::catalogue::{Catalogue, Drift};
+use super::{Call, Returned, Server, Session, ToolClient, ToolError};
+use crate::contract::runtime::ToolServer;
+
+/// How long one call may take, where the task has more time left.
+const CALL: Duration = Duration::from_secs(60);
+
+/// How long a session may take to end. Nobody waits for it.
+const CLOSE: Duration = Duration::from_secs(5);
+
+/// The sessions of one task.
+#[derive(Default)]
+pub(in crate::runtime) struct Sessions {
+    open: BTreeMap<String, Arc<dyn Session>>,
+    under_way: JoinSet<Result<Returned, ToolError>>,
+    /// The numbers of the `tool.called`s.
+    called: HashMap<Id, u64>,
+}
+
+/// A call to send: announced, and durable.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::runtime) struct Sending {
+    /// The number of its `tool.called`.
+    pub(in crate::runtime) called: u64,
+    pub(in crate::runtime) server: String,
+    pub(in crate::runtime) tool: String,
+    pub(in crate::runtime) arguments: Map<String, Value>,
+    /// Absent where nobody recorded one.
+    pub(in crate::runtime) key: Option<String>,
+}
+
+/// Why a task cannot begin.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::runtime) enum NotOpened {
+    /// A server is out of reach, or does not say what it offers.
+    #[error("the tool server {0} cannot be used: {1}")]
+    Unreachable(String, ToolError),
+    /// See [`Drift`].
+    #[error(transparent)]
+    Drift(#[from] Drift),
+}
+
+impl Sessions {
+    /// Opens a session with each server of which something may be called, and asks it what it
+    /// offers.
+    ///
+    /// # Errors
+    /// [`NotOpened`], for the first server in order; the sessions that are open are closed.
+    pub(in crate::runtime) async fn open(
+        &mut self,
+        client: &Arc<dyn ToolClient>,
+        servers: Vec<(&ToolServer, Server)>,
+        catalogue: &mut Catalogue,
+    ) -> Result<(), NotOpened> {
+        let mut opening = JoinSet::new();
+        let mut described = Vec::new();
+        for (at, (dispatched, server)) in servers.into_iter().enumerate() {
+            let client = Arc::clone(client);
+            opening.spawn(async move { (at, client.open(server).await) });
+            described.push(dispatched);
+        }
+        let mut opened: BTreeMap<usize, Result<Arc<dyn Session>, ToolError>> = BTreeMap::new();
+        while let Some(one) = opening.join_next().await {
+            if let Ok((at, session)) = one {
+                if let (Ok(session), Some(server)) = (&session, described.get(at)) {
+                    self.open.insert(server.name.clone(), Arc::clone(session));
+                }
+                opened.insert(at, session);
+            }
+        }
+        for (at, server) in described.into_iter().enumerate() {
+            let broken = || Err(ToolError::fault("opening the session broke off"));
+            let session = opened.remove(&at).unwrap_or_else(broken);
+            let session =
+                session.map_err(|error| NotOpened::Unreachable(server.name.clone(), error))?;
+            catalogue.list(server, session.tools())?;
+        }
+        Ok(())
+    }
+
+    /// Sends a call, and does not wait for it.
+    pub(in crate::runtime) fn send(&mut self, sending: Sending, key: String, until: Until) {
+        let session = self.open.get(&sending.server).map(Arc::clone);
+        let limit = CALL.min(until.saturating_duration_since(Until::now()));
+        let call = Call {
+            tool: sending.tool,
+            arguments: sending.arguments,
+            key,
+            limit,
+        };
+        let answer = async move {
+            let Some(session) = session else {
+                let words = "there is no session with the server";
+                return Err(ToolError::fault(words));
+            };
+            let started = Instant::now();
+            let mut returned = session.call(call).await?;
+            if returned.duration_ms == 0 {
+                let taken = started.elapsed().as_millis();
+                returned.duration_ms = u64::try_from(taken).unwrap_or(u64::MAX);
+            }
+            Ok(returned)
+        };
+        let handle = self.under_way.spawn(answer);
+        self.called.insert(handle.id(), sending.called);
+    }
+
+    /// The next answers: waits for one, and takes those that are there as well. Empty if no call is
+    /// under way.
+    pub(in crate::runtime) async fn answers(&mut self) -> Vec<(u64, Result<Returned, ToolError>)> {
+        let mut answers = Vec::new();
+        let mut next = self.under_way.join_next_with_id().await;
+        while let Some(joined) = next {
+            let (id, answer) = match joined {
+                Ok((id, answer)) => (id, answer),
+                // Nobody knows how far it came.
+                Err(error) => {
+                    let broken = ToolError {
+                        message: "the call broke off by a fault of the runtime".to_owned(),
+                        sent: true,
+                        drifted: false,
+                    };
+                    (error.id(), Err(broken))
+                }
+            };
+            answers.extend(self.called.remove(&id).map(|called| (called, answer)));
+            next = self.under_way.try_join_next_with_id();
+        }
+        answers
+    }
+}
+
+impl ToolError {
+    /// Something that never left this process.
+    fn fault(message: &str) -> Self {
+        Self {
+            message: message.to_owned(),
+            sent: false,
+            drifted: false,
+        }
+    }
+}
+
+impl Drop for Sessions {
+    fn drop(&mut self) {
+        let open = std::mem::take(&mut self.open);
+        let mut under_way = std::mem::take(&mut self.under_way);
+        let Ok(here) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        if open.is_empty() {
+            return;
+        }
+        here.spawn(async move {
+            // A session that is still in use cannot be closed.
+            under_way.shutdown().await;
+            let mut closing = JoinSet::new();
+            for session in open.into_values() {
+                closing.spawn(session.close());
+            }
+            let all = async { while closing.join_next().await.is_some() {} };
+            let _ = tokio::time::timeout(CLOSE, all).await;
+        });
+    }
+}

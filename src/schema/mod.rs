@@ -1,0 +1,100 @@
+//! JSON Schemas compiled once, checked often, told in our own words (decision E3): of outputs, of
+//! params, and of what a model wants to call a tool with.
+//!
+//! A schema reads neither network nor files (decision K6), its patterns run in linear time, and
+//! one that would expand without end is refused before it is compiled.
+
+mod bounds;
+mod words;
+
+use std::fmt;
+use std::sync::Arc;
+
+use jsonschema::{PatternOptions, Retrieve, Uri, Validator};
+use ktsu_ledger::Json;
+use serde_json::Value;
+
+/// The most violations that are told at once.
+pub const MAX_VIOLATIONS: usize = 16;
+
+/// A compiled JSON Schema, cheap to clone.
+#[derive(Clone)]
+pub struct Schema {
+    validator: Arc<Validator>,
+}
+
+/// Why a schema cannot be used: a boot error.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct SchemaError {
+    /// JSON pointer into the schema.
+    pub pointer: String,
+    /// A lower-case fragment.
+    pub message: String,
+}
+
+/// One rule that a value breaks.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+pub struct Violation {
+    /// JSON pointer into the value.
+    pub pointer: String,
+    /// The keyword of JSON Schema: `required`, `type`, `enum`, …
+    pub rule: String,
+    /// A lower-case fragment.
+    pub message: String,
+}
+
+impl Schema {
+    /// Compiles a schema as it stands.
+    pub fn compile(schema: &Json) -> Result<Self, SchemaError> {
+        Self::of_value(&schema.to_value())
+    }
+
+    /// As [`Schema::compile`], of a value that comes from elsewhere than our files.
+    pub fn of_value(schema: &Value) -> Result<Self, SchemaError> {
+        if !schema.is_object() && !schema.is_boolean() {
+            let message = "a schema is an object or a boolean".to_owned();
+            return Err(SchemaError {
+                pointer: String::new(),
+                message,
+            });
+        }
+        bounds::check(schema)?;
+        let patterns = PatternOptions::regex().size_limit(1 << 20);
+        let validator = jsonschema::options()
+            .with_retriever(Closed)
+            .with_pattern_options(patterns)
+            .build(schema)
+            .map_err(|error| SchemaError {
+                pointer: error.instance_path().as_str().to_owned(),
+                message: words::of_schema(&error),
+            })?;
+        Ok(Self {
+            validator: Arc::new(validator),
+        })
+    }
+
+    /// Every rule the value breaks, at most [`MAX_VIOLATIONS`], in order of their places.
+    pub fn check(&self, value: &Value) -> Vec<Violation> {
+        let errors = self.validator.iter_errors(value).take(MAX_VIOLATIONS);
+        let mut violations: Vec<_> = errors.map(|error| words::of_value(&error, value)).collect();
+        violations.sort();
+        violations.dedup();
+        violations
+    }
+}
+
+impl fmt::Debug for Schema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Schema")
+    }
+}
+
+/// Answers every request for another document with no.
+struct Closed;
+
+impl Retrieve for Closed {
+    fn retrieve(&self, _: &Uri<String>) -> Result<Value, Box<dyn std::error::Error + Send + Sync>> {
+        Err("references outside the schema are not read".into())
+    }
+}
