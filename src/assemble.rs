@@ -4,6 +4,7 @@ pub mod import;
 mod key;
 pub mod keys;
 mod notary;
+mod tools;
 pub mod values;
 
 use std::collections::BTreeMap;
@@ -231,7 +232,7 @@ pub async fn open(mut setup: Setup) -> Result<Engine, NotOpened> {
         .map_err(|error| NotOpened::Other(error.to_string()))?;
     let stop = watch::Sender::new(false);
     let way_back = Arc::new(OnceLock::new());
-    let agents = agents(&setup.agents, &gateway, &way_back);
+    let agents = agents(&setup.agents, &gateway, &way_back, &egress);
     let parts = Parts {
         appender: appender.clone(),
         readers: readers.clone(),
@@ -316,7 +317,12 @@ struct Workers {
     listening: Vec<(&'static str, SocketAddr, Router)>,
 }
 
-fn agents(wanted: &Agents, gateway: &Router, way_back: &Arc<OnceLock<Router>>) -> Workers {
+fn agents(
+    wanted: &Agents,
+    gateway: &Router,
+    way_back: &Arc<OnceLock<Router>>,
+    egress: &egress::Client,
+) -> Workers {
     let mut workers = Workers::default();
     match wanted {
         Agents::Nowhere => {}
@@ -331,7 +337,7 @@ fn agents(wanted: &Agents, gateway: &Router, way_back: &Arc<OnceLock<Router>>) -
             let runtime = Runtime::new(runtime::Parts {
                 gateway: Peer::Local(gateway.clone()),
                 orchestrator: Callbacks::Local(Arc::clone(way_back)),
-                tools: Arc::new(runtime::NoTools),
+                tools: tools::client(egress),
             });
             let listens = |name, at: &Option<SocketAddr>, router: Router| {
                 at.map(|address| (name, address, router))
@@ -359,7 +365,8 @@ pub struct Service {
     stop: watch::Sender<bool>,
 }
 
-/// Starts a runtime in a process of its own. `token`: what it shows an orchestrator with principals.
+/// Starts a runtime in a process of its own. `token`: what it shows an orchestrator with principals;
+/// `environment`: says which addresses of tool servers may be reached.
 ///
 /// # Errors
 /// [`BindError`].
@@ -368,11 +375,13 @@ pub async fn open_runtime(
     orchestrator: &str,
     gateway: &str,
     token: Option<String>,
+    environment: Option<&Environment>,
 ) -> Result<Service, NotOpened> {
+    let egress = egress::Client::new(&policy(environment))?;
     let runtime = Runtime::new(runtime::Parts {
         gateway: Peer::remote(gateway, None),
         orchestrator: Callbacks::remote_as(orchestrator, token),
-        tools: Arc::new(runtime::NoTools),
+        tools: tools::client(&egress),
     });
     let mut service = open_service(listen, runtime.router()).await?;
     let (beating, stopped) = (runtime.clone(), stopped(&service.stop));

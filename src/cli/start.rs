@@ -199,7 +199,7 @@ async fn runtime(
         Some(path) => load_environment(Some(path), &arguments.kit)?,
         None => None,
     };
-    let file = environment.and_then(|file| file.listen.runtime);
+    let file = environment.as_ref().and_then(|file| file.listen.runtime);
     let listen = arguments.listen(arguments.runtime_port, file, 5051)?;
     let orchestrator = needed(
         arguments.orchestrator_url,
@@ -207,7 +207,8 @@ async fn runtime(
         "http://127.0.0.1:5050",
     )?;
     let gateway = needed(arguments.gateway_url, "--gateway", "http://127.0.0.1:5052")?;
-    let service = assemble::open_runtime(listen, &orchestrator, &gateway, own_token()?).await;
+    let (token, environment) = (own_token()?, environment.as_ref());
+    let service = assemble::open_runtime(listen, &orchestrator, &gateway, token, environment).await;
     stay(common, "runtime", service.map_err(refused)?, signals).await
 }
 
