@@ -206,13 +206,24 @@ impl RunTask {
             let place = effects::Place::step(scope, step);
             self.waiting.push_back((last, place));
         }
+        for (request, scope, step) in self.state.untold() {
+            let approval = Some(request);
+            let place = effects::Place {
+                approval,
+                ..effects::Place::step(scope, step)
+            };
+            self.waiting.push_back((last, place));
+        }
         let losses = match self.shared.runtime_is_local() {
             true => report::losses(&self.state),
             false => Vec::new(),
         };
         if !self.shared.runtime_is_local() {
             for (scope, step, item) in self.state.dispatched() {
-                let place = effects::Place { scope, step, item };
+                let place = effects::Place {
+                    item,
+                    ..effects::Place::step(scope, step)
+                };
                 effects::watch(&self.shared, &self.state, place, &self.sender);
             }
         }
@@ -490,9 +501,9 @@ impl RunTask {
     }
 
     fn note_effect(&mut self, frame: &Frame) {
-        let (step, item) = match &frame.event {
-            Event::Webhook(WebhookEvent::Sent(sent)) => (&sent.step, None),
-            Event::Worker(WorkerEvent::Dispatched(sent)) => (&sent.step, sent.item),
+        let (step, item, approval) = match &frame.event {
+            Event::Webhook(WebhookEvent::Sent(sent)) => (&sent.step, None, sent.approval),
+            Event::Worker(WorkerEvent::Dispatched(sent)) => (&sent.step, sent.item, None),
             // No runtime has it any more.
             Event::Agent(
                 event @ (AgentEvent::Finished(_)
@@ -506,6 +517,7 @@ impl RunTask {
             _ => return,
         };
         if let Some(place) = effects::Place::find(&self.state, &frame.scope, step, item) {
+            let place = effects::Place { approval, ..place };
             self.waiting.push_back((frame.seq, place));
         }
     }

@@ -31,7 +31,9 @@ pub struct Calls {
 pub struct Wanted {
     /// The name the model gave it.
     pub id: String,
-    /// BLAKE3 of the arguments.
+    /// The arguments.
+    pub arguments: Json,
+    /// BLAKE3 of them.
     pub digest: String,
     /// Whether a secret stood in the arguments: such a call is never sent.
     pub secret: bool,
@@ -164,6 +166,7 @@ impl Calls {
             Wanted {
                 id: call["id"].as_str().unwrap_or_default().to_owned(),
                 digest: Hash::of(arguments.as_str().as_bytes()).to_string(),
+                arguments,
                 secret: call["secret"] == Value::Bool(true),
                 state: CallState::Asked,
             }
