@@ -18,7 +18,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::people::{NotDone, Reply, Said, Word};
+use super::reports::Addressed;
 use super::token::TaskName;
+use super::tools::{self, Own, OwnCall};
 use super::{Shared, UnderWay, effects, lock, recompute};
 use crate::rows;
 use crate::workflow::admit::report::{self, Reported};
@@ -55,6 +57,19 @@ pub(super) enum Message {
         expected: Option<u64>,
         /// Where to tell what became of it.
         reply: Reply,
+    },
+    /// A runtime calls a tool server that comes with ktsu: which call is that?
+    Own {
+        /// The server.
+        server: Own,
+        /// The task.
+        task: Addressed,
+        /// Its attempt, by the token.
+        attempt: u32,
+        /// The idempotency key.
+        key: String,
+        /// Where to tell.
+        reply: oneshot::Sender<Option<OwnCall>>,
     },
     /// A task's worker is lost.
     Lost {
@@ -333,6 +348,18 @@ impl RunTask {
                 let said = self.said(word, expected)?;
                 // Whoever spoke may be gone; it is recorded all the same.
                 let _ = reply.send(said);
+            }
+            Message::Own {
+                server,
+                task,
+                attempt,
+                key,
+                reply,
+            } => {
+                let found =
+                    tools::find(&self.definition, &self.state, server, &task, attempt, &key);
+                // Whoever asked may be gone.
+                let _ = reply.send(found);
             }
             Message::Lost { scope, lost } => self.lost(&scope, lost)?,
             Message::Compared(compared) => {

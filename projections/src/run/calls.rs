@@ -464,6 +464,11 @@ impl CallState {
 }
 
 impl Wanted {
+    /// Whether it is on its way as this `tool.called`.
+    pub fn is_sent_as(&self, called: u64) -> bool {
+        matches!(&self.state, CallState::Sent(sending) if sending.called == called)
+    }
+
     /// The frame that asks a person about it.
     pub fn request(&self) -> Option<u64> {
         match &self.state {

@@ -154,7 +154,7 @@ impl RunState {
                 Ok(Target::Step { scope, step })
             }
             Event::Foreign { .. } if frame.event.is_known() => Ok(Target::Nothing),
-            Event::Store(_) | Event::Foreign { .. } => {
+            Event::Kv(_) | Event::Store(_) | Event::Foreign { .. } => {
                 Err(Refusal::Unknown(frame.event.kind().to_owned()))
             }
         }
