@@ -237,6 +237,7 @@ impl Within {
         let runtime = Runtime::new(runtime::Parts {
             gateway: Peer::Local(gateway::router(models)),
             orchestrator: Callbacks::Local(Arc::clone(&way_back)),
+            tools: Arc::new(runtime::NoTools),
         });
         let parts = Parts {
             groups: None,
