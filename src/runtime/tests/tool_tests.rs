@@ -453,3 +453,16 @@ async fn arguments_that_are_nested_too_deep_for_a_frame_reach_nobody() {
     assert_eq!(world.servers.called(), Vec::<String>::new());
     assert_eq!(results(&world)[0]["not_sent"], "invalid_arguments");
 }
+
+#[tokio::test]
+async fn only_a_turn_leads_to_tools() {
+    let says = [Say::Text("no"), Say::Calls(&[("echo", "{}")])];
+    let world = local(says);
+    world.work(task(&world, &one("files"))).await;
+    assert_eq!(world.orchestrator.last("llm.request")["purpose"], "repair");
+    let repaired = world.orchestrator.last("llm.response");
+    assert_eq!(repaired.get("tool_calls"), None);
+    assert_eq!(world.servers.called(), Vec::<String>::new());
+    let error = world.finished()["outcome"]["error"].clone();
+    assert_eq!(error["code"], "output_invalid");
+}
