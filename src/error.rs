@@ -150,6 +150,14 @@ error_codes! {
     ProviderError = "provider_error", 502, EXIT_VERDICT, "The provider failed";
     /// An agent used all of its turns.
     MaxTurnsExceeded = "max_turns_exceeded", 422, EXIT_VERDICT, "The agent used all of its turns";
+    /// An agent called a tool that no allowlist permits.
+    ToolNotPermitted = "tool_not_permitted", 422, EXIT_VERDICT, "The agent may not call this tool";
+    /// A tool server that a step needs is out of reach.
+    ToolServerUnreachable = "tool_server_unreachable", 502, EXIT_VERDICT, "A tool server could not be reached";
+    /// A tool is not what the lock says.
+    ToolDrift = "tool_drift", 422, EXIT_VERDICT, "A tool is not the one that was locked";
+    /// A call needs an approval that nobody can be asked for.
+    ApprovalUnsupported = "approval_unsupported", 501, EXIT_VERDICT, "Nobody can be asked for the approval";
     /// An agent failed and gave no code.
     AgentFailed = "agent_failed", 502, EXIT_VERDICT, "The agent failed";
     /// The ledger stopped after an error of the disk.

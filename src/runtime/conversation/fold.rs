@@ -3,8 +3,9 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::requests::Request;
-use super::round::{Returned, Round};
+use super::frames::Returned;
+use super::requests::{Request, read};
+use super::round::Round;
 use super::{Conversation, Stage, end, refused, result};
 use crate::contract::gateway::ToolCall;
 use crate::contract::report::{Failure, Purpose};
@@ -12,14 +13,14 @@ use crate::runtime::reply;
 
 /// The members of a recorded `llm.response` that matter here.
 #[derive(Deserialize)]
-pub(super) struct Response {
-    pub(super) request: u64,
+struct Response {
+    request: u64,
     #[serde(default)]
-    pub(super) content: Option<Value>,
+    content: Option<Value>,
     #[serde(default)]
-    pub(super) error: Option<Failure>,
+    error: Option<Failure>,
     #[serde(default)]
-    pub(super) tool_calls: Value,
+    tool_calls: Value,
 }
 
 impl Conversation {
@@ -36,7 +37,10 @@ impl Conversation {
         true
     }
 
-    pub(super) fn responded(&mut self, seq: u64, response: Response) -> bool {
+    pub(super) fn responded(&mut self, seq: u64, data: &Value) -> bool {
+        let Some(response) = read::<Response>(data) else {
+            return false;
+        };
         let Stage::Asked {
             seq: request,
             purpose,
@@ -108,7 +112,7 @@ impl Conversation {
 }
 
 /// Where a reply without calls leads to.
-fn replied(request: u64, purpose: Purpose, text: String) -> Stage {
+pub(super) fn replied(request: u64, purpose: Purpose, text: String) -> Stage {
     match (purpose, reply::object(&text)) {
         (Purpose::Turn | Purpose::Repair, Some(draft)) => Stage::Draft(draft),
         (Purpose::Reflect, Some(output)) => Stage::Ended(end::completed(&output)),

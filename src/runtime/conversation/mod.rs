@@ -21,6 +21,7 @@ mod action;
 mod due;
 mod end;
 mod fold;
+mod frames;
 mod requests;
 mod result;
 mod round;
@@ -28,7 +29,6 @@ mod turn;
 
 use serde_json::Value;
 
-use self::fold::Response;
 use self::requests::{Requests, read, text};
 use self::round::Round;
 use super::prompt::Prompt;
@@ -115,9 +115,7 @@ impl Conversation {
             "llm.request" => {
                 read(&event.data).is_some_and(|request| self.requested(event.seq, request))
             }
-            "llm.response" => {
-                read(&event.data).is_some_and(|response| self.responded(event.seq, response))
-            }
+            "llm.response" => self.responded(event.seq, &event.data),
             "agent.decided" => match (event.data.get("draft"), event.data.get("response")) {
                 (Some(draft), _) => self.decided(draft),
                 (None, Some(response)) => self.calls_decided(response),
@@ -188,31 +186,29 @@ impl Conversation {
     /// What follows from this response if it is recorded as it is, so that both can go in one
     /// report. Nothing where tools are asked for: their frame has to have a number first.
     pub(super) fn after(&self, response: &LlmResponse) -> Option<Event> {
-        if !response.tool_calls.is_empty() {
+        let Stage::Asked { seq, purpose } = self.stage else {
+            return None;
+        };
+        if response.request != seq || !response.tool_calls.is_empty() {
             return None;
         }
-        let mut then = self.clone();
-        then.responded(
-            u64::MAX,
-            Response {
-                request: response.request,
-                content: response.content.clone().map(Value::String),
-                error: response.error.clone(),
-                tool_calls: Value::Null,
-            },
-        );
-        match then.next(&Catalogue::default()) {
-            Action::Finish(end) => Some(Event::Finished(end)),
-            Action::Decide(draft) => Some(Event::Decided(Decided {
+        let stage = match &response.error {
+            Some(error) => Stage::Ended(refused(error.clone())),
+            None => fold::replied(seq, purpose, response.content.clone().unwrap_or_default()),
+        };
+        match stage {
+            Stage::Ended(end) => Some(Event::Finished(end)),
+            Stage::Draft(draft) if self.prompt.reflects() => Some(Event::Decided(Decided {
                 draft: Some(draft),
                 response: None,
             })),
-            Action::Call(_)
-            | Action::Ask(_)
-            | Action::Report(_)
-            | Action::Send(_)
-            | Action::Wait
-            | Action::Suspend => None,
+            Stage::Draft(draft) => Some(Event::Finished(end::completed(&draft))),
+            Stage::Turn
+            | Stage::Asked { .. }
+            | Stage::Calling(_)
+            | Stage::Unreadable { .. }
+            | Stage::Decided(_)
+            | Stage::Reflecting(_) => None,
         }
     }
 

@@ -35,6 +35,8 @@ pub(super) struct Recorded {
     pub(super) stop: Vec<Value>,
     /// Reports with an event of this type are refused for good.
     pub(super) refuse: Option<&'static str>,
+    /// Events of this type are answered with `suspended`, too.
+    pub(super) suspend: Option<&'static str>,
     /// Path with query, and body, of everything that came.
     pub(super) came: Vec<(String, Vec<u8>)>,
     /// `{seq, type, data}`.
@@ -125,6 +127,7 @@ impl Recorded {
             }
             "approval.requested" | "tool.in_doubt" => answer["suspended"] = json!(true),
             "agent.finished" => answer["suspended"] = json!(false),
+            kind if self.suspend == Some(kind) => answer["suspended"] = json!(true),
             _ => {}
         }
     }

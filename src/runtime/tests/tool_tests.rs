@@ -446,7 +446,7 @@ async fn tools_work_for_an_orchestrator_that_takes_no_reports_and_approvals_do_n
 #[tokio::test]
 async fn arguments_that_are_nested_too_deep_for_a_frame_reach_nobody() {
     let deep: &'static str =
-        Box::leak(format!("{{\"n\":{}{}}}", "[".repeat(60), "]".repeat(60)).into_boxed_str());
+        Box::leak(format!("{{\"k\":{}{}}}", "[".repeat(60), "]".repeat(60)).into_boxed_str());
     let calls: &'static [(&str, &str)] = Box::leak(Box::new([("echo", deep)]));
     let world = local([Say::Calls(calls), Say::Text("{}")]);
     world.work(task(&world, &one("files"))).await;
@@ -465,4 +465,15 @@ async fn only_a_turn_leads_to_tools() {
     assert_eq!(world.servers.called(), Vec::<String>::new());
     let error = world.finished()["outcome"]["error"].clone();
     assert_eq!(error["code"], "output_invalid");
+}
+
+#[tokio::test]
+async fn a_task_that_is_suspended_says_nothing_more() {
+    let world = local([Say::Calls(&[("echo", "{}")]), Say::Text("{}")]);
+    world
+        .orchestrator
+        .with(|recorded| recorded.suspend = Some("tool.returned"));
+    world.work(task(&world, &one("files"))).await;
+    assert_eq!(world.orchestrator.types().last().unwrap(), "tool.returned");
+    assert_eq!(world.gateway.asked().len(), 1);
 }

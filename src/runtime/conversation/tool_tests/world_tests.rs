@@ -106,6 +106,8 @@ pub(super) struct World {
     /// The calls that were sent: response, place, key.
     pub(super) sent: Vec<(u64, u64, String)>,
     pub(super) max_turns: u32,
+    /// The first number of this attempt.
+    began: u64,
 }
 
 impl World {
@@ -116,17 +118,22 @@ impl World {
             told: BTreeMap::new(),
             sent: Vec::new(),
             max_turns,
+            began: 0,
         }
     }
 
     pub(super) fn push(&mut self, kind: &str, data: Value) -> Recorded {
         let event = Recorded {
-            seq: self.log.len() as u64 * 2 + 3,
+            seq: self.next_seq(),
             kind: kind.to_owned(),
             data,
         };
         self.log.push(event.clone());
         event
+    }
+
+    fn next_seq(&self) -> u64 {
+        self.log.len() as u64 * 2 + 3
     }
 
     pub(super) fn of(&self, kind: &str) -> impl Iterator<Item = &Recorded> {
@@ -183,6 +190,21 @@ impl World {
                 if let Kind::Gated(_) = of {
                     assert!(self.approved(&data), "a gated call is approved first");
                 }
+                let refused = [
+                    Kind::Unknown,
+                    Kind::WrongArguments,
+                    Kind::NoObject,
+                    Kind::Secret,
+                    Kind::Suppressed,
+                    Kind::Forbidden,
+                ];
+                assert!(!refused.contains(&of), "{of:?} is not called");
+                let mut before = self.of("tool.called");
+                let before = before.any(|event| place(&event.data) == place(&data));
+                assert!(
+                    !before || data["server"] != "ledger" || self.wanted_again(&data),
+                    "a stateful call without an answer is made again only on a person's word"
+                );
                 let called = self
                     .of("tool.called")
                     .find(|event| place(&event.data) == place(&data));
@@ -207,6 +229,23 @@ impl World {
         let mut decided = self.of("approval.decided");
         decided
             .any(|event| event.data["request"] == asked.seq && event.data["decision"] == "approved")
+    }
+
+    /// Whether the last that was said of the doubts about a call is that it may be made again.
+    fn wanted_again(&self, call: &Value) -> bool {
+        let mut calls: Vec<&Recorded> = self.of("tool.called").collect();
+        calls.retain(|event| {
+            event.data["response"] == call["response"] && event.data["call"] == call["call"]
+        });
+        let last = calls.last().unwrap().seq;
+        let mut doubts = self.of("tool.in_doubt");
+        let doubt = doubts.find(|event| event.data["called"] == last);
+        let mut words = self.of("approval.decided");
+        doubt.is_some_and(|doubt| {
+            words.any(|word| {
+                word.data["request"] == doubt.seq && word.data["decision"] == "approved"
+            })
+        })
     }
 
     /// `tool.called` with neither a result nor a doubt after it.
@@ -293,6 +332,10 @@ impl World {
             sent,
             drifted: false,
         };
+        assert!(
+            sending.called >= self.began,
+            "what is sent is announced in this attempt"
+        );
         let key = data["idempotency_key"].as_str().unwrap().to_owned();
         assert_eq!(sending.key.as_ref(), Some(&key));
         let place = (
@@ -326,6 +369,7 @@ impl World {
 
     pub(super) fn attempt(&mut self) -> Option<Finished> {
         let catalogue = catalogue();
+        self.began = self.next_seq();
         let terms = Terms {
             max_turns: self.max_turns,
             people: true,
