@@ -568,3 +568,20 @@ async fn a_failed_handshake_leaves_no_session_behind() {
     assert!(tools().open(&scripted.server()).await.is_err());
     assert!(scripted.methods().contains(&"DELETE".to_owned()));
 }
+
+#[tokio::test]
+async fn silence_ends_a_call_long_before_its_own_limit() {
+    let none = arguments(json!({}));
+    for (begun, said) in [("", "no answer from 127.0.0.1"), (STREAM, "nothing came")] {
+        let scripted = Scripted::start(move |seen| match seen.rpc() {
+            "tools/call" => Reply::Hang(begun.into()),
+            _ => good(seen),
+        })
+        .await;
+        let session = tools().open(&scripted.server()).await.expect("a session");
+        let ended = session.call("read-a", &none, "key", PATIENCE).await;
+        let error = ended.expect_err("silence");
+        assert_eq!((error.code, error.sent), (Timeout, true));
+        assert!(error.message.contains(said), "{error}");
+    }
+}
