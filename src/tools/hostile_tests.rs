@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::limits::Limits;
 use super::scripted_tests::*;
 use super::*;
 use serde_json::{Value, json};
@@ -570,18 +571,35 @@ async fn a_failed_handshake_leaves_no_session_behind() {
 }
 
 #[tokio::test]
-async fn silence_ends_a_call_long_before_its_own_limit() {
-    let none = arguments(json!({}));
+async fn a_handshake_may_not_be_silent_but_a_call_may_be_as_long_as_it_may_last() {
+    let limits = Limits {
+        open: PATIENCE,
+        ..small()
+    };
     for (begun, said) in [("", "no answer from 127.0.0.1"), (STREAM, "nothing came")] {
         let scripted = Scripted::start(move |seen| match seen.rpc() {
-            "tools/call" => Reply::Hang(begun.into()),
+            "tools/list" => Reply::Hang(begun.into()),
             _ => good(seen),
         })
         .await;
-        let session = tools().open(&scripted.server()).await.expect("a session");
-        let ended = session.call("read-a", &none, "key", PATIENCE).await;
-        let error = ended.expect_err("silence");
-        assert_eq!((error.code, error.sent), (Timeout, true));
+        let opened = within(limits.clone()).open(&scripted.server()).await;
+        let error = opened.err().expect("silence");
+        assert_eq!((error.code, error.sent), (Timeout, false));
         assert!(error.message.contains(said), "{error}");
     }
+    let slow = Scripted::start(|seen| match seen.rpc() {
+        "tools/call" => {
+            let body = result(seen.id(), text("worked for long")).to_string();
+            let rest = " ".repeat(2);
+            // A byte after 400 ms of silence, and another: longer than a handshake may take.
+            let head = promise(body.len() + rest.len(), &body);
+            Reply::Endless(head, b" ".into(), 400 * MS)
+        }
+        _ => good(seen),
+    })
+    .await;
+    let session = tools().open(&slow.server()).await.expect("a session");
+    let none = arguments(json!({}));
+    let returned = session.call("read-a", &none, "key", PATIENCE).await;
+    assert!(returned.is_ok(), "{returned:?}");
 }

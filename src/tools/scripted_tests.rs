@@ -281,7 +281,7 @@ pub(super) const STREAM: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-str
 
 /// A stream of these events, closed at its end.
 pub(super) fn events(messages: &[Value]) -> Reply {
-    let events: String = messages.iter().map(|message| event(message)).collect();
+    let events: String = messages.iter().map(event).collect();
     Reply::Close(format!("{STREAM}{events}").into_bytes())
 }
 
