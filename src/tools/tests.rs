@@ -59,6 +59,7 @@ async fn a_session_shakes_hands_lists_calls_and_says_goodbye() {
     assert_eq!(opened["config"], config);
     assert_eq!(opened["_meta"], json!({"ktsu/config": config}));
     assert_eq!(opened["clientInfo"]["name"], "ktsu");
+    assert_eq!(seen[2].body["params"]["_meta"], Value::Null);
     // Nothing else: a server is not told whose call it is.
     assert_eq!(
         seen[3].body["params"],
@@ -173,7 +174,7 @@ async fn a_call_that_is_given_up_ends_and_so_does_a_session_that_is_dropped() {
     let session = tools().open(&scripted.server()).await.expect("a session");
     let given = arguments(json!({}));
     {
-        let calling = session.call("read-a", &given, "key", PATIENCE);
+        let calling = session.call("read-a", &given, "key", PATIENCE * 9);
         let sent = scripted.until_held(1);
         tokio::select! {
             returned = calling => panic!("{returned:?}"),
@@ -183,7 +184,7 @@ async fn a_call_that_is_given_up_ends_and_so_does_a_session_that_is_dropped() {
     // The call is given up as soon as nobody waits for it, though the session goes on.
     scripted.until_held(0).await;
     let waiting =
-        tokio::spawn(async move { session.call("read-a", &given, "key", PATIENCE).await });
+        tokio::spawn(async move { session.call("read-a", &given, "key", PATIENCE * 9).await });
     scripted.until_held(1).await;
     waiting.abort();
     scripted.until_held(0).await;
