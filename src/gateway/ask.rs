@@ -91,7 +91,8 @@ impl<'r> Asking<'_, 'r> {
                     Ok(answer) => return Ok((model, answer)),
                     Err(failure) => told.push(Told { model, failure }),
                 }
-                if !told.last().is_some_and(|told| leads_on(&told.failure)) {
+                let leads_on = told.last().is_some_and(|told| leads_on(&told.failure));
+                if !leads_on || Instant::now() >= self.deadline {
                     break;
                 }
             }

@@ -14,6 +14,8 @@ mod ask;
 mod build;
 pub mod config;
 pub mod error;
+#[cfg(test)]
+mod fixture_tests;
 mod http;
 mod limit;
 mod messages;
@@ -22,6 +24,8 @@ mod provider;
 mod replay;
 pub mod retry;
 mod route;
+#[cfg(test)]
+mod routing_tests;
 #[cfg(test)]
 mod tests;
 
