@@ -202,7 +202,7 @@ async fn a_provider_that_never_answers_meets_the_deadline() {
         "providers:\n{providers}model_groups: [{{name: g, models: [a/m, b/m], strategy: fallback, deadline: 50ms, retry: {{attempts: 9}}}}]"
     );
     let (status, refused) = post(&gateway(&text, "rules: []"), None, ask("U")).await;
-    assert_eq!(status, 503, "{refused}");
+    assert_eq!(status, 502, "{refused}");
     assert_eq!(refused["retryable"], true);
     assert!(
         refused["message"].as_str().unwrap().contains("within"),
