@@ -4,6 +4,7 @@
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use axum::Router;
@@ -342,13 +343,40 @@ async fn tools_count_in_what_is_asked_again_under_a_key() {
     assert_eq!(told, ["call 1", "call 2", "call 3", "call 4", "call 3"]);
 }
 
-/// What is logged, as text.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+/// What is logged by the thread that made it.
+#[derive(Clone)]
+struct Log {
+    text: Arc<Mutex<Vec<u8>>>,
+    thread: ThreadId,
+}
+
+impl Log {
+    /// For the whole process: whether a line is logged at all is decided where it is first met, by
+    /// whatever thread, and must not be decided without us.
+    fn start() -> Self {
+        let log = Self {
+            text: Arc::default(),
+            thread: std::thread::current().id(),
+        };
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::DEBUG)
+            .with_writer(move || writer.clone())
+            .finish();
+        tracing::subscriber::set_global_default(subscriber).unwrap();
+        log
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8(self.text.lock().unwrap().clone()).unwrap()
+    }
+}
 
 impl Write for Log {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
+        if std::thread::current().id() == self.thread {
+            self.text.lock().unwrap().extend_from_slice(bytes);
+        }
         Ok(bytes.len())
     }
 
@@ -359,13 +387,7 @@ impl Write for Log {
 
 #[tokio::test]
 async fn no_key_is_in_an_error_or_in_the_log_however_a_provider_repeats_it() {
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::TRACE)
-        .with_writer(move || writer.clone())
-        .finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let log = Log::start();
     let said = |status| {
         let words = format!("key {KEY} is wrong");
         let body = json!({"error": {"message": words, "code": KEY}, "message": words});
@@ -385,7 +407,7 @@ async fn no_key_is_in_an_error_or_in_the_log_however_a_provider_repeats_it() {
         assert_ne!(got, 200);
         assert!(!refused.to_string().contains(KEY), "{refused}");
     }
-    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let log = log.text();
     assert!(log.contains("a model call failed"), "{log}");
     assert!(!log.contains(KEY), "{log}");
 }
