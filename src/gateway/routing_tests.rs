@@ -157,6 +157,19 @@ async fn the_cheapest_is_asked_first() {
 }
 
 #[tokio::test]
+async fn cached_tokens_cost_what_the_group_says() {
+    let usage = json!({"prompt_tokens": 1000, "completion_tokens": 10,
+        "prompt_tokens_details": {"cached_tokens": 900}});
+    let body = json!({"choices": [{"message": {"content": "x"}}], "usage": usage});
+    let group = "pricing: [{model: m-a, input_per_million: 3, output_per_million: 15, \
+        cached_input_per_million: 0.3}]";
+    let (peer, _seen) = desk(group, "", vec![vec![Reply::new(200, body.to_string())]]).await;
+    let (_, reply) = post(&peer, None, ask("U")).await;
+    assert_eq!(reply["tokens_cached"], 900);
+    assert_eq!(reply["cost_micro_usd"], 300 + 270 + 150);
+}
+
+#[tokio::test]
 async fn nothing_is_tried_again_unless_the_file_says_so() {
     for (group, asked) in [
         ("", 1),
@@ -251,8 +264,10 @@ async fn no_more_calls_are_under_way_than_the_limit_and_all_are_answered() {
             async move {
                 let now = under_way.fetch_add(1, Ordering::SeqCst) + 1;
                 most.fetch_max(now, Ordering::SeqCst);
-                // The first two wait for each other, so that there are two at once.
+                // The first two wait for each other, so that there are two at once; and a while
+                // longer, so that a third would be seen.
                 if now == 2 {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
                     gate.add_permits(100);
                 }
                 gate.acquire().await.unwrap().forget();
