@@ -286,6 +286,7 @@ mod tests {
         let keep = KEPT_BYTES + margin(&redactor);
         let response = Response {
             status: 200,
+            headers: HeaderMap::new(),
             body: body.as_bytes()[..body.len().min(keep)].to_vec(),
             truncated: broke_off || body.len() > keep,
             duration_ms: 0,
