@@ -4,6 +4,7 @@ pub mod import;
 mod key;
 pub mod keys;
 mod notary;
+pub mod servers;
 pub mod values;
 
 use std::collections::BTreeMap;
