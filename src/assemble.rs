@@ -4,7 +4,7 @@ pub mod import;
 mod key;
 pub mod keys;
 mod notary;
-mod tools;
+pub mod servers;
 pub mod values;
 
 use std::collections::BTreeMap;
@@ -38,6 +38,7 @@ use crate::orchestrator::{
 use crate::peer::Peer;
 use crate::readers::Readers;
 use crate::runtime::{self, Callbacks, Runtime};
+use crate::tools::Tools;
 use crate::workflow::admit::ENGINE;
 
 /// Frames are made on one thread and freed on another, some hundred small pieces a step. The
@@ -337,7 +338,7 @@ fn agents(
             let runtime = Runtime::new(runtime::Parts {
                 gateway: Peer::Local(gateway.clone()),
                 orchestrator: Callbacks::Local(Arc::clone(way_back)),
-                tools: tools::client(egress),
+                tools: Arc::new(Tools::new(egress.clone())),
             });
             let listens = |name, at: &Option<SocketAddr>, router: Router| {
                 at.map(|address| (name, address, router))
@@ -381,7 +382,7 @@ pub async fn open_runtime(
     let runtime = Runtime::new(runtime::Parts {
         gateway: Peer::remote(gateway, None),
         orchestrator: Callbacks::remote_as(orchestrator, token),
-        tools: tools::client(&egress),
+        tools: Arc::new(Tools::new(egress)),
     });
     let mut service = open_service(listen, runtime.router()).await?;
     let (beating, stopped) = (runtime.clone(), stopped(&service.stop));

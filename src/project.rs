@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 
 use crate::assemble;
 use crate::egress;
+use crate::environment::principals::Declared;
 use crate::environment::{self, Environment, Principals};
 use crate::gateway::{self, Gateway};
+use crate::kit::asked::{self, Approvers};
 use crate::kit::fault::{Fault, Faults};
 use crate::kit::{self, GATEWAY, Kit};
 
@@ -68,6 +70,7 @@ pub fn judge(
         None => (None, None),
     };
     let own = own_environments(dir, environment);
+    alone(&mut judged, chosen.as_ref(), own.is_empty());
     let gateway = judge_gateway(dir, chosen.as_ref(), process);
     for faults in broken.into_iter().chain(own).chain(Some(gateway)) {
         judged.take(faults);
@@ -94,6 +97,25 @@ fn insist(kit: &Kit, found: &mut Faults) {
         found.faults.retain(|fault| !again(fault));
         found.faults.extend(refused.faults.iter().cloned());
         found.sources.extend(refused.sources);
+    }
+}
+
+/// What nobody could approve: in the chosen environment, or where there is none at all.
+fn alone(judged: &mut Judged, chosen: Option<&Environment>, no_other: bool) {
+    let Some(kit) = judged.kit.as_ref().filter(|_| chosen.is_some() || no_other) else {
+        return;
+    };
+    let principals = chosen.map(|one| one.principals.as_slice());
+    let found = asked::by(kit, &approvers(principals.unwrap_or_default()));
+    judged.faults.faults.extend(found);
+}
+
+/// Who decides where these may ask. Without principals there is one, who is whoever started the run.
+fn approvers(principals: &[Declared]) -> Approvers {
+    let approves = |one: &&Declared| one.roles.iter().any(|role| role.approves());
+    match principals.is_empty() {
+        true => Approvers::Anybody,
+        false => Approvers::Named(principals.iter().filter(approves).count()),
     }
 }
 

@@ -1,5 +1,7 @@
 //! `ktsu lock`: freezes a kit, or says whether it is still what was frozen.
 
+mod tools;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -23,28 +25,44 @@ pub(super) struct Arguments {
     /// Writes nothing: exit code 1 if the kit is not what its lock says
     #[arg(long)]
     check: bool,
+    /// Asks the kit's tool servers for their tools, and freezes these as well
+    #[arg(long)]
+    tools: bool,
+    /// The environment that says where they are, and has their keys
+    #[arg(long, value_name = "FILE", requires = "tools")]
+    env: Option<PathBuf>,
 }
 
 /// Locks a kit, or holds it against its lock.
-pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub(super) async fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let dir = &arguments.kit;
     if !dir.is_dir() {
         return Err(no_kit(dir));
     }
     match arguments.check {
-        true => check(common, dir),
-        false => write(common, dir),
+        true => check(common, arguments).await,
+        false => write(common, arguments).await,
     }
 }
 
-fn write(common: &Common, dir: &Path) -> Result<ExitCode, Failure> {
+async fn write(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let dir = &arguments.kit;
     // What the lock that is there says, if it can be read, tells what changes.
     let before = kit::load(dir).ok().and_then(|kit| kit.lock);
     let kit = kit::load_unlocked(dir).map_err(|faults| invalid(&faults, dir))?;
-    let made = lock::made(&kit).map_err(|faults| {
+    let mut made = lock::made(&kit).map_err(|faults| {
         let words = in_words("the kit cannot be locked", &faults);
         Failure::could_not_run(words).hint(format!("ktsu validate {}", quoted(dir)))
     })?;
+    if let Some(before) = &before {
+        lock::keep_tools(&mut made, &before.lock);
+    }
+    let mut retold = Vec::new();
+    if arguments.tools {
+        let offered = tools::offered(&kit, arguments).await?;
+        retold = tools::differences(&made, &offered);
+        tools::put(&mut made, offered);
+    }
     let drift = before.map(|held| held.drift).unwrap_or_default();
     let file = kit.root.join(FILE);
     let text = lock::written(&made);
@@ -61,12 +79,16 @@ fn write(common: &Common, dir: &Path) -> Result<ExitCode, Failure> {
             "entries": made.entries,
             "prices": made.prices,
             "changes": drift,
+            "tools": retold,
         });
         line(&shape::pretty(&body.to_string()));
         return Ok(ExitCode::SUCCESS);
     }
     for one in &drift {
         note(&format!("  {}", text::line(&one.to_string())));
+    }
+    for one in &retold {
+        note(&format!("  {}", text::line(&one.words())));
     }
     let count = match made.entries.len() {
         1 => "1 file".to_owned(),
@@ -98,9 +120,15 @@ fn reads_back(kit: &Kit, made: &ktsu_ledger::event::lock::Lock) -> Result<(), Fa
     }
 }
 
-fn check(common: &Common, dir: &Path) -> Result<ExitCode, Failure> {
+async fn check(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let dir = arguments.kit.as_path();
+    let mut retold = Vec::new();
     let (held, name) = match kit::load(dir) {
         Ok(kit) => {
+            if let (true, Some(held)) = (arguments.tools, &kit.lock) {
+                let offered = tools::offered(&kit, arguments).await?;
+                retold = tools::differences(&held.lock, &offered);
+            }
             let drift = kit.lock.as_ref().map(|held| held.drift.clone());
             (
                 kit.must_be_locked().map_err(|faults| (faults, drift)),
@@ -119,31 +147,41 @@ fn check(common: &Common, dir: &Path) -> Result<ExitCode, Failure> {
         let drift: &[Drift] = drift.as_deref().unwrap_or_default();
         let body = json!({
             "lock": dir.join(FILE).display().to_string(),
-            "locked": held.is_ok(),
+            "locked": held.is_ok() && retold.is_empty(),
             "drift": drift,
+            "tools": retold,
             "faults": render::json(faults),
         });
         line(&shape::pretty(&body.to_string()));
     } else {
-        tell(&held.as_ref().map_err(|(faults, _)| faults), &name, dir);
+        tell(
+            held.as_ref().err().map(|(faults, _)| faults),
+            &retold,
+            &name,
+            dir,
+        );
     }
     Ok(match held {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::from(EXIT_VERDICT),
+        Ok(()) if retold.is_empty() => ExitCode::SUCCESS,
+        Ok(()) | Err(_) => ExitCode::from(EXIT_VERDICT),
     })
 }
 
-fn tell(held: &Result<&(), &Faults>, name: &str, dir: &Path) {
+fn tell(faults: Option<&Faults>, retold: &[tools::Retold], name: &str, dir: &Path) {
     let name = text::line(name);
-    let Err(faults) = held else {
+    if faults.is_none() && retold.is_empty() {
         line(&format!("kit {name}: {}", painted(GOOD, "as locked")));
         return;
-    };
-    let shown = render::text(faults, is_coloured());
-    for one in text::clean_coloured(&shown).lines() {
+    }
+    let shown = faults.map(|faults| render::text(faults, is_coloured()));
+    for one in text::clean_coloured(&shown.unwrap_or_default()).lines() {
         line(one);
     }
-    let count = match faults.faults.len() {
+    for one in retold {
+        line(&text::line(&one.words()));
+    }
+    let found = faults.map_or(0, |faults| faults.faults.len()) + retold.len();
+    let count = match found {
         1 => "1 difference".to_owned(),
         count => format!("{count} differences"),
     };
@@ -151,6 +189,7 @@ fn tell(held: &Result<&(), &Faults>, name: &str, dir: &Path) {
         "kit {name}: {} ({count})",
         painted(BAD, "not as locked")
     ));
-    let words = format!("  to lock it as it is now: ktsu lock {}", quoted(dir));
+    let flag = if retold.is_empty() { "" } else { " --tools" };
+    let words = format!("  to lock it as it is now: ktsu lock {}{flag}", quoted(dir));
     note(&painted(DIM, &words));
 }

@@ -222,7 +222,7 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Validate(arguments) => validate::run(&common, &arguments),
         Command::Schema(arguments) => schema::run(&common, &arguments),
         Command::Init(arguments) => init::run(&common, &arguments),
-        Command::Lock(arguments) => lock::run(&common, &arguments),
+        Command::Lock(arguments) => lock::run(&common, &arguments).await,
         Command::Workflow(arguments) => tree::run(&common, &arguments),
         Command::Runs(arguments) => runs::run(&common, arguments),
         Command::Trace(arguments) => trace::run(&common, &arguments),

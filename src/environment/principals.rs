@@ -50,6 +50,14 @@ impl Role {
         }
     }
 
+    /// Whether whoever has it may decide what is put before a person.
+    pub const fn approves(self) -> bool {
+        match self {
+            Self::Approver | Self::Admin => true,
+            Self::Viewer | Self::Operator | Self::Auditor | Self::Runtime => false,
+        }
+    }
+
     /// Whether whoever has it may start runs, and so needs a value for every secret.
     pub const fn invokes(self) -> bool {
         match self {

@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use ktsu_ledger::event::plan::ToolRule;
+use ktsu_ledger::event::plan::{ApprovalPolicy, ToolRule};
 
 use super::approval;
 use super::fault::{Fault, FaultCode};
@@ -49,9 +49,10 @@ impl Allowlist {
         self.entries.iter().map(|entry| entry.pattern.as_str())
     }
 
-    /// Whether a person is asked before some tool.
-    pub fn asks(&self) -> bool {
-        self.entries.iter().any(|entry| entry.approval.is_some())
+    /// What people are asked before tools of it are called.
+    pub fn policies(&self) -> impl Iterator<Item = ApprovalPolicy> {
+        let rules = self.rules().into_iter();
+        rules.filter_map(|rule| rule.approval)
     }
 
     /// What both lists allow. Whoever asks a person first is heard in either.
@@ -175,7 +176,7 @@ fn pattern(reader: &mut Reader<'_>, node: &Node) -> Option<String> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use ktsu_ledger::event::plan::{ApprovalPolicy, OnReject, ServerPlan};
+    use ktsu_ledger::event::plan::{OnReject, ServerPlan};
 
     use super::*;
 
@@ -240,9 +241,11 @@ mod tests {
     #[test]
     fn a_person_is_asked_as_soon_as_one_entry_says_so() {
         let open = Allowlist::default();
-        assert!(open.permits("x") && !open.asks() && people(&open, "x") == 0);
+        assert!(open.permits("x") && open.policies().next().is_none() && people(&open, "x") == 0);
         let both = open.and(&list(&[("delete-*", 1)]));
-        assert!(both.asks() && people(&both, "delete-a") == 1 && !both.permits("read"));
+        assert!(
+            both.policies().count() == 1 && people(&both, "delete-a") == 1 && !both.permits("read")
+        );
         let wide = list(&[("*", 0), ("delete-*", 2)]);
         for both in [
             wide.and(&Allowlist::of(&["delete-*", "read"])),

@@ -34,6 +34,8 @@ macro_rules! fault_codes {
 fault_codes! {
     /// An agent step names a file that is not there.
     AgentNotFound = "agent-not-found",
+    /// A webhook waits for approvals that nobody is asked for (a warning).
+    ApprovalNeverAsked = "approval-never-asked",
     /// An entry of an allowlist is neither a name nor the beginning of one.
     BadAllowlist = "bad-allowlist",
     /// An expression does not parse.
@@ -128,6 +130,8 @@ fault_codes! {
     ServerNotFound = "server-not-found",
     /// A key or secret with fewer than 6 characters.
     ShortSecret = "short-secret",
+    /// Nobody here could approve what a person is asked (a warning).
+    NobodyToApprove = "nobody-to-approve",
     /// Steps wait for one another.
     StepCycle = "step-cycle",
     /// A threshold for an output that says nothing of confidence (a warning).

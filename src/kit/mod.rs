@@ -10,6 +10,7 @@
 mod agent;
 pub mod allowlist;
 mod approval;
+pub mod asked;
 pub mod builtin;
 mod calls;
 mod central;
@@ -223,6 +224,7 @@ fn read(dir: &Path, lock: impl FnOnce(&mut Loader) -> Option<lock::Placed>) -> R
     links::check(&mut loader);
     loader.check_gateway();
     groups::check(&mut loader);
+    asked::check(&mut loader);
     let lock = lock(&mut loader);
     let mut kit = loader.finish(settings, &top)?;
     if let Some(lock) = lock {

@@ -21,6 +21,7 @@ use super::loader::Loader;
 use super::reference::{self, Kind, Reference};
 use super::server::{self, KitServer, SUFFIX, ServerDraft};
 use super::tools::{GivenText, ServerCall};
+use super::yaml::Place;
 use super::{CENTRAL, builtin, file_of};
 use crate::workflow::nearest;
 
@@ -29,6 +30,8 @@ use crate::workflow::nearest;
 pub struct ServerUse {
     /// The name under which the agent knows it.
     pub name: String,
+    /// Where the agent's file has the name.
+    pub place: Place,
     /// Its key in [`super::Kit::servers`].
     pub server: String,
     /// Templates over the agent's params.
@@ -42,6 +45,7 @@ impl ServerUse {
         let params = call.params.iter();
         Self {
             name: call.name.clone(),
+            place: call.place,
             server: key.to_owned(),
             params: params
                 .map(|given| (given.name.clone(), given.text.clone()))

@@ -102,3 +102,20 @@ fn prices(root: &Path) -> Result<Prices, Faults> {
         version: table.version,
     })
 }
+
+/// Takes over what an earlier lock says of the tools of servers whose file is the same.
+pub fn keep_tools(made: &mut Lock, before: &Lock) {
+    for entry in made
+        .entries
+        .iter_mut()
+        .filter(|one| one.kind == Kind::Server)
+    {
+        let mut earlier = before.entries.iter();
+        let same = earlier.find(|one| {
+            (one.kind, &one.path, &one.digest) == (entry.kind, &entry.path, &entry.digest)
+        });
+        if let Some(same) = same {
+            entry.tools.clone_from(&same.tools);
+        }
+    }
+}

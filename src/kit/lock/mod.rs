@@ -27,7 +27,7 @@ use super::yaml::Place;
 pub use drift::{Difference, Drift};
 pub(super) use file::Placed;
 pub use file::{FILE, written};
-pub use made::made;
+pub use made::{keep_tools, made};
 
 /// What became of holding a kit against its lock.
 #[derive(Debug, Clone)]

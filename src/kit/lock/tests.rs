@@ -330,6 +330,35 @@ fn a_changed_server_takes_the_lock_from_those_who_use_it() {
     assert_eq!(locked(), [false, true]);
 }
 
+#[test]
+fn what_was_locked_of_a_server_stays_as_long_as_its_file_does() {
+    let server = "name: crm\nversion: 1.0.0\nurl: http://127.0.0.1:9\n";
+    let flow = "kind: workflow\nversion: 1.0.0\nname: w\npipeline: []\n";
+    let dir = super::super::tests::kit(&[
+        ("workflows/w.workflow.yaml", flow),
+        ("servers/crm.server.yaml", server),
+        ("servers/mail.server.yaml", &server.replace("crm", "mail")),
+    ]);
+    let mut before = lock(dir.path());
+    for entry in &mut before.entries {
+        entry.tools = [("get".to_owned(), "0".repeat(64))].into();
+    }
+    let path = dir.path().join("servers/mail.server.yaml");
+    fs::write(path, server.replace("crm", "mails")).unwrap();
+    let mut made = lock(dir.path());
+    keep_tools(&mut made, &before);
+    let kept = made.entries.iter();
+    let kept: Vec<_> = kept
+        .map(|one| (one.path.as_str(), one.tools.len()))
+        .collect();
+    let expected = [
+        ("servers/crm.server.yaml", 1),
+        ("servers/mail.server.yaml", 0),
+        ("workflows/w.workflow.yaml", 0),
+    ];
+    assert_eq!(kept, expected);
+}
+
 proptest::proptest! {
     #[test]
     fn no_text_makes_reading_a_lock_panic(text in "[a-c:{}\\[\\]&*!|>'\"#,\n\t -]{0,60}") {

@@ -11,6 +11,7 @@
 //! transports.
 
 pub(super) mod catalogue;
+mod mcp;
 mod names;
 mod pins;
 pub(super) mod sessions;

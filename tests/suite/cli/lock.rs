@@ -247,3 +247,42 @@ fn a_lock_is_neither_read_nor_written_through_a_link_out_of_the_kit() {
     let outside = std::fs::read_to_string(desk.path().join("outside.yaml")).unwrap();
     assert_eq!(outside, "format: 1\n");
 }
+
+#[test]
+fn tools_that_cannot_be_asked_for_leave_the_lock_as_it_is() {
+    let desk = Desk::new();
+    kit(&desk);
+    let uses = "servers: [{name: crm, path: ../servers/crm.server.yaml}]\n";
+    desk.write_file("kit/agents/clerk.agent.yaml", &format!("{AGENT}{uses}"));
+    let server = "name: crm\nversion: 1.0.0\nurl: http://127.0.0.1:9/mcp\n";
+    desk.write_file("kit/servers/crm.server.yaml", server);
+    desk.ktsu(&["lock", "kit"]).is(0);
+    let path = desk.path().join("kit/ktsu.lock.yaml");
+    let before = std::fs::read_to_string(&path).unwrap();
+    for flags in [&["--tools"][..], &["--tools", "--check"]] {
+        desk.ktsu(&[&["lock", "kit"], flags].concat())
+            .is(2)
+            .warns("servers/crm.server.yaml: ");
+    }
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), before);
+
+    // What was asked for once is kept by those who do not ask.
+    let digest = "0".repeat(64);
+    let version = before.find("path: \"servers/crm").unwrap();
+    let end = version + before[version..].find("  - ").unwrap();
+    let pinned = format!(
+        "{}    tools:\n      \"get\": \"{digest}\"\n{}",
+        &before[..end],
+        &before[end..]
+    );
+    desk.write_file("kit/ktsu.lock.yaml", &pinned);
+    desk.ktsu(&["lock", "kit", "--check"]).is(0);
+    desk.ktsu(&["lock", "kit"]).is(0);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), pinned);
+    desk.write_file(
+        "kit/servers/crm.server.yaml",
+        &format!("{server}# changed\n"),
+    );
+    desk.ktsu(&["lock", "kit"]).is(0);
+    assert!(!std::fs::read_to_string(&path).unwrap().contains(&digest));
+}
