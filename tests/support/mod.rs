@@ -13,6 +13,7 @@ pub(crate) mod process;
 pub(crate) mod scenarios;
 pub(crate) mod services;
 pub(crate) mod sink;
+pub(crate) mod tools;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
