@@ -341,4 +341,6 @@ fn pinned(server: &ToolServer, permitted: &[&Tool]) -> Result<(), Drift> {
 }
 
 #[cfg(test)]
+mod exact_tests;
+#[cfg(test)]
 mod tests;
