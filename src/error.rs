@@ -172,6 +172,8 @@ error_codes! {
     UnknownGroup = "unknown_group", 400, EXIT_VERDICT, "There is no such model group";
     /// A provider refused a call, or did not answer.
     ProviderError = "provider_error", 502, EXIT_VERDICT, "The provider failed";
+    /// No model of a group answered, or a provider's rate limit leaves no turn in time.
+    NoModelsAvailable = "no_models_available", 503, EXIT_VERDICT, "No model of the group is available";
     /// An agent used all of its turns.
     MaxTurnsExceeded = "max_turns_exceeded", 422, EXIT_VERDICT, "The agent used all of its turns";
     /// An agent failed and gave no code.

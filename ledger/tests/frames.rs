@@ -92,6 +92,7 @@ fn samples(text: &str, value: &Json) -> Vec<Event> {
         id: name(),
     };
     let answer = |full: bool| WebhookAnswer {
+        approval: full.then_some(3),
         attempt: 1,
         code: full.then(name),
         duration_ms: 12,
@@ -225,6 +226,7 @@ fn samples(text: &str, value: &Json) -> Vec<Event> {
             step: name(),
         })),
         Event::Webhook(WebhookEvent::Sent(WebhookSent {
+            approval: Some(3),
             attempt: 1,
             body_hash: name(),
             delivery_id: name(),
@@ -234,6 +236,7 @@ fn samples(text: &str, value: &Json) -> Vec<Event> {
             target: name(),
         })),
         Event::Webhook(WebhookEvent::Dead(WebhookDead {
+            approval: None,
             attempt: 1,
             sendings: 3,
             step: name(),

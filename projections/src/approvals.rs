@@ -184,6 +184,7 @@ impl Approvals {
             | Event::Worker(_)
             | Event::Webhook(_)
             | Event::Person(_)
+            | Event::Kv(_)
             | Event::Store(_)
             | Event::Foreign { .. } => {}
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ktsu_ledger::event::{
-    AgentEvent, AgentFinished, DoubtReason, ItemEvent, LlmResponse, LostReason, NotSent,
+    AgentEvent, AgentFinished, DoubtReason, ItemEvent, KvEvent, LlmResponse, LostReason, NotSent,
     PersonEvent, Purpose, RecomputeEvent, RunCreated, RunEvent, SkipReason, StepEvent, StoreEvent,
     ToolReturned, Verdict, WebhookEvent, WorkerEvent,
 };
@@ -152,6 +152,8 @@ fn describe(event: &Event) -> (Option<String>, String) {
             describe_worker(event),
         ),
         Event::Webhook(event) => (Some(event.step().to_owned()), describe_webhook(event)),
+        Event::Kv(KvEvent::Set(set)) => (None, format!("{} is set", set.key)),
+        Event::Kv(KvEvent::Deleted(deleted)) => (None, format!("{} is deleted", deleted.key)),
         Event::Person(PersonEvent::OverlaySet(set)) => (
             Some(set.step.clone()),
             format!("{} by {}: {}", set.field, set.by.id, set.reason),

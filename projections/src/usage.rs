@@ -48,6 +48,7 @@ impl Usage {
             | Event::Worker(_)
             | Event::Webhook(_)
             | Event::Person(_)
+            | Event::Kv(_)
             | Event::Store(_)
             | Event::Foreign { .. } => {}
         }

@@ -258,7 +258,7 @@ fn meant(reader: &dyn Reader, asked: &str) -> Result<Record, Failure> {
         let id = record.approval_id.as_str();
         let bare = id.trim_start_matches("apr_");
         let fits = id.starts_with(asked) || id.ends_with(asked) || bare.starts_with(asked);
-        fits || record.run_id == asked || record.run_id.ends_with(asked)
+        fits || record.run_id.starts_with(asked) || record.run_id.ends_with(asked)
     };
     let found: Vec<&Record> = pending.iter().filter(matches).collect();
     match found.as_slice() {

@@ -76,6 +76,8 @@ pub struct Request {
 pub struct Response {
     /// The HTTP status; redirects are answers too.
     pub status: u16,
+    /// Its headers.
+    pub headers: HeaderMap,
     /// The body, at most [`Request::keep`] bytes of it.
     pub body: Vec<u8>,
     /// Whether the body is not whole: it was longer, or it broke off or was too slow after the
@@ -184,11 +186,13 @@ impl Client {
             }
         };
         let status = answer.status().as_u16();
+        let headers = answer.headers().clone();
         let mut body = Vec::new();
         let truncated =
             tokio::time::timeout_at(deadline, keep(&mut answer, &mut body, wanted)).await;
         Ok(Response {
             status,
+            headers,
             body,
             truncated: truncated.unwrap_or(true),
             duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),

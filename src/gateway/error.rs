@@ -1,4 +1,7 @@
-//! Why a model call has no reply: codes, statuses, and what is worth another try.
+//! Why a model call has no reply: codes, statuses, what is worth another try, and whether another
+//! model might do better.
+
+use std::time::Duration;
 
 use crate::contract::runtime::Refused;
 
@@ -38,10 +41,33 @@ codes! {
     UnknownGroup = "unknown_group", 400,
     /// The provider's account has nothing left.
     BudgetExceeded = "budget_exceeded", 402,
+    /// No model of the group could be asked, or none of them answered.
+    NoModelsAvailable = "no_models_available", 503,
+    /// A group without a model: loading refuses it.
+    InvalidModelConfig = "invalid_model_config", 500,
+    /// A model whose provider is not there: loading refuses it.
+    ProviderNotRegistered = "provider_not_registered", 500,
     /// The provider refused, failed or did not answer.
     ProviderError = "provider_error", 502,
     /// The provider answered with nothing usable, or the gateway itself failed.
     InternalError = "internal_error", 500,
+}
+
+/// What it lies at, which decides whether to ask again and whether to ask another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// The request: every model would refuse it.
+    Request,
+    /// The provider, its account or the model: another might do.
+    Provider,
+    /// Too many requests lately.
+    RateLimited,
+    /// The provider failed.
+    ServerError,
+    /// No reply in time.
+    Timeout,
+    /// No connection, or one that broke.
+    Unreachable,
 }
 
 /// A model call that has no reply.
@@ -54,15 +80,38 @@ pub struct Failure {
     pub message: String,
     /// Whether another try might do.
     pub retryable: bool,
+    pub(super) cause: Cause,
+    /// How long the provider says to wait.
+    pub(super) retry_after: Option<Duration>,
 }
 
 impl Failure {
     /// A failure that another try would meet again.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
+        let cause = match code {
+            Code::InvalidRequest | Code::UnknownGroup => Cause::Request,
+            Code::BudgetExceeded
+            | Code::NoModelsAvailable
+            | Code::InvalidModelConfig
+            | Code::ProviderNotRegistered
+            | Code::ProviderError
+            | Code::InternalError => Cause::Provider,
+        };
         Self {
             code,
             message: message.into(),
             retryable: false,
+            cause,
+            retry_after: None,
+        }
+    }
+
+    /// A failure that another try might not meet.
+    pub(super) fn passing(code: Code, cause: Cause, message: impl Into<String>) -> Self {
+        Self {
+            retryable: true,
+            cause,
+            ..Self::new(code, message)
         }
     }
 
@@ -72,10 +121,16 @@ impl Failure {
             "" => format!("upstream returned {status}"),
             said => format!("upstream returned {status}: {said}"),
         };
+        let cause = match status {
+            400 | 413 | 422 => Cause::Request,
+            429 => Cause::RateLimited,
+            500.. => Cause::ServerError,
+            _ => Cause::Provider,
+        };
         Self {
-            code: Code::ProviderError,
-            message,
-            retryable: status == 429 || status >= 500,
+            retryable: matches!(cause, Cause::RateLimited | Cause::ServerError),
+            cause,
+            ..Self::new(Code::ProviderError, message)
         }
     }
 

@@ -85,6 +85,7 @@ async fn health(State(gateway): State<Gateway>) -> Json<Health> {
         (status = 413, body = Refused, description = "`invalid_request`: more than 8 MiB"),
         (status = 500, body = Refused, description = "`internal_error`"),
         (status = 502, body = Refused, description = "`provider_error`"),
+        (status = 503, body = Refused, description = "`no_models_available`"),
     )
 )]
 async fn invoke(State(gateway): State<Gateway>, headers: HeaderMap, body: Body) -> Response {

@@ -2,43 +2,51 @@
 //! invariants 16 and 17).
 //!
 //! ```text
-//! POST /invoke -> http: a strict body -> replay: answered lately? -> route: whose turn is it?
-//!              -> provider: ask once -> price -> redact -> reply
+//! POST /invoke -> http: a strict body -> messages: a conversation? -> replay: answered lately?
+//!              -> route: who is asked? -> limit: when? -> provider -> price -> redact -> reply
 //! ```
 //!
 //! It knows nothing of runs, steps or agents: their ids in a request are for the log. Nothing is
-//! tried twice here; whoever asks is told whether another try might do. Its own keys are taken out
-//! of everything it says (decision W6).
+//! tried twice unless `gateway.yaml` says so; whoever asks is told whether another try might do. Its
+//! own keys are taken out of everything it says (decision W6).
 
+mod ask;
+mod build;
 pub mod config;
 pub mod error;
+#[cfg(test)]
+mod fixture_tests;
 mod http;
+mod limit;
 mod messages;
 pub mod price;
 mod provider;
 mod replay;
+pub mod retry;
 mod route;
+#[cfg(test)]
+mod routing_tests;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::contract::gateway::{Invoke, Reply};
 use crate::egress::Client;
-use crate::environment::{Environment, Resolved};
-use crate::kit::fault::{Fault, FaultCode, Faults};
-use crate::secret::{MIN_LENGTH, Redactor, Secret};
+use crate::environment::Environment;
+use crate::kit::fault::Faults;
+use crate::secret::{Redactor, Secret};
 
 pub use config::Config;
 pub(crate) use config::shape::GATEWAY;
-use config::{Kind, Plan};
 use error::{Code, Failure};
 pub use http::{MAX_BODY, openapi, router};
-use provider::openai::OpenAi;
+use limit::Door;
 pub(crate) use provider::scripted::shape::RULES;
-use provider::{Answer, Call, Provider};
+use provider::{Answer, Provider};
 use replay::{Name, Replies};
 use route::Route;
 
@@ -49,9 +57,17 @@ pub struct Gateway(Arc<Inner>);
 #[derive(Default)]
 struct Inner {
     routes: BTreeMap<String, Route>,
-    providers: BTreeMap<String, Provider>,
+    providers: BTreeMap<String, Served>,
     redactor: Redactor,
     replies: Arc<Replies>,
+}
+
+/// A provider, and the door to it.
+struct Served {
+    provider: Provider,
+    door: Door,
+    /// Of one call there, where it has one.
+    timeout: Option<Duration>,
 }
 
 impl Gateway {
@@ -78,12 +94,15 @@ impl Gateway {
         let mut secrets: Vec<Secret> = values.secrets.values().cloned().collect();
         let mut providers = BTreeMap::new();
         for plan in config.providers() {
-            match build(plan, &values, client) {
-                Ok(provider) => {
-                    if let Provider::OpenAi(provider) = &provider {
-                        secrets.push(provider.api_key.clone());
-                    }
-                    providers.insert(plan.name.clone(), provider);
+            match build::build(plan, &values, client) {
+                Ok(built) => {
+                    secrets.extend(built.api_key);
+                    let served = Served {
+                        provider: built.provider,
+                        door: built.door,
+                        timeout: plan.remote().map(|remote| remote.timeout),
+                    };
+                    providers.insert(plan.name.clone(), served);
                 }
                 Err(found) => found
                     .into_iter()
@@ -143,40 +162,17 @@ impl Gateway {
         let Some(route) = self.0.routes.get(&invoke.group) else {
             return Err(self.unknown_group(&invoke.group));
         };
-        let model = route.next();
-        let provider = model.and_then(|model| self.0.providers.get(&model.provider));
-        // Both hold for whatever was loaded.
-        let (Some(model), Some(provider)) = (model, provider) else {
-            return Err(Failure::new(Code::InternalError, "the group has no model"));
-        };
-        let call = Call {
-            group: invoke.group,
-            model: model.id.clone(),
-            messages: invoke.messages,
-            max_tokens: invoke.max_tokens,
-            temperature: invoke.temperature.or(route.group.temperature),
-            tools: invoke.tools,
-        };
-        let asked = provider.answer(&call).await;
-        let run = invoke.run_id.as_deref().unwrap_or_default();
-        let step = invoke.step_id.as_deref().unwrap_or_default();
-        match asked {
-            Ok(answer) => Ok(self.reply(route, model, answer)),
-            Err(mut failure) => {
-                failure.message = self.0.redactor.redact_text(&failure.message);
-                // Without the provider's words: they can repeat what the gateway does not know to
-                // be secret.
-                tracing::warn!(run, step, %model, error = failure.code.text(), "a model call failed");
-                Err(failure)
-            }
-        }
+        let (model, answer) = self.0.ask(route, invoke).await?;
+        Ok(self.reply(route, model, answer))
     }
 
     fn reply(&self, route: &Route, model: &config::Model, answer: Answer) -> Reply {
         let redactor = &self.0.redactor;
         let prices = &route.group.prices;
         let price = prices.of(&model.id);
-        let cost = price.map_or(0, |price| price.cost(answer.tokens_in, answer.tokens_out));
+        let cost = price.map_or(0, |price| {
+            price.cost(answer.tokens_in, answer.tokens_cached, answer.tokens_out)
+        });
         let mut tool_calls = answer.tool_calls;
         for call in &mut tool_calls {
             redactor.redact_value(&mut call.arguments);
@@ -235,52 +231,15 @@ fn check(invoke: &Invoke) -> Result<(), Failure> {
         return refuse("messages is empty".to_owned());
     }
     messages::check(&invoke.messages)?;
+    if invoke.max_tokens == 0 {
+        return refuse("max_tokens must be at least 1".to_owned());
+    }
     for (at, tool) in invoke.tools.iter().enumerate() {
         if tool.name.is_empty() {
             return refuse(format!("tools[{at}].name is empty"));
         }
     }
     Ok(())
-}
-
-fn build(plan: &Plan, values: &Resolved, client: &Client) -> Result<Provider, Vec<Fault>> {
-    let (base_url, api_key, timeout) = match &plan.kind {
-        Kind::Scripted(script) => return Ok(Provider::Scripted(Arc::clone(script))),
-        Kind::OpenAi {
-            base_url,
-            api_key,
-            timeout,
-        } => (base_url, api_key, *timeout),
-    };
-    let (url, key) = (base_url.fill(values), api_key.fill(values));
-    let mut faults = Vec::new();
-    let name = &plan.name;
-    if key.is_empty() {
-        let words = format!("the api_key of {name} is empty");
-        faults.push(Fault::new(FaultCode::BadValue, api_key.place, words));
-    } else if key.chars().count() < MIN_LENGTH {
-        let words = format!("the api_key of {name} has fewer than {MIN_LENGTH} characters");
-        faults.push(Fault::new(FaultCode::ShortSecret, api_key.place, words));
-    }
-    if !is_http(&url) {
-        let words = format!("the base_url of {name} is not an http or https URL");
-        let fault = Fault::new(FaultCode::BadUrl, base_url.place, words);
-        faults.push(fault.hint("base_url: https://api.openai.com/v1"));
-    }
-    if !faults.is_empty() {
-        return Err(faults);
-    }
-    Ok(Provider::OpenAi(Arc::new(OpenAi {
-        base_url: url,
-        api_key: Secret::new(key),
-        timeout,
-        client: client.clone(),
-    })))
-}
-
-/// Whether requests could go there at all; whether they may is judged with each of them.
-fn is_http(url: &str) -> bool {
-    url::Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
 }
 
 /// Said once, when the gateway is built, and not with every call.

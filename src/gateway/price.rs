@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::{Value, json};
+
 /// The version of the built-in table; raised with every change of it.
 pub const VERSION: &str = "2026-11";
 
@@ -22,6 +24,8 @@ pub struct Price {
     pub input: u64,
     /// Received, in micro-USD per million.
     pub output: u64,
+    /// Sent, and read by the provider before; as any other sent if there is no such price.
+    pub cached: Option<u64>,
 }
 
 /// Model, and micro-USD per million tokens sent and received.
@@ -54,7 +58,13 @@ impl Prices {
     /// The price of a model, if it has one.
     pub fn of(&self, model: &str) -> Option<Price> {
         let built_in = || BUILT_IN.iter().find(|(name, ..)| *name == model);
-        let built_in = || built_in().map(|&(_, input, output)| Price { input, output });
+        let built_in = || {
+            built_in().map(|&(_, input, output)| Price {
+                input,
+                output,
+                cached: None,
+            })
+        };
         self.own.get(model).copied().or_else(built_in)
     }
 
@@ -77,13 +87,12 @@ pub struct Table {
 /// The built-in prices and those of groups, by the names of the groups.
 pub fn table<'a>(groups: impl Iterator<Item = (&'a str, &'a Prices)>) -> Table {
     let mut hasher = blake3::Hasher::new();
-    let mut row = |group: &str, model: &str, input: u64, output: u64| {
-        // As JSON, so that no name can look like two.
-        let row = serde_json::json!([group, model, input, output]);
+    // As JSON, so that no name can look like two.
+    let mut row = |row: Value| {
         hasher.update(format!("{row}\n").as_bytes());
     };
     for (model, input, output) in BUILT_IN {
-        row("", model, input, output);
+        row(json!(["", model, input, output]));
     }
     let mut own: Vec<(&str, &str, &Price)> = groups
         .flat_map(|(group, prices)| {
@@ -93,7 +102,10 @@ pub fn table<'a>(groups: impl Iterator<Item = (&'a str, &'a Prices)>) -> Table {
         .collect();
     own.sort_by_key(|(group, model, _)| (*group, *model));
     for (group, model, price) in &own {
-        row(group, model, price.input, price.output);
+        row(match price.cached {
+            None => json!([group, model, price.input, price.output]),
+            Some(cached) => json!([group, model, price.input, price.output, cached]),
+        });
     }
     let overridden = if own.is_empty() { "" } else { OVERRIDDEN };
     Table {
@@ -103,13 +115,14 @@ pub fn table<'a>(groups: impl Iterator<Item = (&'a str, &'a Prices)>) -> Table {
 }
 
 impl Price {
-    /// What a call costs in micro-USD, rounded half up.
-    pub fn cost(self, tokens_in: u64, tokens_out: u64) -> u64 {
+    /// What a call costs in micro-USD, rounded half up. The cached tokens are among those sent.
+    pub fn cost(self, tokens_in: u64, tokens_cached: u64, tokens_out: u64) -> u64 {
         const MILLION: u128 = 1_000_000;
-        // Two products of 64-bit numbers fit in 128 bits with room for the half.
-        let sum = u128::from(tokens_in)
-            .saturating_mul(u128::from(self.input))
-            .saturating_add(u128::from(tokens_out).saturating_mul(u128::from(self.output)));
+        let part = |tokens: u64, price: u64| u128::from(tokens) * u128::from(price);
+        let cached = tokens_cached.min(tokens_in);
+        let sum = part(tokens_in - cached, self.input)
+            .saturating_add(part(cached, self.cached.unwrap_or(self.input)))
+            .saturating_add(part(tokens_out, self.output));
         let cost = sum.saturating_add(MILLION / 2) / MILLION;
         u64::try_from(cost).unwrap_or(u64::MAX)
     }
@@ -152,21 +165,54 @@ mod tests {
     fn a_cost_is_rounded_half_up_once_over_both_directions() {
         let mini = Prices::default().of("gpt-4o-mini").unwrap();
         // 1000 in at 0.15 and 200 out at 0.60 dollars a million: 0.00027 dollars.
-        assert_eq!(mini.cost(1000, 200), 270);
+        assert_eq!(mini.cost(1000, 0, 200), 270);
         // 0.15 micro-dollars a token: 3 are 0.45 and round down, 4 are 0.60 and round up.
-        assert_eq!((mini.cost(3, 0), mini.cost(4, 0)), (0, 1));
+        assert_eq!((mini.cost(3, 0, 0), mini.cost(4, 0, 0)), (0, 1));
         // Apart 0.45 and 0.6 would be 0 and 1; together they are 1.05.
-        assert_eq!(mini.cost(3, 1), 1);
+        assert_eq!(mini.cost(3, 0, 1), 1);
         let half = Price {
             input: 500_000,
             output: 0,
+            cached: None,
         };
-        assert_eq!((half.cost(1, 0), half.cost(3, 0)), (1, 2));
+        assert_eq!((half.cost(1, 0, 0), half.cost(3, 0, 0)), (1, 2));
         let dear = Price {
             input: u64::MAX,
             output: u64::MAX,
+            cached: Some(u64::MAX),
         };
-        assert_eq!(dear.cost(u64::MAX, u64::MAX), u64::MAX);
+        assert_eq!(dear.cost(u64::MAX, 5, u64::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn cached_tokens_have_a_price_of_their_own_where_one_is_given() {
+        let mut price = Price {
+            input: 3_000_000,
+            output: 15_000_000,
+            cached: Some(300_000),
+        };
+        assert_eq!(price.cost(1000, 900, 10), 300 + 270 + 150);
+        // More cached than sent is what no provider should say: all that was sent was cached.
+        assert_eq!(price.cost(10, 900, 0), 3);
+        price.cached = None;
+        assert_eq!(price.cost(1000, 900, 10), 3000 + 150);
+    }
+
+    #[test]
+    fn the_digest_of_a_table_without_cached_prices_is_what_it_was() {
+        let digest = |cached| {
+            let mut prices = Prices::default();
+            let price = Price {
+                input: 1,
+                output: 2,
+                cached,
+            };
+            prices.set("m", price);
+            table(std::iter::once(("g", &prices))).digest
+        };
+        let kept = "e57eccebe7d0855b3ea8c36c8002357fe26a0d422d0add36cc235a063666f810";
+        assert_eq!(digest(None), kept);
+        assert_ne!(digest(Some(1)), kept);
     }
 
     #[test]
@@ -202,6 +248,7 @@ mod tests {
         let own = Price {
             input: 1,
             output: 2,
+            cached: None,
         };
         prices.set("gpt-4o", own);
         assert_eq!(prices.of("gpt-4o"), Some(own));

@@ -1,10 +1,16 @@
 //! Providers: who answers a model call.
 
+pub(super) mod anthropic;
+mod names;
 pub(super) mod openai;
 pub(super) mod scripted;
+pub(super) mod wire;
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
 
 use super::error::Failure;
 use crate::contract::gateway::{Message, Tool, ToolCall};
@@ -43,6 +49,20 @@ pub(super) struct Answer {
     pub(super) tool_calls: Vec<ToolCall>,
 }
 
+/// The schema of a tool's arguments; of one that names none, any object.
+fn schema(tool: &Tool) -> Value {
+    match &tool.input_schema {
+        Value::Null => json!({"type": "object"}),
+        schema => schema.clone(),
+    }
+}
+
+/// Said of a reply that ran out of tokens before it had any text.
+fn cut_short(call: &Call) -> String {
+    let most = call.max_tokens;
+    format!("the reply was cut off at {most} tokens before it had any text: raise max_tokens")
+}
+
 /// Calls whose ids are unique in a conversation: one that is missing or taken is `call_N`, where N
 /// goes on from the calls before.
 pub(super) fn numbered(calls: Vec<ToolCall>, messages: &[Message]) -> Vec<ToolCall> {
@@ -70,6 +90,8 @@ pub(super) fn numbered(calls: Vec<ToolCall>, messages: &[Message]) -> Vec<ToolCa
 /// A provider, ready to be asked.
 #[derive(Debug, Clone)]
 pub(super) enum Provider {
+    /// Anthropic's messages API.
+    Anthropic(Arc<anthropic::Anthropic>),
     /// What speaks the dialect of OpenAI's chat completions.
     OpenAi(Arc<openai::OpenAi>),
     /// A script.
@@ -77,10 +99,11 @@ pub(super) enum Provider {
 }
 
 impl Provider {
-    /// Asks once.
-    pub(super) async fn answer(&self, call: &Call) -> Result<Answer, Failure> {
+    /// Asks once. Nobody waits longer than `within`; a provider with a shorter limit keeps to that.
+    pub(super) async fn answer(&self, call: &Call, within: Duration) -> Result<Answer, Failure> {
         match self {
-            Self::OpenAi(provider) => provider.answer(call).await,
+            Self::Anthropic(provider) => provider.answer(call, within).await,
+            Self::OpenAi(provider) => provider.answer(call, within).await,
             Self::Scripted(provider) => provider.answer(call).await,
         }
     }

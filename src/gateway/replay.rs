@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use super::error::{Code, Failure};
+use super::error::{Cause, Code, Failure};
 use crate::contract::gateway::Reply;
 
 /// How long a reply is kept: longer than it takes to notice that a runtime is gone, to dispatch
@@ -162,9 +162,7 @@ impl Drop for UnderWay {
 }
 
 fn lost() -> Failure {
-    let mut failure = Failure::new(Code::InternalError, "the call broke off");
-    failure.retryable = true;
-    failure
+    Failure::passing(Code::InternalError, Cause::Provider, "the call broke off")
 }
 
 /// About how much memory a reply takes.

@@ -1,46 +1,133 @@
-//! From a group to a model: round robin, beginning with the first.
+//! From a group to the models that are asked, in rounds: one a round where they take turns, all of
+//! them where one stands in for another.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::config::{Group, Model};
+use super::config::{Group, Model, Strategy};
 
 /// A group with its turn.
 #[derive(Debug)]
 pub(super) struct Route {
     pub(super) group: Group,
+    /// The models in the order in which they are asked.
+    order: Vec<Model>,
     calls: AtomicUsize,
 }
 
+/// A call's own place in the turns of its group.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Turn(usize);
+
 impl Route {
     pub(super) fn new(group: Group) -> Self {
-        let calls = AtomicUsize::new(0);
-        Self { group, calls }
+        let mut order = group.models.clone();
+        if group.strategy == Strategy::CostOptimized {
+            // Stable: models of one price, and those without, stay as they are written.
+            order.sort_by_key(|model| {
+                let price = group.prices.of(&model.id);
+                price.map_or(u64::MAX, |price| price.input.saturating_add(price.output))
+            });
+        }
+        Self {
+            group,
+            order,
+            calls: AtomicUsize::new(0),
+        }
     }
 
-    /// The model whose turn it is; a group that has none gives none.
-    pub(super) fn next(&self) -> Option<&Model> {
-        let models = &self.group.models;
-        let call = self.calls.fetch_add(1, Ordering::Relaxed);
-        models.get(call.checked_rem(models.len())?)
+    /// The turn of the next call.
+    pub(super) fn turn(&self) -> Turn {
+        Turn(self.calls.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The models of a round, counted from 0, in the order in which they are asked.
+    pub(super) fn round(&self, turn: Turn, round: u32) -> &[Model] {
+        match self.group.strategy {
+            Strategy::Fallback | Strategy::CostOptimized => &self.order,
+            Strategy::RoundRobin => {
+                let round = usize::try_from(round).unwrap_or_default();
+                let at = turn.0.wrapping_add(round).checked_rem(self.order.len());
+                let at = at.unwrap_or_default();
+                self.order.get(at..=at).unwrap_or_default()
+            }
+        }
+    }
+
+    /// Whether one model stands in for another.
+    pub(super) fn falls_back(&self) -> bool {
+        self.group.strategy != Strategy::RoundRobin && self.order.len() > 1
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gateway::price::{Price, Prices};
+
+    fn route(strategy: Strategy, prices: &[(&str, u64, u64)]) -> Route {
+        let models = ["a/1", "b/2", "c/x/y"].map(|name| Model::parse(name).unwrap());
+        let mut own = Prices::default();
+        for (model, input, output) in prices {
+            let price = Price {
+                input: *input,
+                output: *output,
+                cached: None,
+            };
+            own.set(model, price);
+        }
+        Route::new(Group {
+            name: "g".to_owned(),
+            models: models.to_vec(),
+            strategy,
+            retry: None,
+            deadline: None,
+            temperature: None,
+            prices: own,
+        })
+    }
+
+    fn rounds(route: &Route, count: u32) -> Vec<String> {
+        let turn = route.turn();
+        let names = |round| {
+            let names = route.round(turn, round).iter().map(Model::to_string);
+            names.collect::<Vec<_>>().join(" ")
+        };
+        (0..count).map(names).collect()
+    }
 
     #[test]
     fn models_take_turns_beginning_with_the_first() {
-        let models = ["a/1", "b/2", "c/x/y"].map(|name| Model::parse(name).unwrap());
-        let route = Route::new(Group {
-            name: "g".to_owned(),
-            models: models.to_vec(),
-            temperature: None,
-            prices: crate::gateway::price::Prices::default(),
-        });
-        let turns: Vec<String> = (0..4).map(|_| route.next().unwrap().to_string()).collect();
+        let route = route(Strategy::RoundRobin, &[]);
+        let turns: Vec<String> = (0..4).flat_map(|_| rounds(&route, 1)).collect();
         assert_eq!(turns, ["a/1", "b/2", "c/x/y", "a/1"]);
         assert_eq!(route.group.models[2].provider, "c");
         assert_eq!(route.group.models[2].id, "x/y");
+    }
+
+    #[test]
+    fn who_asks_again_asks_the_next_whatever_others_do_meanwhile() {
+        let route = route(Strategy::RoundRobin, &[]);
+        route.turn();
+        assert_eq!(rounds(&route, 3), ["b/2", "c/x/y", "a/1"]);
+    }
+
+    #[test]
+    fn a_fallback_asks_all_in_order_every_time() {
+        let route = route(Strategy::Fallback, &[("2", 1, 1)]);
+        for _ in 0..2 {
+            assert_eq!(rounds(&route, 2), ["a/1 b/2 c/x/y"; 2]);
+        }
+    }
+
+    #[test]
+    fn the_cheapest_is_asked_first_and_one_without_a_price_last() {
+        let cheap =
+            |prices: &[(&str, u64, u64)]| rounds(&route(Strategy::CostOptimized, prices), 1);
+        assert_eq!(cheap(&[("2", 5, 9), ("x/y", 6, 7)]), ["c/x/y b/2 a/1"]);
+        assert_eq!(
+            cheap(&[("1", 3, 3), ("x/y", 2, 4), ("2", 0, 0)]),
+            ["b/2 a/1 c/x/y"]
+        );
+        assert_eq!(cheap(&[]), ["a/1 b/2 c/x/y"]);
     }
 }

@@ -1,10 +1,11 @@
 //! The gateway whole: over its router, with a provider on loopback.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::http::{HeaderMap, Request, StatusCode};
+use axum::http::{HeaderMap, Request};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -12,36 +13,72 @@ use super::*;
 use crate::egress::Policy;
 use crate::peer::Peer;
 
-const KEY: &str = "sk-0123456789";
+pub(super) const KEY: &str = "sk-0123456789";
 
 /// What the provider was asked: its path, headers and body.
-struct Asked {
-    path: String,
-    headers: HeaderMap,
-    body: Value,
+pub(super) struct Asked {
+    pub(super) path: String,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Value,
 }
 
-/// A provider that answers everything alike.
-async fn provider(status: u16, body: String) -> (String, mpsc::UnboundedReceiver<Asked>) {
+/// What the provider answers.
+#[derive(Clone, Default)]
+pub(super) struct Reply {
+    pub(super) status: u16,
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) body: String,
+}
+
+impl Reply {
+    pub(super) fn new(status: u16, body: impl Into<String>) -> Self {
+        Self {
+            status,
+            headers: Vec::new(),
+            body: body.into(),
+        }
+    }
+}
+
+/// A provider that answers with these in turn, and with the last one from then on.
+pub(super) async fn provider(replies: Vec<Reply>) -> (String, mpsc::UnboundedReceiver<Asked>) {
     let (tell, asked) = mpsc::unbounded_channel();
+    let replies = Arc::new(replies);
+    let count = Arc::new(AtomicUsize::new(0));
     let answer = move |request: Request<Body>| {
-        let (tell, body) = (tell.clone(), body.clone());
+        let (tell, replies, count) = (tell.clone(), Arc::clone(&replies), Arc::clone(&count));
         async move {
             let (head, sent) = request.into_parts();
             let sent: Bytes = crate::http::body::read(sent).await.unwrap();
+            let at = count.fetch_add(1, Ordering::SeqCst).min(replies.len() - 1);
             let _ = tell.send(Asked {
                 path: head.uri.path().to_owned(),
                 headers: head.headers,
                 body: serde_json::from_slice(&sent).unwrap(),
             });
-            (StatusCode::from_u16(status).unwrap(), body)
+            let reply = replies[at].clone();
+            let mut response = axum::http::Response::builder().status(reply.status);
+            for (name, value) in &reply.headers {
+                response = response.header(name, value);
+            }
+            response.body(Body::from(reply.body)).unwrap()
         }
     };
+    (served(Router::new().fallback(answer)).await, asked)
+}
+
+/// The URL of a router on loopback.
+pub(super) async fn served(router: Router) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let router = Router::new().fallback(answer);
     tokio::spawn(async move { axum::serve(listener, router).await });
-    (format!("http://{address}/v1/"), asked)
+    format!("http://{address}")
+}
+
+/// One that answers everything alike, under `/v1/`.
+async fn one(status: u16, body: String) -> (String, mpsc::UnboundedReceiver<Asked>) {
+    let (url, asked) = provider(vec![Reply::new(status, body)]).await;
+    (format!("{url}/v1/"), asked)
 }
 
 fn client() -> Client {
@@ -69,7 +106,7 @@ model_groups: [{name: g, models: [s/gpt-4o-mini, s/unpriced]}]";
     gateway(text, rules)
 }
 
-fn gateway(text: &str, rules: &str) -> Peer {
+pub(super) fn gateway(text: &str, rules: &str) -> Peer {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("gateway.yaml");
     std::fs::write(&path, text).unwrap();
@@ -79,7 +116,7 @@ fn gateway(text: &str, rules: &str) -> Peer {
     Peer::Local(router(gateway.unwrap_or_else(|faults| panic!("{faults}"))))
 }
 
-async fn post(peer: &Peer, key: Option<&str>, body: impl Into<Body>) -> (u16, Value) {
+pub(super) async fn post(peer: &Peer, key: Option<&str>, body: impl Into<Body>) -> (u16, Value) {
     let mut request = Request::post("/invoke");
     if let Some(key) = key {
         request = request.header("idempotency-key", key);
@@ -91,12 +128,12 @@ async fn post(peer: &Peer, key: Option<&str>, body: impl Into<Body>) -> (u16, Va
     (status, serde_json::from_slice(&body).unwrap())
 }
 
-fn ask(content: &str) -> String {
+pub(super) fn ask(content: &str) -> String {
     json!({"group": "g", "max_tokens": 64, "messages": [{"role": "user", "content": content}]})
         .to_string()
 }
 
-fn completion(content: &str) -> String {
+pub(super) fn completion(content: &str) -> String {
     let usage = json!({"prompt_tokens": 1000, "completion_tokens": 200});
     json!({"choices": [{"message": {"content": content}}], "usage": usage}).to_string()
 }
@@ -113,7 +150,7 @@ async fn the_acceptance_cases_of_the_gateway_hold() {
     for case in cases {
         let upstream = &case["input"]["upstream"];
         let status = upstream["status"].as_u64().unwrap().try_into().unwrap();
-        let (url, mut asked) = provider(status, upstream["body"].to_string()).await;
+        let (url, mut asked) = one(status, upstream["body"].to_string()).await;
         let sent = case["input"]["invoke"].to_string();
         let (status, reply) = post(&real(&url, ""), None, sent).await;
         assert_eq!(status, 200, "{}: {reply}", case["name"]);
@@ -135,7 +172,7 @@ async fn the_acceptance_cases_of_the_gateway_hold() {
 
 #[tokio::test]
 async fn a_call_goes_to_the_provider_as_asked_and_its_cost_is_counted() {
-    let (url, mut asked) = provider(200, completion("hello")).await;
+    let (url, mut asked) = one(200, completion("hello")).await;
     let (status, reply) = post(&real(&url, ""), None, ask("U")).await;
     assert_eq!(status, 200);
     assert_eq!(
@@ -154,7 +191,7 @@ async fn a_call_goes_to_the_provider_as_asked_and_its_cost_is_counted() {
 
 #[tokio::test]
 async fn the_groups_temperature_and_prices_count_where_a_request_says_nothing() {
-    let (url, mut asked) = provider(200, completion("x")).await;
+    let (url, mut asked) = one(200, completion("x")).await;
     let own = "default_temperature: 0.3, pricing: [{model: gpt-4o-mini, input_per_million: 1, output_per_million: 2}]";
     let peer = real(&url, own);
     let (_, reply) = post(&peer, None, ask("U")).await;
@@ -178,7 +215,7 @@ async fn errors_of_the_provider_have_a_status_and_say_whether_to_try_again() {
         (429, spent, 402, "budget_exceeded", false),
         (200, completion(""), 500, "internal_error", false),
     ] {
-        let (url, _asked) = provider(upstream, body).await;
+        let (url, _asked) = one(upstream, body).await;
         let (got, refused) = post(&real(&url, ""), None, ask("U")).await;
         assert_eq!(
             (got, refused["error"].as_str()),
@@ -198,15 +235,15 @@ async fn errors_of_the_provider_have_a_status_and_say_whether_to_try_again() {
 
 #[tokio::test]
 async fn a_key_never_comes_back() {
-    let (url, _asked) = provider(200, completion(&format!("your key is {KEY}!"))).await;
+    let (url, _asked) = one(200, completion(&format!("your key is {KEY}!"))).await;
     let (_, reply) = post(&real(&url, ""), None, ask("U")).await;
     assert_eq!(reply["content"], "your key is [REDACTED]!");
     let hidden = r#"{"x":1,"t":"sk-01\u00323456789"}"#;
-    let (url, _asked) = provider(200, completion(hidden)).await;
+    let (url, _asked) = one(200, completion(hidden)).await;
     let (_, reply) = post(&real(&url, ""), None, ask("U")).await;
     assert_eq!(reply["content"], r#"{"t":"[REDACTED]","x":1}"#);
     let said = json!({"error": {"message": format!("bad key {KEY}")}}).to_string();
-    let (url, _asked) = provider(401, said).await;
+    let (url, _asked) = one(401, said).await;
     let (_, refused) = post(&real(&url, ""), None, ask("U")).await;
     assert_eq!(
         refused["message"],
@@ -215,7 +252,7 @@ async fn a_key_never_comes_back() {
     let call =
         json!({"id": "c", "function": {"name": "f", "arguments": format!("{{\"k\":\"{KEY}\"}}")}});
     let body = json!({"choices": [{"message": {"tool_calls": [call]}}]}).to_string();
-    let (url, _asked) = provider(200, body).await;
+    let (url, _asked) = one(200, body).await;
     let (_, reply) = post(&real(&url, ""), None, ask("U")).await;
     assert_eq!(reply["tool_calls"][0]["arguments"]["k"], "[REDACTED]");
 }
@@ -223,7 +260,7 @@ async fn a_key_never_comes_back() {
 #[tokio::test]
 async fn a_reply_longer_than_what_webhooks_keep_arrives_whole() {
     let long = "x".repeat(3 << 20);
-    let (url, _asked) = provider(200, completion(&long)).await;
+    let (url, _asked) = one(200, completion(&long)).await;
     let (status, reply) = post(&real(&url, ""), None, ask("U")).await;
     assert_eq!(status, 200);
     assert_eq!(reply["content"].as_str().map(str::len), Some(long.len()));

@@ -350,6 +350,7 @@ fn is_plain(event: &Event) -> bool {
         | Event::Worker(_)
         | Event::Webhook(_)
         | Event::Person(_)
+        | Event::Kv(_)
         | Event::Store(_)
         | Event::Foreign { .. } => false,
     }

@@ -16,6 +16,7 @@ mod query;
 mod recompute;
 mod replay;
 mod runs;
+mod tools;
 mod trace;
 pub mod wire;
 
@@ -104,6 +105,7 @@ fn described() -> OpenApiRouter<Orchestrator> {
         .routes(routes!(approvals::reviews))
         .routes(routes!(approvals::get))
         .routes(routes!(approvals::decide))
+        .routes(routes!(tools::message))
         .routes(routes!(agents::report))
         .routes(routes!(agents::complete))
         .routes(routes!(agents::heartbeat))

@@ -24,6 +24,7 @@ mod prompt;
 pub(crate) mod read;
 mod reference;
 pub mod render;
+pub(crate) mod retry;
 mod sealed;
 pub mod server;
 pub mod servers;

@@ -4,6 +4,7 @@ use ktsu_ledger::event::plan::{RetryOn, RetryPlan, WebhookPlan};
 
 use super::fault::{Fault, FaultCode};
 use super::read::{Fields, Reader, Usage};
+use super::retry::{self, On};
 use super::shape::workflow as shape;
 use super::workflow::secret;
 use super::yaml::Node;
@@ -72,33 +73,23 @@ fn url_template(reader: &mut Reader<'_>, node: &Node) -> Option<String> {
 }
 
 fn retry_plan(reader: &mut Reader<'_>, node: &Node) -> Option<RetryPlan> {
-    let fields = reader.shaped(node, &shape::RETRY)?;
-    let attempts = fields
-        .get("attempts")
-        .and_then(|node| reader.whole(node, "retry.attempts", 2, 10));
-    let backoff = fields
-        .get("backoff")
-        .and_then(|node| reader.duration(node, "retry.backoff"));
-    let mut on = Vec::new();
-    let kinds = [
-        ("rate_limited", RetryOn::RateLimited),
-        ("server_error", RetryOn::ServerError),
-        ("timeout", RetryOn::Timeout),
-        ("unreachable", RetryOn::Unreachable),
-    ];
-    match fields.get("on") {
-        Some(node) => {
-            for entry in reader.list(node, "retry.on").unwrap_or_default() {
-                let kind = reader.word(entry, "retry.on", &kinds);
-                on.extend(kind.filter(|kind| !on.contains(kind)));
-            }
-        }
-        None => on = vec![RetryOn::ServerError, RetryOn::Timeout, RetryOn::Unreachable],
-    }
-    on.sort_by_key(|kind| kinds.iter().position(|(_, known)| known == kind));
+    let retry = retry::read(reader, node, &shape::RETRY)?;
+    let on = match retry.on {
+        Some(on) => on.into_iter().map(retried).collect(),
+        None => vec![RetryOn::ServerError, RetryOn::Timeout, RetryOn::Unreachable],
+    };
     Some(RetryPlan {
-        attempts: u32::try_from(attempts?).ok()?,
-        backoff_ms: backoff.unwrap_or(1_000),
+        attempts: retry.attempts,
+        backoff_ms: retry.backoff_ms.unwrap_or(1_000),
         on,
     })
+}
+
+fn retried(on: On) -> RetryOn {
+    match on {
+        On::RateLimited => RetryOn::RateLimited,
+        On::ServerError => RetryOn::ServerError,
+        On::Timeout => RetryOn::Timeout,
+        On::Unreachable => RetryOn::Unreachable,
+    }
 }

@@ -23,6 +23,7 @@ pub mod reports;
 mod run;
 mod supervise;
 mod token;
+mod tools;
 
 pub use clock::Clock;
 pub use fork::{Branch, ForkAsked};
@@ -32,6 +33,7 @@ pub use recover::{Recovered, rebuild_index};
 pub use reports::{Addressed, NotTaken};
 pub use run::Progress;
 pub use token::TokenKey;
+pub use tools::Own;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -137,6 +139,8 @@ pub(crate) struct Shared {
     tokens: TokenKey,
     own_url: String,
     supervisor: Supervisor,
+    /// What agents keep between runs.
+    kv: tools::kv::Kv,
     definitions: Mutex<HashMap<String, Arc<Definition>>>,
     stop: watch::Sender<bool>,
     /// Held while a run without a task gets one.
@@ -252,6 +256,7 @@ impl Orchestrator {
             tokens: parts.tokens,
             own_url: parts.own_url,
             supervisor: Supervisor::default(),
+            kv: tools::kv::Kv::default(),
         });
         tokio::spawn(ticks(Arc::downgrade(&shared)));
         let recovered = match parts.takes_up {

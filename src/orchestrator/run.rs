@@ -18,7 +18,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::people::{NotDone, Reply, Said, Word};
+use super::reports::Addressed;
 use super::token::TaskName;
+use super::tools::{self, Own, OwnCall};
 use super::{Shared, UnderWay, effects, lock, recompute};
 use crate::rows;
 use crate::workflow::admit::report::{self, Reported};
@@ -55,6 +57,19 @@ pub(super) enum Message {
         expected: Option<u64>,
         /// Where to tell what became of it.
         reply: Reply,
+    },
+    /// A runtime calls a tool server that comes with ktsu: which call is that?
+    Own {
+        /// The server.
+        server: Own,
+        /// The task.
+        task: Addressed,
+        /// Its attempt, by the token.
+        attempt: u32,
+        /// The idempotency key.
+        key: String,
+        /// Where to tell.
+        reply: oneshot::Sender<Option<OwnCall>>,
     },
     /// A task's worker is lost.
     Lost {
@@ -206,13 +221,24 @@ impl RunTask {
             let place = effects::Place::step(scope, step);
             self.waiting.push_back((last, place));
         }
+        for (request, scope, step) in self.state.untold() {
+            let approval = Some(request);
+            let place = effects::Place {
+                approval,
+                ..effects::Place::step(scope, step)
+            };
+            self.waiting.push_back((last, place));
+        }
         let losses = match self.shared.runtime_is_local() {
             true => report::losses(&self.state),
             false => Vec::new(),
         };
         if !self.shared.runtime_is_local() {
             for (scope, step, item) in self.state.dispatched() {
-                let place = effects::Place { scope, step, item };
+                let place = effects::Place {
+                    item,
+                    ..effects::Place::step(scope, step)
+                };
                 effects::watch(&self.shared, &self.state, place, &self.sender);
             }
         }
@@ -322,6 +348,18 @@ impl RunTask {
                 let said = self.said(word, expected)?;
                 // Whoever spoke may be gone; it is recorded all the same.
                 let _ = reply.send(said);
+            }
+            Message::Own {
+                server,
+                task,
+                attempt,
+                key,
+                reply,
+            } => {
+                let found =
+                    tools::find(&self.definition, &self.state, server, &task, attempt, &key);
+                // Whoever asked may be gone.
+                let _ = reply.send(found);
             }
             Message::Lost { scope, lost } => self.lost(&scope, lost)?,
             Message::Compared(compared) => {
@@ -490,9 +528,9 @@ impl RunTask {
     }
 
     fn note_effect(&mut self, frame: &Frame) {
-        let (step, item) = match &frame.event {
-            Event::Webhook(WebhookEvent::Sent(sent)) => (&sent.step, None),
-            Event::Worker(WorkerEvent::Dispatched(sent)) => (&sent.step, sent.item),
+        let (step, item, approval) = match &frame.event {
+            Event::Webhook(WebhookEvent::Sent(sent)) => (&sent.step, None, sent.approval),
+            Event::Worker(WorkerEvent::Dispatched(sent)) => (&sent.step, sent.item, None),
             // No runtime has it any more.
             Event::Agent(
                 event @ (AgentEvent::Finished(_)
@@ -506,6 +544,7 @@ impl RunTask {
             _ => return,
         };
         if let Some(place) = effects::Place::find(&self.state, &frame.scope, step, item) {
+            let place = effects::Place { approval, ..place };
             self.waiting.push_back((frame.seq, place));
         }
     }

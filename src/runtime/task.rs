@@ -1,5 +1,6 @@
 //! One task, from its dispatch to the answer to its last report.
 
+mod model_call;
 mod servers;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,18 +10,17 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use super::callbacks::{Callbacks, Silence};
-use super::conversation::{self, Action, Announced, Asking, Conversation, Terms};
+use super::conversation::{self, Action, Conversation, Terms};
 use super::model::Models;
 use super::prompt::Prompt;
 use super::record::{Record, Stop};
 use super::tools::ToolClient;
 use super::tools::catalogue::Catalogue;
-use super::tools::sessions::{NotOpened, Sending, Sessions};
-use crate::contract::gateway;
-use crate::contract::report::{
-    Answer, Decided, Event, Failure, Finished, LlmRequest, LlmResponse, Purpose,
-};
+use super::tools::sessions::{Sending, Sessions};
+use crate::contract::report::{Answer, Decided, Event, Finished};
 use crate::contract::runtime::Invoke;
+
+pub(super) use model_call::name;
 
 /// The time of a task that names none.
 const DEFAULT_TIME: Duration = Duration::from_secs(3600);
@@ -142,7 +142,7 @@ impl Work {
                 && conversation.needs_tools()
                 && let Err(error) = within(until, self.open(&mut bench)).await?
             {
-                return Ok(self.finish(unopened(&error)).await?);
+                return Ok(self.finish(servers::unopened(&error)).await?);
             }
             let action = conversation.next(&bench.catalogue);
             let then = self.act(action, &mut conversation, &mut bench, until);
@@ -204,6 +204,12 @@ impl Work {
             }
             Action::Wait => {
                 let answers = within(until, bench.sessions.answers()).await?;
+                if answers.is_empty() {
+                    let words = "the task waits for a call that is not under way";
+                    let end = conversation::broken("internal_error", words);
+                    self.finish(end).await?;
+                    return Ok(Then::Over);
+                }
                 let events = answers.into_iter().filter_map(|(called, answer)| {
                     conversation.answered(called, answer, &bench.catalogue)
                 });
@@ -220,56 +226,6 @@ impl Work {
             }
         };
         Ok(Then::Recorded(answer))
-    }
-
-    /// Opens what the task may call.
-    async fn open(&self, bench: &mut Bench) -> Result<(), NotOpened> {
-        bench.catalogue = Catalogue::of(&self.invoke.tool_servers);
-        let servers = self.servers()?;
-        let Bench {
-            catalogue,
-            sessions,
-            open,
-        } = bench;
-        sessions.open(&self.tools, servers, catalogue).await?;
-        *open = true;
-        Ok(())
-    }
-
-    /// Reports that a model is about to be called.
-    async fn announce(&self, call: Announced) -> Result<Answer, Stop> {
-        let request = LlmRequest {
-            base: call.base,
-            group: self.invoke.model.group.clone(),
-            max_tokens: self.invoke.model.max_tokens,
-            messages: call.messages,
-            purpose: call.purpose,
-            tools: call.tools,
-        };
-        self.record.add(vec![Event::Request(request)]).await
-    }
-
-    async fn ask(&self, asking: Asking) -> LlmResponse {
-        let Invoke {
-            run_id, step_id, ..
-        } = &self.invoke;
-        let call = gateway::Invoke {
-            run_id: Some(run_id.clone()),
-            step_id: Some(step_id.clone()),
-            group: self.invoke.model.group.clone(),
-            messages: asking.messages,
-            max_tokens: self.invoke.model.max_tokens,
-            temperature: None,
-            tools: asking.tools,
-        };
-        let key = name(run_id, step_id, asking.seq);
-        let asked = self.models.ask(asking.seq, &key, &call, &self.silence);
-        let mut response = asked.await;
-        // Only a turn leads to tools: nobody was told of any in the other calls.
-        if asking.purpose != Purpose::Turn {
-            response.tool_calls.clear();
-        }
-        response
     }
 
     /// The name of a tool call: the orchestrator's, which outlives the attempt; or one of our own
@@ -304,30 +260,9 @@ impl Work {
     }
 }
 
-/// The name of a model call. As long however deep the run of a child is: a gateway takes no name of
-/// more than 255 characters.
-pub(super) fn name(run_id: &str, step_id: &str, seq: u64) -> String {
-    let words = format!("{run_id}/{step_id}/{seq}");
-    format!("ktsu-{}", blake3::hash(words.as_bytes()).to_hex())
-}
-
 /// Waits as long as the task has time.
 async fn within<T>(until: Instant, what: impl Future<Output = T>) -> Result<T, Halt> {
     timeout_at(until, what).await.map_err(|_| Halt::Time)
-}
-
-fn unopened(error: &NotOpened) -> Finished {
-    match error {
-        NotOpened::Drift(_) => conversation::broken("tool_drift", error.to_string()),
-        NotOpened::Unreachable(..) => {
-            let error = Failure {
-                code: "tool_server_unreachable".to_owned(),
-                message: error.to_string(),
-                retryable: true,
-            };
-            conversation::failed("error", error, None)
-        }
-    }
 }
 
 /// Goes on with what is recorded. False if that leads nowhere.

@@ -2,6 +2,8 @@
 
 mod fakes;
 mod service_tests;
+mod tool_fakes;
+mod tool_tests;
 
 use std::sync::OnceLock;
 
@@ -10,6 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use self::fakes::{Fault, Gateway, Heard, News, Orchestrator, Say, serve, soon};
+use self::tool_fakes::Servers;
 use super::*;
 
 struct World {
@@ -19,6 +22,8 @@ struct World {
     heard: Heard,
     gateway: Gateway,
     news: UnboundedReceiver<News>,
+    servers: Servers,
+    sessions: UnboundedReceiver<tool_fakes::Heard>,
     /// Where reports go.
     url: String,
 }
@@ -27,11 +32,12 @@ struct World {
 async fn world(says: impl IntoIterator<Item = Say>) -> World {
     let (orchestrator, heard) = Orchestrator::new();
     let (gateway, news) = Gateway::new(says);
+    let (servers, sessions) = Servers::new();
     let url = serve(orchestrator.router()).await;
     let runtime = Runtime::new(Parts {
         gateway: Peer::remote(serve(gateway.router()).await, None),
         orchestrator: Callbacks::remote(&*url),
-        tools: Arc::new(NoTools),
+        tools: Arc::new(servers.clone()),
     });
     World {
         service: Peer::Local(runtime.router()),
@@ -40,6 +46,8 @@ async fn world(says: impl IntoIterator<Item = Say>) -> World {
         heard,
         gateway,
         news,
+        servers,
+        sessions,
         url,
     }
 }
@@ -48,12 +56,13 @@ async fn world(says: impl IntoIterator<Item = Say>) -> World {
 fn local(says: impl IntoIterator<Item = Say>) -> World {
     let (orchestrator, heard) = Orchestrator::new();
     let (gateway, news) = Gateway::new(says);
+    let (servers, sessions) = Servers::new();
     let router = Arc::new(OnceLock::new());
     router.set(orchestrator.router()).unwrap();
     let runtime = Runtime::new(Parts {
         gateway: Peer::Local(gateway.router()),
         orchestrator: Callbacks::Local(router),
-        tools: Arc::new(NoTools),
+        tools: Arc::new(servers.clone()),
     });
     World {
         service: Peer::Local(runtime.router()),
@@ -62,6 +71,8 @@ fn local(says: impl IntoIterator<Item = Say>) -> World {
         heard,
         gateway,
         news,
+        servers,
+        sessions,
         url: "http://127.0.0.1:1".to_owned(),
     }
 }

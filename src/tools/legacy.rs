@@ -14,7 +14,7 @@ use url::Url;
 
 use super::message::Outcome;
 use super::sse::{Event, Reader};
-use super::streamable::{heard, unreadable, within};
+use super::streamable::{heard, patient, unreadable, within};
 use super::way::{self, Body, Way};
 use super::wire::{Dialect, Fate, Listener, Shared};
 use super::{ToolError, ToolErrorCode};
@@ -154,7 +154,8 @@ impl Legacy {
         // Taken back in any case, also where nobody waits any more.
         let _taken_back = TakenBack(&self.waiting, id);
         within(limit, fate, async {
-            let mut answer = place.send(shared.head(Method::POST, body)).await?;
+            let head = patient(shared.head(Method::POST, body), limit, fate);
+            let mut answer = place.send(head).await?;
             if !answer.status.is_success() {
                 return Err(way::status(answer.status, true));
             }

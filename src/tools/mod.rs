@@ -19,6 +19,8 @@ mod error;
 #[cfg(test)]
 mod hostile_tests;
 mod legacy;
+#[cfg(test)]
+mod legacy_tests;
 mod limits;
 mod listing;
 mod message;

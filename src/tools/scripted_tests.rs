@@ -1,12 +1,14 @@
 //! A tool server that does what a test says, byte by byte, over real sockets.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::broadcast;
 
 use super::limits::Limits;
 use super::{Server, Session, Tools};
@@ -48,6 +50,12 @@ pub(super) enum Reply {
     Endless(Vec<u8>, Vec<u8>, Duration),
     /// Writes this, and says nothing more.
     Hang(Vec<u8>),
+    /// Writes this, and then whatever is pushed, until there is nothing more to come.
+    Listen(Vec<u8>),
+    /// Writes the first to all that listen, and the second as the answer.
+    Push(Vec<u8>, Vec<u8>),
+    /// Ends the streams of all that listen, and answers.
+    Hangup(Vec<u8>),
 }
 
 type Script = dyn Fn(&Seen) -> Reply + Send + Sync;
@@ -56,6 +64,7 @@ type Script = dyn Fn(&Seen) -> Reply + Send + Sync;
 pub(super) struct Scripted {
     pub(super) url: String,
     seen: Arc<Mutex<Vec<Seen>>>,
+    held: Arc<AtomicUsize>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -71,16 +80,23 @@ impl Scripted {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let seen: Arc<Mutex<Vec<Seen>>> = Arc::default();
-        let all = Arc::clone(&seen);
+        let held = Arc::new(AtomicUsize::new(0));
+        let stage = Stage {
+            script,
+            seen: Arc::clone(&seen),
+            held: Arc::clone(&held),
+            pushed: broadcast::channel(64).0,
+        };
         let task = tokio::spawn(async move {
             let mut connections = tokio::task::JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                connections.spawn(serve(stream, Arc::clone(&script), Arc::clone(&all)));
+                connections.spawn(serve(stream, stage.clone()));
             }
         });
         Self {
             url: format!("http://{address}/mcp"),
             seen,
+            held,
             task,
         }
     }
@@ -98,6 +114,22 @@ impl Scripted {
             .collect()
     }
 
+    /// How many connections hang or listen.
+    pub(super) fn held(&self) -> usize {
+        self.held.load(Ordering::SeqCst)
+    }
+
+    /// Waits until so many do.
+    pub(super) async fn until_held(&self, wanted: usize) {
+        let reached = async {
+            while self.held() != wanted {
+                tokio::task::yield_now().await;
+            }
+        };
+        let reached = tokio::time::timeout(PATIENCE, reached).await;
+        assert!(reached.is_ok(), "{} are held, not {wanted}", self.held());
+    }
+
     pub(super) fn server(&self) -> Server {
         server(&self.url)
     }
@@ -112,11 +144,36 @@ pub(super) fn server(url: &str) -> Server {
     }
 }
 
-async fn serve(mut stream: TcpStream, script: Arc<Script>, all: Arc<Mutex<Vec<Seen>>>) {
+/// What all connections of a server have in common.
+#[derive(Clone)]
+struct Stage {
+    script: Arc<Script>,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    held: Arc<AtomicUsize>,
+    pushed: broadcast::Sender<Option<Vec<u8>>>,
+}
+
+/// One of the connections that are waited on.
+struct Held(Arc<AtomicUsize>);
+
+impl Held {
+    fn one(held: &Arc<AtomicUsize>) -> Self {
+        held.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(held))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+async fn serve(mut stream: TcpStream, stage: Stage) {
     let mut left = Vec::new();
     while let Some(seen) = request(&mut stream, &mut left).await {
-        all.lock().expect("a list").push(seen.clone());
-        match script(&seen) {
+        stage.seen.lock().expect("a list").push(seen.clone());
+        match (stage.script)(&seen) {
             Reply::Whole(bytes) => {
                 if stream.write_all(&bytes).await.is_err() {
                     return;
@@ -131,6 +188,29 @@ async fn serve(mut stream: TcpStream, script: Arc<Script>, all: Arc<Mutex<Vec<Se
                 let _ = stream.set_zero_linger();
                 return;
             }
+            Reply::Listen(head) => {
+                let _held = Held::one(&stage.held);
+                let mut coming = stage.pushed.subscribe();
+                let mut next = stream.write_all(&head).await;
+                let mut nothing = [0];
+                while next.is_ok() {
+                    let bytes = tokio::select! {
+                        bytes = coming.recv() => bytes,
+                        _ = stream.read(&mut nothing) => return,
+                    };
+                    let Ok(Some(bytes)) = bytes else { return };
+                    next = stream.write_all(&bytes).await;
+                }
+                return;
+            }
+            Reply::Push(bytes, answer) => {
+                let _ = stage.pushed.send(Some(bytes));
+                let _ = stream.write_all(&answer).await;
+            }
+            Reply::Hangup(answer) => {
+                let _ = stage.pushed.send(None);
+                let _ = stream.write_all(&answer).await;
+            }
             Reply::Endless(head, piece, every) => {
                 let mut next = stream.write_all(&head).await;
                 while next.is_ok() {
@@ -140,6 +220,7 @@ async fn serve(mut stream: TcpStream, script: Arc<Script>, all: Arc<Mutex<Vec<Se
                 return;
             }
             Reply::Hang(bytes) => {
+                let _held = Held::one(&stage.held);
                 let _ = stream.write_all(&bytes).await;
                 // Until the other side goes.
                 let _ = stream.read_to_end(&mut Vec::new()).await;
@@ -200,7 +281,7 @@ pub(super) const STREAM: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-str
 
 /// A stream of these events, closed at its end.
 pub(super) fn events(messages: &[Value]) -> Reply {
-    let events: String = messages.iter().map(|message| event(message)).collect();
+    let events: String = messages.iter().map(event).collect();
     Reply::Close(format!("{STREAM}{events}").into_bytes())
 }
 

@@ -136,7 +136,10 @@ impl Session {
             let message = format!("it offers no tool {tool:?}");
             return Err(ToolError::unsent(ToolErrorCode::UnknownTool, message));
         }
-        let fate = Arc::new(Fate::default());
+        let fate = Arc::new(Fate {
+            may_be_silent: true,
+            ..Fate::default()
+        });
         let (_alive, alive) = watch::channel(());
         let params = CallToolRequestParams::new(tool.to_owned());
         let mut request = CallToolRequest::new(params.with_arguments(arguments.clone()));

@@ -13,10 +13,10 @@ use tokio::time::{sleep, timeout};
 
 use super::message::{self, Message, Outcome};
 use super::sse::{Event, Reader, Unreadable};
-use super::way::{self, Answer, Body, Place};
+use super::way::{self, Answer, Body};
 use super::wire::{Fate, Listener, Shared};
 use super::{ToolError, ToolErrorCode};
-use crate::egress::{Broken, Use};
+use crate::egress::{Broken, Head, Use};
 
 /// What the first request shows.
 pub(super) enum Probe {
@@ -66,17 +66,24 @@ pub(super) async fn exchange(
     fate: &Fate,
 ) -> Result<Outcome, ToolError> {
     let place = shared.way.place(&shared.url, Use::Exchange).await?;
-    within(limit, fate, post(shared, id, place, body)).await
+    within(limit, fate, async {
+        let head = patient(shared.head(Method::POST, body), limit, fate);
+        let answer = place.send(head).await?;
+        read(shared, id, answer).await
+    })
+    .await
 }
 
-async fn post(
-    shared: &Arc<Shared>,
-    id: i64,
-    place: Place,
-    body: Bytes,
-) -> Result<Outcome, ToolError> {
-    let answer = place.send(shared.head(Method::POST, body)).await?;
-    read(shared, id, answer).await
+/// A call may be silent as long as it may last.
+pub(super) fn patient(head: Head, limit: Duration, fate: &Fate) -> Head {
+    if !fate.may_be_silent {
+        return head;
+    }
+    Head {
+        timeout: limit,
+        idle: Some(limit),
+        ..head
+    }
 }
 
 /// Measures, and bounds, what is sent and awaited.
@@ -172,6 +179,8 @@ async fn resume(shared: &Shared, last_id: HeaderValue) -> Result<Body, ToolError
     let place = shared.way.place(&shared.url, Use::Control).await?;
     let mut head = shared.head(Method::GET, Bytes::new());
     head.headers.insert("last-event-id", last_id);
+    // Whatever it was a part of has its own end.
+    head.idle = None;
     let lost = |_| way::broken(Broken::Off);
     let answer = place.send(head).await.map_err(lost)?;
     if !answer.status.is_success() || answer.content_type() != "text/event-stream" {

@@ -1,7 +1,6 @@
 //! Sessions with servers that mean well.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use axum::http::HeaderName;
 use serde_json::{Value, json};
@@ -60,6 +59,7 @@ async fn a_session_shakes_hands_lists_calls_and_says_goodbye() {
     assert_eq!(opened["config"], config);
     assert_eq!(opened["_meta"], json!({"ktsu/config": config}));
     assert_eq!(opened["clientInfo"]["name"], "ktsu");
+    assert_eq!(seen[2].body["params"]["_meta"], Value::Null);
     // Nothing else: a server is not told whose call it is.
     assert_eq!(
         seen[3].body["params"],
@@ -171,30 +171,65 @@ async fn a_call_that_is_given_up_ends_and_so_does_a_session_that_is_dropped() {
         _ => good(seen),
     })
     .await;
-    let before = tokio::runtime::Handle::current()
-        .metrics()
-        .num_alive_tasks();
     let session = tools().open(&scripted.server()).await.expect("a session");
     let given = arguments(json!({}));
-    let calling = session.call("read-a", &given, "key", PATIENCE);
-    let waited = tokio::time::timeout(Duration::from_millis(100), calling).await;
-    assert!(waited.is_err(), "the call was given up while it waited");
-    drop(session);
-    // The connections of the server's end are among the tasks; they go as ours do.
-    let gone = async {
-        while tokio::runtime::Handle::current()
-            .metrics()
-            .num_alive_tasks()
-            > before + 2
-        {
+    {
+        let calling = session.call("read-a", &given, "key", PATIENCE * 9);
+        let sent = scripted.until_held(1);
+        tokio::select! {
+            returned = calling => panic!("{returned:?}"),
+            () = sent => {}
+        }
+    }
+    // The call is given up as soon as nobody waits for it, though the session goes on.
+    scripted.until_held(0).await;
+    let waiting =
+        tokio::spawn(async move { session.call("read-a", &given, "key", PATIENCE * 9).await });
+    scripted.until_held(1).await;
+    waiting.abort();
+    scripted.until_held(0).await;
+    let said_goodbye = async {
+        while scripted.methods().last().map(String::as_str) != Some("DELETE") {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, gone)
-        .await
-        .expect("nothing is left running");
-    assert_eq!(
-        scripted.methods().last().map(String::as_str),
-        Some("DELETE")
-    );
+    let said_goodbye = tokio::time::timeout(PATIENCE, said_goodbye).await;
+    said_goodbye.expect("the server is told");
+}
+
+#[tokio::test]
+async fn a_server_of_our_own_is_called_without_a_socket() {
+    use axum::body::{Body, to_bytes};
+    use axum::http::{Request, Response};
+
+    let answer = |request: Request<Body>| async move {
+        let (parts, body) = request.into_parts();
+        let body = to_bytes(body, usize::MAX).await.expect("a body");
+        let seen = Seen {
+            method: parts.method.to_string(),
+            path: parts.uri.to_string(),
+            headers: BTreeMap::new(),
+            body: serde_json::from_slice(&body).unwrap_or(Value::Null),
+        };
+        let Reply::Whole(answer) = good(&seen) else {
+            panic!("a whole answer");
+        };
+        let answer = String::from_utf8(answer).expect("a text");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+        let status: u16 = head[9..12].parse().expect("a status");
+        Response::builder()
+            .status(status)
+            .header("content-type", "application/json")
+            .body(Body::from(body.to_owned()))
+            .expect("an answer")
+    };
+    let router = axum::Router::new().route("/tools/ktsu/kv", axum::routing::any(answer));
+    let peer = Peer::Local(router);
+    // A client that may not reach this machine at all.
+    let tools = Tools::new(egress::Client::new(&egress::Policy::default()).expect("a policy"));
+    let server = server("/tools/ktsu/kv");
+    let session = tools.open_own(&peer, &server).await.expect("a session");
+    let returned = call(&session).await.expect("a result");
+    assert_eq!(returned.content[0]["text"], "{\"n\":1}");
+    session.close().await;
 }

@@ -90,6 +90,9 @@ pub(super) struct Call {
 /// What became of a call.
 #[derive(Debug, Default)]
 pub(super) struct Fate {
+    /// It is a call, which may be silent for as long as it may last: a tool that works for minutes
+    /// has nothing to say meanwhile.
+    pub(super) may_be_silent: bool,
     /// It may have been sent.
     pub(super) begun: AtomicBool,
     /// From sending to answer.
@@ -237,11 +240,14 @@ impl Shared {
         self.address(&mut written, opens, call.as_ref());
         let body = Bytes::from(written.to_string());
         let outcome = match call {
-            None => self.exchange(id, body, opens, self.limits.open, None).await,
+            None => {
+                let limit = self.limits.open;
+                self.exchange(id, body, opens, limit, &Fate::default())
+                    .await
+            }
             Some(mut call) => {
-                let fate = Some(Arc::clone(&call.fate));
                 tokio::select! {
-                    outcome = self.exchange(id, body, opens, call.limit, fate) => outcome,
+                    outcome = self.exchange(id, body, opens, call.limit, &call.fate) => outcome,
                     // Whoever waited for the result is gone. The SDK would see it through.
                     _ = call.alive.changed() => return Ok(()),
                 }
@@ -291,16 +297,15 @@ impl Shared {
         body: Bytes,
         opens: bool,
         limit: Duration,
-        fate: Option<Arc<Fate>>,
+        fate: &Fate,
     ) -> Result<Outcome, ToolError> {
-        let fate = fate.unwrap_or_default();
         if opens {
-            return self.open(id, body, limit, &fate).await;
+            return self.open(id, body, limit, fate).await;
         }
         let legacy = self.state().legacy.clone();
         match legacy {
-            Some(legacy) => legacy.exchange(self, id, body, limit, &fate).await,
-            None => streamable::exchange(self, id, body, limit, &fate).await,
+            Some(legacy) => legacy.exchange(self, id, body, limit, fate).await,
+            None => streamable::exchange(self, id, body, limit, fate).await,
         }
     }
 

@@ -185,6 +185,7 @@ impl Driven {
 
     pub(super) fn answer(&mut self, scope: &str, step: &str, sending: u32, status: u16) {
         let answer = WebhookAnswer {
+            approval: None,
             attempt: 1,
             code: (status >= 300).then(|| "webhook_status".to_owned()),
             duration_ms: 3,

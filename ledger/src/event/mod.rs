@@ -8,6 +8,7 @@
 mod agent;
 mod branch;
 mod item;
+mod kv;
 pub mod lock;
 mod person;
 pub mod plan;
@@ -25,6 +26,7 @@ pub use agent::{
 };
 pub use branch::{BranchCreated, Effects};
 pub use item::{ItemCompleted, ItemEvent, ItemFailed, ItemStarted};
+pub use kv::{KvDeleted, KvEvent, KvSet};
 pub use person::{OverlaySet, PersonEvent};
 pub use recompute::{
     ComparedTask, RecomputeCompared, RecomputeEvent, RecomputeOf, Sameness, ValueChange,
@@ -70,6 +72,8 @@ pub enum Event {
     Webhook(WebhookEvent),
     /// What a person says about what is recorded.
     Person(PersonEvent),
+    /// About what agents keep between runs.
+    Kv(KvEvent),
     /// About the ledger as a whole.
     Store(StoreEvent),
     /// A type this version does not know. Kits' own (`x.KIT.NAME`) mean nothing to projections;
@@ -101,7 +105,7 @@ impl Event {
             Self::Agent(event) => event.role(),
             Self::Worker(event) => event.role(),
             Self::Webhook(event) => event.role(),
-            Self::Person(_) | Self::Store(_) | Self::Foreign { .. } => Role::Input,
+            Self::Person(_) | Self::Kv(_) | Self::Store(_) | Self::Foreign { .. } => Role::Input,
         }
     }
 
@@ -118,6 +122,7 @@ impl Event {
             | Self::Worker(_)
             | Self::Webhook(_)
             | Self::Person(_)
+            | Self::Kv(_)
             | Self::Store(_)
             | Self::Foreign { .. } => None,
         }
@@ -150,6 +155,7 @@ impl Event {
             | Self::Worker(_)
             | Self::Webhook(_)
             | Self::Person(_)
+            | Self::Kv(_)
             | Self::Store(_) => true,
         }
     }
@@ -249,6 +255,8 @@ event_types! {
     "webhook.failed" => Webhook::WebhookEvent::Failed,
     "webhook.dead" => Webhook::WebhookEvent::Dead,
     "overlay.set" => Person::PersonEvent::OverlaySet,
+    "kv.set" => Kv::KvEvent::Set,
+    "kv.deleted" => Kv::KvEvent::Deleted,
     "store.opened" => Store::StoreEvent::Opened,
     "store.recovered" => Store::StoreEvent::Recovered,
     "run.head" => Store::StoreEvent::RunHead,

@@ -31,6 +31,15 @@ impl WebhookEvent {
         }
     }
 
+    /// Of a notice: the frame that asks people.
+    pub fn approval(&self) -> Option<u64> {
+        match self {
+            Self::Sent(event) => event.approval,
+            Self::Delivered(event) | Self::Failed(event) => event.approval,
+            Self::Dead(event) => event.approval,
+        }
+    }
+
     /// The step this is about, in the frame's scope.
     pub fn step(&self) -> &str {
         match self {
@@ -44,6 +53,9 @@ impl WebhookEvent {
 /// `webhook.sent`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebhookSent {
+    /// Of a notice that people are asked about a call: the frame that asks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<u64>,
     /// The step's attempt.
     pub attempt: u32,
     /// BLAKE3 of the body, secrets standing as their templates.
@@ -63,6 +75,9 @@ pub struct WebhookSent {
 /// `webhook.delivered` and `webhook.failed`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebhookAnswer {
+    /// Of a notice that people are asked about a call: the frame that asks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<u64>,
     /// The step's attempt.
     pub attempt: u32,
     /// What went wrong: `webhook_status`, `webhook_timeout`, `webhook_unreachable`,
@@ -89,6 +104,9 @@ pub struct WebhookAnswer {
 /// `webhook.dead`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebhookDead {
+    /// Of a notice that people are asked about a call: the frame that asks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<u64>,
     /// The step's attempt.
     pub attempt: u32,
     /// How often it was sent.

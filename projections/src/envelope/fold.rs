@@ -225,6 +225,7 @@ impl EnvelopeFold {
             | Event::Worker(_)
             | Event::Webhook(_)
             | Event::Person(_)
+            | Event::Kv(_)
             | Event::Store(_)
             | Event::Foreign { .. } => {}
         }
@@ -302,6 +303,7 @@ impl EnvelopeFold {
             | Event::Item(_)
             | Event::Worker(_)
             | Event::Person(_)
+            | Event::Kv(_)
             | Event::Store(_)
             | Event::Foreign { .. } => None,
         };

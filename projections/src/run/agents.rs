@@ -129,6 +129,7 @@ impl RunState {
         self.file(scope, at, event.item());
         if self.suspended > 0 || asks_people(event) {
             self.count_suspended();
+            self.note_waits(frame, scope, at, event);
         }
     }
 

@@ -41,6 +41,11 @@ impl RunState {
             (Event::Worker(event), Target::Step { scope, step }) => {
                 self.apply_worker(frame, scope, step, event);
             }
+            (Event::Webhook(event), Target::Step { scope, step })
+                if let Some(request) = event.approval() =>
+            {
+                self.take_notice(frame, (request, scope, step), event);
+            }
             (Event::Webhook(event), Target::Step { scope, step }) => {
                 self.apply_webhook(frame, scope, step, event);
             }

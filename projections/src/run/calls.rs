@@ -31,7 +31,9 @@ pub struct Calls {
 pub struct Wanted {
     /// The name the model gave it.
     pub id: String,
-    /// BLAKE3 of the arguments.
+    /// The arguments.
+    pub arguments: Json,
+    /// BLAKE3 of them.
     pub digest: String,
     /// Whether a secret stood in the arguments: such a call is never sent.
     pub secret: bool,
@@ -164,6 +166,7 @@ impl Calls {
             Wanted {
                 id: call["id"].as_str().unwrap_or_default().to_owned(),
                 digest: Hash::of(arguments.as_str().as_bytes()).to_string(),
+                arguments,
                 secret: call["secret"] == Value::Bool(true),
                 state: CallState::Asked,
             }
@@ -461,6 +464,11 @@ impl CallState {
 }
 
 impl Wanted {
+    /// Whether it is on its way as this `tool.called`.
+    pub fn is_sent_as(&self, called: u64) -> bool {
+        matches!(&self.state, CallState::Sent(sending) if sending.called == called)
+    }
+
     /// The frame that asks a person about it.
     pub fn request(&self) -> Option<u64> {
         match &self.state {

@@ -11,6 +11,7 @@
 mod agents;
 mod apply;
 pub mod calls;
+pub mod notices;
 mod outline;
 mod person;
 mod pins;
@@ -160,6 +161,8 @@ pub struct RunState {
     spend: Spend,
     /// How many tasks wait for people.
     suspended: u32,
+    /// What people are to be told about it.
+    notices: BTreeMap<notices::Notice, notices::Told>,
     /// Who said which params and values of the environment, in order.
     origins: Vec<person::Origin>,
     /// Values that people set, by frame.
@@ -239,6 +242,7 @@ impl RunState {
             backoffs: BTreeSet::new(),
             spend: Spend::default(),
             suspended: 0,
+            notices: BTreeMap::new(),
             origins: vec![origin],
             overlays: BTreeMap::new(),
             parked: false,

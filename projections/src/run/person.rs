@@ -236,6 +236,7 @@ impl RunState {
             self.file(scope, step, item);
         }
         self.count_suspended();
+        self.forget_notices();
         for scope in 0..u32::try_from(self.scopes.len()).unwrap_or(u32::MAX) {
             let steps = self
                 .scope(scope)
@@ -359,6 +360,7 @@ impl RunState {
             self.close_calls(&open);
         }
         self.count_suspended();
+        self.forget_notices();
         self.recount(scope);
     }
 

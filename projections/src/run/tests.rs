@@ -185,6 +185,7 @@ fn checked(step: &str, valid: bool) -> Event {
 
 fn sent(sending: u32) -> Event {
     Event::Webhook(WebhookEvent::Sent(WebhookSent {
+        approval: None,
         attempt: 1,
         body_hash: String::new(),
         delivery_id: String::new(),
@@ -197,6 +198,7 @@ fn sent(sending: u32) -> Event {
 
 fn answered(sending: u32, status: u16) -> Event {
     let answer = WebhookAnswer {
+        approval: None,
         attempt: 1,
         code: None,
         duration_ms: 1,

@@ -135,6 +135,11 @@ impl RunState {
             Event::Webhook(event) => {
                 let (scope, step) = self.find(frame, event.step())?;
                 let (state, plan) = self.step_state(scope, step)?;
+                if let Some(request) = event.approval() {
+                    let allowed = self.notice_may((request, scope, step), event);
+                    self.verdict(allowed, frame, event.step(), state.status.as_str())?;
+                    return Ok(Target::Step { scope, step });
+                }
                 let allowed = state.status == StepStatus::Running
                     && matches!(plan, Work::Webhook(_))
                     && webhook_may(state, event);
@@ -149,7 +154,7 @@ impl RunState {
                 Ok(Target::Step { scope, step })
             }
             Event::Foreign { .. } if frame.event.is_known() => Ok(Target::Nothing),
-            Event::Store(_) | Event::Foreign { .. } => {
+            Event::Kv(_) | Event::Store(_) | Event::Foreign { .. } => {
                 Err(Refusal::Unknown(frame.event.kind().to_owned()))
             }
         }

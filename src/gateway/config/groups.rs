@@ -1,11 +1,14 @@
 //! `model_groups:` of `gateway.yaml`.
 
 use std::fmt;
+use std::time::Duration;
 
-use super::shape::{GROUP, INPUT, OUTPUT, PRICE};
+use super::shape::{CACHED, GROUP, INPUT, OUTPUT, PRICE, RETRY, STRATEGIES};
 use crate::gateway::price::{self, Price, Prices};
+use crate::gateway::retry::Retry;
 use crate::kit::fault::{Fault, FaultCode};
 use crate::kit::read::{Fields, Reader, nearest};
+use crate::kit::retry::{self, On};
 use crate::kit::yaml::{Data, Node, Place};
 
 /// What an agent names as its model (seed 000, invariant 17).
@@ -13,12 +16,30 @@ use crate::kit::yaml::{Data, Node, Place};
 pub struct Group {
     /// Its name.
     pub name: String,
-    /// At least one; they take turns.
+    /// At least one.
     pub models: Vec<Model>,
+    /// Which of them is asked.
+    pub strategy: Strategy,
+    /// When one is asked again; never if nothing is said.
+    pub retry: Option<Retry>,
+    /// Of a whole call, whatever it waits for; a usual one if nothing is said.
+    pub deadline: Option<Duration>,
     /// For requests that give none.
     pub temperature: Option<f64>,
     /// What its models cost.
     pub prices: Prices,
+}
+
+/// Which model of a group is asked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Strategy {
+    /// They take turns.
+    #[default]
+    RoundRobin,
+    /// The first, and the next where one fails.
+    Fallback,
+    /// The cheapest first, then as a fallback.
+    CostOptimized,
 }
 
 /// A model of a provider.
@@ -74,9 +95,14 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Vec<Read> {
 
 fn group(reader: &mut Reader<'_>, node: &Node) -> Option<Read> {
     let fields = reader.shaped(node, &GROUP)?;
-    if let Some(node) = fields.get("strategy") {
-        strategy(reader, node);
-    }
+    let strategy = fields
+        .get("strategy")
+        .and_then(|node| strategy(reader, node));
+    let retry = fields.get("retry").and_then(|node| retried(reader, node));
+    let deadline = fields
+        .get("deadline")
+        .and_then(|node| reader.duration(node, "deadline"))
+        .map(Duration::from_millis);
     let temperature = fields
         .get("default_temperature")
         .and_then(|node| reader.number(node, "default_temperature", 0.0, 2.0));
@@ -92,23 +118,46 @@ fn group(reader: &mut Reader<'_>, node: &Node) -> Option<Read> {
     let group = Group {
         name: name.to_owned(),
         models,
+        strategy: strategy.unwrap_or_default(),
+        retry,
+        deadline,
         temperature,
         prices: prices.unwrap_or_default(),
     };
     Some(Read { group, places })
 }
 
-/// There is one so far; the words of later ones are told apart from slips.
-fn strategy(reader: &mut Reader<'_>, node: &Node) -> Option<()> {
+fn strategy(reader: &mut Reader<'_>, node: &Node) -> Option<Strategy> {
     let word = reader.string(node, "strategy")?;
     match word {
-        "round_robin" => Some(()),
-        "fallback" | "cost_optimized" => reader.bad_value(
-            node,
-            format!("the strategy {word} is not built yet; known is round_robin"),
-        ),
-        _ => reader.bad_value(node, format!("strategy must be round_robin, got {word:?}")),
+        "cost_optimized" => Some(Strategy::CostOptimized),
+        "fallback" => Some(Strategy::Fallback),
+        "round_robin" => Some(Strategy::RoundRobin),
+        _ => {
+            let words = format!("there is no strategy {word:?}");
+            let fault = Fault::new(FaultCode::BadValue, node.place, words);
+            reader.fault(match nearest(word, STRATEGIES) {
+                Some(near) => fault.hint(format!("did you mean {near}?")),
+                None => fault.hint(format!("known: {}", STRATEGIES.join(", "))),
+            });
+            None
+        }
     }
+}
+
+fn retried(reader: &mut Reader<'_>, node: &Node) -> Option<Retry> {
+    let retry = retry::read(reader, node, &RETRY)?;
+    let all = vec![
+        On::RateLimited,
+        On::ServerError,
+        On::Timeout,
+        On::Unreachable,
+    ];
+    Some(Retry {
+        attempts: retry.attempts,
+        backoff: Duration::from_millis(retry.backoff_ms.unwrap_or(1_000)),
+        on: retry.on.unwrap_or(all),
+    })
 }
 
 fn models(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<(Model, Place)> {
@@ -149,6 +198,10 @@ fn priced(reader: &mut Reader<'_>, node: &Node, models: &[Model]) -> Option<(Str
     let fields = reader.shaped(node, &PRICE)?;
     let input = amount(reader, &fields, INPUT);
     let output = amount(reader, &fields, OUTPUT);
+    let cached = CACHED
+        .iter()
+        .any(|name| fields.key(name).is_some())
+        .then(|| amount(reader, &fields, CACHED));
     let node = fields.get("model")?;
     let name = reader.string(node, "model")?;
     if !models.iter().any(|model| model.id == name) {
@@ -161,7 +214,12 @@ fn priced(reader: &mut Reader<'_>, node: &Node, models: &[Model]) -> Option<(Str
         });
     }
     let (input, output) = (input?, output?);
-    Some((name.to_owned(), Price { input, output }))
+    let price = Price {
+        input,
+        output,
+        cached: cached.flatten(),
+    };
+    Some((name.to_owned(), price))
 }
 
 fn amount(reader: &mut Reader<'_>, fields: &Fields<'_>, names: [&str; 2]) -> Option<u64> {

@@ -26,9 +26,9 @@ use crate::kit::read::{self, Reader, nearest};
 use crate::kit::workflow::declared;
 use crate::kit::yaml::{Node, Place};
 
-pub use groups::{Group, Model};
+pub use groups::{Group, Model, Strategy};
 use providers::Origin;
-pub(super) use providers::{Kind, Plan};
+pub(super) use providers::{Kind, Limit, Plan, Remote};
 
 /// What a gateway is built from.
 #[derive(Debug, Clone, Default)]

@@ -8,7 +8,7 @@ use super::shape;
 use super::text::Text;
 use crate::gateway::provider::scripted::Scripted;
 use crate::kit::fault::{Fault, FaultCode, Faults};
-use crate::kit::read::{self, Fields, Reader};
+use crate::kit::read::{self, Fields, Reader, nearest};
 use crate::kit::yaml::Node;
 
 /// Like other clients of this API; replies of large models take their time.
@@ -21,27 +21,54 @@ pub(in crate::gateway) struct Plan {
     /// The file that has it, as it is shown.
     pub(in crate::gateway) file: PathBuf,
     pub(in crate::gateway) kind: Kind,
+    pub(in crate::gateway) limit: Limit,
+}
+
+/// How much a provider is asked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::gateway) struct Limit {
+    /// Calls that begin within any minute.
+    pub(in crate::gateway) per_minute: Option<u32>,
+    /// Calls under way at once.
+    pub(in crate::gateway) concurrent: Option<u32>,
 }
 
 /// What kind of provider it is.
 #[derive(Debug, Clone)]
 pub(in crate::gateway) enum Kind {
+    Anthropic(Remote),
     OpenAi {
-        base_url: Text,
-        api_key: Text,
-        timeout: Duration,
+        remote: Remote,
+        max_tokens_as: &'static str,
     },
     Scripted(Arc<Scripted>),
+}
+
+/// A provider that is reached over HTTP.
+#[derive(Debug, Clone)]
+pub(in crate::gateway) struct Remote {
+    /// The one of its type if the file names none.
+    pub(in crate::gateway) base_url: Option<Text>,
+    pub(in crate::gateway) api_key: Text,
+    /// Of one call.
+    pub(in crate::gateway) timeout: Duration,
 }
 
 impl Plan {
     /// The texts that may mention variables.
     pub(in crate::gateway) fn texts(&self) -> Vec<&Text> {
+        let Some(remote) = self.remote() else {
+            return Vec::new();
+        };
+        let base_url = remote.base_url.iter();
+        base_url.chain([&remote.api_key]).collect()
+    }
+
+    /// What is known of a provider over HTTP.
+    pub(in crate::gateway) fn remote(&self) -> Option<&Remote> {
         match &self.kind {
-            Kind::OpenAi {
-                base_url, api_key, ..
-            } => vec![base_url, api_key],
-            Kind::Scripted(_) => Vec::new(),
+            Kind::Anthropic(remote) | Kind::OpenAi { remote, .. } => Some(remote),
+            Kind::Scripted(_) => None,
         }
     }
 }
@@ -104,19 +131,21 @@ pub(super) fn read(
     let fields = reader.shaped(node, &shape::PROVIDER)?;
     let kind = fields.get("type")?;
     let config = fields.get("config");
+    let limit = fields
+        .get("rate_limit")
+        .map(|node| limit(reader, node).unwrap_or_default());
     let kind = match reader.string(kind, "the type of a provider")? {
+        "anthropic" => anthropic(reader, config?)?,
         "openai" => openai(reader, config?)?,
         "scripted" => Kind::Scripted(scripted(reader, config?, origin, faults)?),
-        "anthropic" => {
-            let words = "providers of type anthropic are not built yet";
-            let fault = Fault::new(FaultCode::BadValue, kind.place, words);
-            reader.fault(fault.hint("use openai, or scripted"));
-            return None;
-        }
         other => {
             let words = format!("unknown provider type {other:?}");
             let fault = Fault::new(FaultCode::BadValue, kind.place, words);
-            reader.fault(fault.hint("known types: openai, scripted"));
+            let types = shape::TYPES;
+            reader.fault(match nearest(other, types) {
+                Some(near) => fault.hint(format!("did you mean {near}?")),
+                None => fault.hint(format!("known types: {}", types.join(", "))),
+            });
             return None;
         }
     };
@@ -124,25 +153,67 @@ pub(super) fn read(
         name: name.to_owned(),
         file: origin.shown.to_owned(),
         kind,
+        limit: limit.unwrap_or_default(),
     })
+}
+
+fn limit(reader: &mut Reader<'_>, node: &Node) -> Option<Limit> {
+    let fields = reader.shaped(node, &shape::RATE_LIMIT)?;
+    if fields
+        .get("concurrent")
+        .or(fields.get("requests_per_minute"))
+        .is_none()
+    {
+        let words = "a rate_limit needs \"requests_per_minute\", \"concurrent\" or both";
+        reader.fault(Fault::new(FaultCode::MissingKey, node.place, words));
+    }
+    let mut count = |key: &str| {
+        let node = fields.get(key)?;
+        let count = reader.whole(node, key, 1, shape::MOST_CALLS)?;
+        u32::try_from(count).ok()
+    };
+    Some(Limit {
+        per_minute: count("requests_per_minute"),
+        concurrent: count("concurrent"),
+    })
+}
+
+fn anthropic(reader: &mut Reader<'_>, node: &Node) -> Option<Kind> {
+    let fields = reader.shaped(node, &shape::ANTHROPIC)?;
+    remote(reader, &fields).map(Kind::Anthropic)
 }
 
 fn openai(reader: &mut Reader<'_>, node: &Node) -> Option<Kind> {
     let fields = reader.shaped(node, &shape::OPENAI)?;
-    let timeout = fields
-        .get("timeout_s")
-        .and_then(|node| reader.seconds(node, "timeout_s"));
-    let base_url = text(reader, &fields, "base_url");
-    let api_key = text(reader, &fields, "api_key");
+    let words = shape::MAX_TOKENS_AS.map(|word| (word, word));
+    let max_tokens_as = fields
+        .get("max_tokens_as")
+        .map(|node| reader.word(node, "max_tokens_as", &words));
+    let remote = remote(reader, &fields);
     Some(Kind::OpenAi {
-        base_url: base_url?,
-        api_key: api_key?,
-        timeout: Duration::from_millis(timeout.unwrap_or(TIMEOUT_MS)),
+        remote: remote.filter(|remote| remote.base_url.is_some())?,
+        max_tokens_as: max_tokens_as.unwrap_or(Some("max_tokens"))?,
     })
 }
 
-fn text(reader: &mut Reader<'_>, fields: &Fields<'_>, key: &str) -> Option<Text> {
-    Text::read(reader, fields.get(key)?, key)
+fn remote(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Remote> {
+    let timeout = fields
+        .get("timeout_s")
+        .and_then(|node| reader.seconds(node, "timeout_s"));
+    let mut text = |key: &str| {
+        let node = fields.get(key)?;
+        Some(Text::read(reader, node, key))
+    };
+    let (base_url, api_key) = (text("base_url"), text("api_key"));
+    Some(Remote {
+        // A text that is there and cannot be read is a fault, and no provider.
+        base_url: match base_url {
+            Some(read) => Some(read?),
+            None => None,
+        },
+        api_key: api_key??,
+        timeout: Duration::from_millis(timeout.unwrap_or(TIMEOUT_MS)),
+    })
 }
 
 fn scripted(

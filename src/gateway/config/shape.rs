@@ -1,6 +1,6 @@
 //! The shape of `gateway.yaml`, and of providers wherever they stand.
 
-use crate::kit::shape::{DECLARED, Key, Of, SECONDS, Shape};
+use crate::kit::shape::{DECLARED, DURATION, Key, Of, SECONDS, Shape};
 
 /// The whole file.
 pub(crate) const GATEWAY: Shape = Shape::new(
@@ -25,12 +25,53 @@ pub(crate) const PROVIDER: Shape = Shape::new(
     &[
         Key::new(
             "config",
-            Of::Either(&[Of::Map(&OPENAI), Of::Map(&SCRIPTED)]),
+            Of::Either(&[Of::Map(&ANTHROPIC), Of::Map(&OPENAI), Of::Map(&SCRIPTED)]),
             "As the type needs it",
         )
         .required(),
         Key::new("name", Of::Form("^[^/]+$"), "Its part of provider/model-id").required(),
-        Key::new("type", Of::Words(&["openai", "scripted"]), "What it speaks").required(),
+        Key::new(
+            "rate_limit",
+            Of::Map(&RATE_LIMIT),
+            "Who comes too early waits, in order",
+        ),
+        Key::new("type", Of::Words(&TYPES), "What it speaks").required(),
+    ],
+);
+
+/// What a provider can speak.
+pub(super) const TYPES: [&str; 3] = ["anthropic", "openai", "scripted"];
+
+/// The most calls a limit can be about.
+pub(super) const MOST_CALLS: i64 = 100_000;
+
+pub(super) const RATE_LIMIT: Shape = Shape::new(
+    "rate_limit",
+    &[
+        Key::new(
+            "concurrent",
+            Of::Whole(1, MOST_CALLS),
+            "Calls under way at once",
+        ),
+        Key::new(
+            "requests_per_minute",
+            Of::Whole(1, MOST_CALLS),
+            "Calls that begin within any minute",
+        ),
+    ],
+)
+.any_of(&["concurrent", "requests_per_minute"]);
+
+pub(super) const ANTHROPIC: Shape = Shape::new(
+    "the config of an anthropic provider",
+    &[
+        Key::new("api_key", Of::Text, "\"{{ env.NAME }}\"").required(),
+        Key::new(
+            "base_url",
+            Of::Text,
+            "Where /v1/messages is; https://api.anthropic.com by default",
+        ),
+        Key::new("timeout_s", SECONDS, "Of one call; 120 by default"),
     ],
 );
 
@@ -39,9 +80,17 @@ pub(super) const OPENAI: Shape = Shape::new(
     &[
         Key::new("api_key", Of::Text, "\"{{ env.NAME }}\"").required(),
         Key::new("base_url", Of::Text, "Where /chat/completions is").required(),
+        Key::new(
+            "max_tokens_as",
+            Of::Words(&MAX_TOKENS_AS),
+            "What newer models call it; max_tokens by default",
+        ),
         Key::new("timeout_s", SECONDS, "Of one call; 120 by default"),
     ],
 );
+
+/// What the bound of a reply's tokens can be called.
+pub(super) const MAX_TOKENS_AS: [&str; 2] = ["max_completion_tokens", "max_tokens"];
 
 pub(super) const SCRIPTED: Shape = Shape::new(
     "the config of a scripted provider",
@@ -55,6 +104,11 @@ pub(super) const SCRIPTED: Shape = Shape::new(
 pub(super) const GROUP: Shape = Shape::new(
     "the model group",
     &[
+        Key::new(
+            "deadline",
+            DURATION,
+            "Of a whole call, pauses included; 5m by default",
+        ),
         Key::new(
             "default_temperature",
             Of::Number(0.0, 2.0),
@@ -72,10 +126,36 @@ pub(super) const GROUP: Shape = Shape::new(
             Of::List(&Of::Map(&PRICE)),
             "What its models cost",
         ),
+        Key::new("retry", Of::Map(&RETRY), "When to ask again"),
         Key::new(
             "strategy",
-            Of::Words(&["round_robin"]),
-            "The models take turns",
+            Of::Words(&STRATEGIES),
+            "Which model is asked; round_robin by default",
+        ),
+    ],
+);
+
+/// How a group can choose.
+pub(super) const STRATEGIES: [&str; 3] = ["cost_optimized", "fallback", "round_robin"];
+
+pub(super) const RETRY: Shape = Shape::new(
+    "retry",
+    &[
+        Key::new("attempts", Of::Whole(2, 10), "In all").required(),
+        Key::new(
+            "backoff",
+            DURATION,
+            "The first pause, which doubles; 1s by default",
+        ),
+        Key::new(
+            "on",
+            Of::List(&Of::Words(&[
+                "rate_limited",
+                "server_error",
+                "timeout",
+                "unreachable",
+            ])),
+            "What is tried again; all of them by default",
         ),
     ],
 );
@@ -85,6 +165,16 @@ const USD: Of = Of::Number(0.0, 1_000_000.0);
 pub(super) const PRICE: Shape = Shape::new(
     "the price",
     &[
+        Key::new(
+            "cached_input_per_million",
+            USD,
+            "Another name of cached_input_per_million_usd",
+        ),
+        Key::new(
+            "cached_input_per_million_usd",
+            USD,
+            "For what the provider had read before; as input by default",
+        ),
         Key::new(
             "input_per_million",
             USD,
@@ -112,4 +202,5 @@ pub(super) const PRICE: Shape = Shape::new(
 
 /// Names of prices, the one with its unit and the plain.
 pub(super) const INPUT: [&str; 2] = ["input_per_million_usd", "input_per_million"];
+pub(super) const CACHED: [&str; 2] = ["cached_input_per_million_usd", "cached_input_per_million"];
 pub(super) const OUTPUT: [&str; 2] = ["output_per_million_usd", "output_per_million"];

@@ -90,7 +90,7 @@ routes: []
         .collect();
     let wanted = [
         (1, "unknown-key"),
-        (3, "bad-value"),
+        (3, "missing-key"),
         (4, "bad-value"),
         (5, "bad-template"),
         (5, "unknown-key"),
@@ -104,17 +104,11 @@ routes: []
         (11, "bad-value"),
         (12, "bad-value"),
         (12, "bad-value"),
-        (12, "bad-value"),
         (13, "unknown-key"),
     ];
     assert_eq!(short, wanted, "{faults:#?}");
     let all = format!("{faults:?}");
-    for words in [
-        "not built yet",
-        "unknown provider type",
-        "must be round_robin, got",
-        "mm",
-    ] {
+    for words in ["unknown provider type", "there is no strategy", "mm"] {
         assert!(all.contains(words), "{words}: {all}");
     }
 }
@@ -266,4 +260,115 @@ proptest::proptest! {
         let text = if keys { format!("model_groups: {text}\nproviders: {text}\nenv: {text}") } else { text };
         let _ = config(&text);
     }
+}
+
+#[test]
+fn a_group_says_whom_it_asks_how_often_and_how_long() {
+    let group = |more: &str| {
+        let text = KEYED.replace(
+            "[real/gpt-4o-mini]}",
+            &format!("[real/gpt-4o-mini], {more}}}"),
+        );
+        config(&text).map(|config| config.groups()[0].clone())
+    };
+    let plain = group("strategy: round_robin").unwrap();
+    assert_eq!(
+        (plain.strategy, plain.deadline),
+        (Strategy::RoundRobin, None)
+    );
+    assert_eq!(
+        plain.retry, None,
+        "nothing is tried again unless the file says so"
+    );
+    let own = group(
+        "strategy: fallback, deadline: 1m30s, retry: {attempts: 3, backoff: 50ms, on: [timeout, rate_limited, timeout]}",
+    );
+    let own = own.unwrap();
+    assert_eq!(own.deadline, Some(std::time::Duration::from_secs(90)));
+    assert_eq!(own.strategy, Strategy::Fallback);
+    assert_eq!(
+        format!("{:?}", own.retry.unwrap()),
+        "Retry { attempts: 3, backoff: 50ms, on: [RateLimited, Timeout] }"
+    );
+    let usual = group("strategy: cost_optimized, retry: {attempts: 2}").unwrap();
+    assert_eq!(
+        format!("{:?}", usual.retry.unwrap()),
+        "Retry { attempts: 2, backoff: 1s, on: [RateLimited, ServerError, Timeout, Unreachable] }"
+    );
+    for (more, words) in [
+        ("strategy: fallbck", "there is no strategy \"fallbck\""),
+        ("deadline: 5", "deadline"),
+        ("deadline: 0s", "must be a duration"),
+        ("retry: {attempts: 1}", "retry.attempts"),
+        ("retry: {attempts: 2, on: [always]}", "retry.on"),
+        ("retry: {backoff: 1s}", "attempts"),
+    ] {
+        let faults = told(group(more));
+        assert_eq!(faults.len(), 1, "{more}: {faults:?}");
+        assert_eq!(faults[0].0, 9, "{more}");
+        assert!(faults[0].2.contains(words), "{more}: {faults:?}");
+    }
+}
+
+#[test]
+fn a_provider_says_how_much_it_is_asked() {
+    let provider = |more: &str| {
+        let text = KEYED.replace(
+            "    type: openai\n",
+            &format!("    type: openai\n    rate_limit: {more}\n"),
+        );
+        config(&text).map(|config| config.providers()[0].limit)
+    };
+    let limit = provider("{requests_per_minute: 60, concurrent: 4}").unwrap();
+    assert_eq!((limit.per_minute, limit.concurrent), (Some(60), Some(4)));
+    assert_eq!(provider("{concurrent: 1}").unwrap().per_minute, None);
+    for more in [
+        "{}",
+        "{concurrent: 0}",
+        "{requests_per_minute: 1.5}",
+        "{per_minute: 1, concurrent: 2}",
+        "5",
+    ] {
+        let faults = told(provider(more));
+        assert_eq!(faults.len(), 1, "{more}: {faults:?}");
+        assert_eq!(faults[0].0, 7, "{more}");
+    }
+}
+
+#[test]
+fn anthropic_needs_a_key_and_has_an_address_of_its_own() {
+    let text = KEYED
+        .replace("type: openai", "type: anthropic")
+        .replace("base_url: '{{ env.BASE }}', ", "");
+    let folder = Folder::of(&[("gateway.yaml", &text)]);
+    assert!(folder.gateway(&[("KEY", "long enough")]).is_ok());
+    let faults = told(folder.gateway(&[]));
+    assert_eq!((faults[0].0, faults[0].1), (2, "no-value"));
+    let bad = KEYED.replace("type: openai", "type: anthropic");
+    let bad = Folder::of(&[("gateway.yaml", &bad)]);
+    let faults = told(bad.gateway(&[("KEY", "long enough"), ("BASE", "ftp://x")]));
+    assert_eq!((faults[0].0, faults[0].1), (7, "bad-url"));
+    let keyless = text.replace("api_key: '{{ env.KEY }}'", "timeout_s: 5");
+    assert_eq!(told(config(&keyless))[0].1, "missing-key");
+}
+
+#[test]
+fn cached_input_has_a_price_of_its_own_where_one_is_given() {
+    let price = |more: &str| {
+        let pricing = format!(
+            "pricing: [{{model: gpt-4o-mini, input_per_million: 3, output_per_million: 15{more}}}]"
+        );
+        let text = KEYED.replace(
+            "[real/gpt-4o-mini]}",
+            &format!("[real/gpt-4o-mini], {pricing}}}"),
+        );
+        config(&text).map(|config| config.groups()[0].prices.of("gpt-4o-mini").unwrap().cached)
+    };
+    assert_eq!(price("").unwrap(), None);
+    assert_eq!(
+        price(", cached_input_per_million_usd: 0.3").unwrap(),
+        Some(300_000)
+    );
+    assert_eq!(price(", cached_input_per_million: 0").unwrap(), Some(0));
+    assert_eq!(told(price(", cached_input_per_million: x")).len(), 1);
 }

@@ -268,6 +268,7 @@ fn named(story: &Story<'_>, place: &Place, event: &Event, scope: &str) -> (Strin
         | Event::Step(_)
         | Event::Item(_)
         | Event::Worker(_)
+        | Event::Kv(_)
         | Event::Store(_)
         | Event::Foreign { .. } => (dotted(&place.path), None),
     }

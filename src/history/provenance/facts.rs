@@ -153,6 +153,7 @@ impl AllFacts {
             | Event::Recompute(_)
             | Event::Webhook(WebhookEvent::Dead(_))
             | Event::Worker(_)
+            | Event::Kv(_)
             | Event::Store(_)
             | Event::Foreign { .. } => {}
         }

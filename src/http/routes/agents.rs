@@ -127,7 +127,11 @@ pub(super) async fn heartbeat(
 }
 
 /// The task of a path. The run must exist; a task that does not has no token.
-async fn address(orchestrator: &Orchestrator, run: &str, step: &str) -> Result<Addressed, Problem> {
+pub(super) async fn address(
+    orchestrator: &Orchestrator,
+    run: &str,
+    step: &str,
+) -> Result<Addressed, Problem> {
     let named = ids::RunPath::parse(run).ok_or_else(super::no_such_run)?;
     let (step, item) = ids::step(step).ok_or(ErrorCode::StepNotFound)?;
     let stream = ktsu_ledger::StreamId::run(&named.run).map_err(|_| super::no_such_run())?;

@@ -28,7 +28,7 @@ const OPERATE: Policy = Policy::Roles(&[Operator, Admin]);
 const APPROVE: Policy = Policy::Roles(&[Approver, Admin]);
 
 /// Method and path as they are registered.
-pub const TABLE: [(&str, &str, Policy); 22] = [
+pub const TABLE: [(&str, &str, Policy); 23] = [
     ("GET", "/openapi.json", Policy::Public),
     ("GET", "/health", Policy::Public),
     ("POST", "/invoke/{workflow}", OPERATE),
@@ -50,6 +50,7 @@ pub const TABLE: [(&str, &str, Policy); 22] = [
     ("POST", "/runs/{id}/steps/{step}/approval/decide", APPROVE),
     ("POST", "/runs/{id}/steps/{step}/report", Policy::Attempt),
     ("POST", "/runs/{id}/steps/{step}/complete", Policy::Attempt),
+    ("POST", "/tools/ktsu/{name}", Policy::Attempt),
     ("POST", "/heartbeat", Policy::Roles(&[Runtime, Admin])),
 ];
 

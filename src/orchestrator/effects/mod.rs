@@ -26,6 +26,8 @@ pub(super) struct Place {
     pub(super) step: u32,
     /// The item of a fan-out.
     pub(super) item: Option<u32>,
+    /// Of a notice: the frame that asks people.
+    pub(super) approval: Option<u64>,
 }
 
 impl Place {
@@ -35,6 +37,7 @@ impl Place {
             scope,
             step,
             item: None,
+            approval: None,
         }
     }
 
@@ -47,7 +50,12 @@ impl Place {
     ) -> Option<Self> {
         let scope = state.scope_at(scope)?;
         let step = state.scope(scope)?.shape.position(step)?;
-        Some(Self { scope, step, item })
+        Some(Self {
+            scope,
+            step,
+            item,
+            approval: None,
+        })
     }
 }
 

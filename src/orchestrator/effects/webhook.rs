@@ -4,22 +4,27 @@
 use std::time::{Duration, Instant};
 
 use axum::http::{HeaderMap, HeaderValue, header};
-use ktsu_ledger::Json;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use hmac::{Hmac, Mac as _};
 use ktsu_ledger::canonical::parse_strict;
 use ktsu_ledger::event::WebhookAnswer;
 use ktsu_ledger::event::plan::{WebhookPlan, Work};
+use ktsu_ledger::{Json, Timestamp};
 use ktsu_projections::run::{Phase, RunState};
 use serde_json::{Value, json};
+use sha2::Sha256;
+use zeroize::Zeroizing;
 
 use super::Place;
 use super::secrets::WithSecrets;
 use crate::egress::{FailureCode, KEPT_BYTES, Request, Response};
 use crate::orchestrator::Shared;
-use crate::secret::Redactor;
+use crate::secret::{Redactor, Secret};
 use crate::workflow::admit::Answer;
 use crate::workflow::definition::{CompiledWork, Definition};
 use crate::workflow::expression::{EvaluationError, Names};
-use crate::workflow::next::{Memo, delivery_id};
+use crate::workflow::next::{Memo, delivery_id, notice_body, notice_id};
 use crate::workflow::template::{Template, text_of};
 
 /// A request ready to go, and what its answer will be about.
@@ -30,6 +35,8 @@ pub(super) struct Sending {
     step: String,
     attempt: u32,
     sending: u32,
+    /// Of a notice: the frame that asks people.
+    approval: Option<u64>,
 }
 
 /// Renders the announced webhook of a step; nothing if the state no longer waits for it, or if the
@@ -42,8 +49,10 @@ pub(super) fn prepare(
 ) -> Option<Sending> {
     let scope = state.scope(place.scope)?;
     let held = scope.steps.get(place.step as usize)?;
-    let Phase::Sent { sending, .. } = held.phase else {
-        return None;
+    let sending = match (place.approval, &held.phase) {
+        (Some(_), _) => 1,
+        (None, Phase::Sent { sending, .. }) => *sending,
+        (None, _) => return None,
     };
     let Work::Webhook(plan) = &scope.shape.step(place.step)?.work else {
         return None;
@@ -57,19 +66,32 @@ pub(super) fn prepare(
     if names.waits(&step.id, step.work.roots()) {
         return None;
     }
-    let delivery = delivery_id(state.stream(), &scope.path, &step.id, held.attempt);
+    let (delivery, fixed) = match place.approval {
+        None => {
+            let id = delivery_id(state.stream(), &scope.path, &step.id, held.attempt);
+            (id, None)
+        }
+        Some(request) => {
+            // A call that waits no more is nothing to be told of.
+            let body = notice_body(state, (request, place.scope, place.step))?;
+            let id = notice_id(state.stream(), &scope.path, &step.id, request);
+            (id, Some(body))
+        }
+    };
+    let now = (shared.clock)();
+    let beyond = margin(&shared.redactor);
     Some(Sending {
-        request: request(
-            plan,
-            &step.work,
-            &names,
-            &delivery,
-            margin(&shared.redactor),
-        ),
+        request: request(plan, &step.work, &names, &delivery, fixed)
+            .and_then(|asked| finished(asked, &step.work, &names, &delivery, now))
+            .map(|asked| Request {
+                keep: KEPT_BYTES + beyond,
+                ..asked
+            }),
         scope: scope.path.clone(),
         step: step.id.clone(),
-        attempt: held.attempt,
+        attempt: held.attempt.max(1),
         sending,
+        approval: place.approval,
     })
 }
 
@@ -78,28 +100,70 @@ fn request(
     work: &CompiledWork,
     names: &WithSecrets<'_>,
     delivery: &str,
-    beyond: usize,
+    fixed: Option<Json>,
 ) -> Option<Request> {
     let CompiledWork::Webhook { url, body, .. } = work else {
         return None;
     };
     let url = whole(url, names).ok()?;
-    let body = match body {
-        Some(body) => whole(body, names).ok()?,
-        None => json!({}),
+    let body = match (fixed, body) {
+        (Some(fixed), _) => fixed,
+        (None, Some(body)) => Json::from_value(&whole(body, names).ok()?).ok()?,
+        (None, None) => Json::from_value(&json!({})).ok()?,
     };
     Some(Request {
         method: plan.method.parse().ok()?,
         url: text_of(&url),
         headers: headers(delivery)?,
-        body: Json::from_value(&body)
-            .ok()?
-            .to_string()
-            .into_bytes()
-            .into(),
+        body: body.to_string().into_bytes().into(),
         timeout: Duration::from_millis(plan.timeout_ms),
-        keep: KEPT_BYTES + beyond,
+        keep: KEPT_BYTES,
     })
+}
+
+/// Signs a request, where the step has a secret for it: as Standard Webhooks have it, so that a
+/// receiver can tell who sent it and when.
+fn finished(
+    mut request: Request,
+    work: &CompiledWork,
+    names: &WithSecrets<'_>,
+    delivery: &str,
+    now: Timestamp,
+) -> Option<Request> {
+    let CompiledWork::Webhook {
+        secret: Some(secret),
+        ..
+    } = work
+    else {
+        return Some(request);
+    };
+    let secret = Secret::new(text_of(&whole(secret, names).ok()?));
+    let at = (now.as_micros() / 1_000_000).to_string();
+    let signature = signature(&secret, delivery, &at, &request.body);
+    request
+        .headers
+        .insert("webhook-timestamp", at.parse().ok()?);
+    let signature: HeaderValue = signature.parse().ok()?;
+    request.headers.insert("webhook-signature", signature);
+    Some(request)
+}
+
+/// `v1,` and the HMAC-SHA256 of id, time and body, in Base64. A secret that begins with `whsec_` is
+/// the Base64 of the key.
+fn signature(secret: &Secret, id: &str, at: &str, body: &[u8]) -> String {
+    let text = secret.expose();
+    let decoded = text
+        .strip_prefix("whsec_")
+        .and_then(|encoded| BASE64_STANDARD.decode(encoded).ok());
+    let key = Zeroizing::new(decoded.unwrap_or_else(|| text.as_bytes().to_vec()));
+    // Any length of key will do, so there is always one.
+    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&key) else {
+        return String::new();
+    };
+    for part in [id.as_bytes(), b".", at.as_bytes(), b".", body] {
+        mac.update(part);
+    }
+    format!("v1,{}", BASE64_STANDARD.encode(mac.finalize().into_bytes()))
 }
 
 fn headers(delivery: &str) -> Option<HeaderMap> {
@@ -123,6 +187,7 @@ impl Sending {
     /// Sends, and puts the answer into the form a frame has. Whatever enters is redacted here.
     pub(super) async fn send(self, shared: &Shared) -> Answer {
         let mut answer = WebhookAnswer {
+            approval: self.approval,
             attempt: self.attempt,
             code: None,
             duration_ms: 0,
@@ -221,12 +286,24 @@ mod tests {
         let keep = KEPT_BYTES + margin(&redactor);
         let response = Response {
             status: 200,
+            headers: HeaderMap::new(),
             body: body.as_bytes()[..body.len().min(keep)].to_vec(),
             truncated: broke_off || body.len() > keep,
             duration_ms: 0,
         };
         let (json, whole) = recorded_body(&redactor, &response);
         (json.as_str().to_owned(), whole)
+    }
+
+    /// The example of the Standard Webhooks specification's libraries.
+    #[test]
+    fn a_signature_is_that_of_standard_webhooks() {
+        let secret = Secret::new("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
+        let body = br#"{"test": 2432232314}"#;
+        assert_eq!(
+            signature(&secret, "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", body),
+            "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+        );
     }
 
     #[test]

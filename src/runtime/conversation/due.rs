@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
+use super::action::{Action, Terms};
 use super::end;
 use super::round::{Call, Round, State};
-use super::{Action, Terms};
 use crate::contract::report::{
     ApprovalRequested, Decided, Event, Finished, ToolCalled, ToolInDoubt, ToolReturned,
 };
@@ -92,12 +92,13 @@ pub(super) fn due(
 
 /// That the calls of the reply are to be made, unless it is said.
 pub(super) fn decided(round: &Round) -> Option<Event> {
-    (!round.decided).then(|| {
-        Event::Decided(Decided {
+    match round.decided {
+        true => None,
+        false => Some(Event::Decided(Decided {
             draft: None,
             response: Some(round.response),
-        })
-    })
+        })),
+    }
 }
 
 impl Due {

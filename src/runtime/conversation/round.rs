@@ -9,9 +9,9 @@
 //!                   └▶ Rejected ─▶ Returned
 //! ```
 
-use serde::Deserialize;
 use serde_json::Value;
 
+use super::frames::{Called, Decided, Requested, Returned, Wanted};
 use super::requests::read;
 use crate::contract::gateway::ToolCall;
 use crate::contract::runtime::Recorded;
@@ -72,64 +72,6 @@ pub(super) enum State {
     Settled(Option<String>),
     /// The model has its result, in this frame.
     Returned(u64),
-}
-
-/// A tool that a reply asks for, as it is recorded.
-#[derive(Debug, Deserialize)]
-struct Wanted {
-    #[serde(flatten)]
-    call: ToolCall,
-    #[serde(default)]
-    secret: bool,
-}
-
-#[derive(Deserialize)]
-struct Called {
-    call: u32,
-    #[serde(default)]
-    idempotency_key: Option<String>,
-    response: u64,
-    server: String,
-    tool: String,
-}
-
-#[derive(Deserialize)]
-struct Requested {
-    call: u32,
-    response: u64,
-    server: String,
-    tool: String,
-    #[serde(default)]
-    policy: Policy,
-}
-
-#[derive(Default, Deserialize)]
-struct Policy {
-    #[serde(default)]
-    quorum: u32,
-}
-
-#[derive(Deserialize)]
-struct Decided {
-    decision: String,
-    #[serde(default)]
-    reason: Option<String>,
-    request: u64,
-    #[serde(default)]
-    result: Option<String>,
-}
-
-/// The members of a recorded `tool.returned` that matter here.
-#[derive(Deserialize)]
-pub(super) struct Returned {
-    pub(super) call: u32,
-    #[serde(default)]
-    pub(super) content: Value,
-    #[serde(default)]
-    pub(super) is_error: bool,
-    pub(super) response: u64,
-    #[serde(default)]
-    pub(super) structured: Option<Value>,
 }
 
 impl Round {

@@ -1,11 +1,14 @@
-//! The tool servers of a dispatch, as sessions are opened with them.
+//! The tool servers of a dispatch, and opening sessions with them.
 
 use axum::http::HeaderName;
 use url::Url;
 use url::form_urlencoded::Serializer;
 
-use super::Work;
+use super::{Bench, Work};
+use crate::contract::report::{Failure, Finished};
 use crate::contract::runtime::{Invoke, ToolServer};
+use crate::runtime::conversation;
+use crate::runtime::tools::catalogue::Catalogue;
 use crate::runtime::tools::sessions::NotOpened;
 use crate::runtime::tools::{Reach, Server, ToolError};
 use crate::secret::Secret;
@@ -14,8 +17,22 @@ use crate::secret::Secret;
 const OWN: &str = "ktsu:";
 
 impl Work {
+    /// Opens what the task may call.
+    pub(super) async fn open(&self, bench: &mut Bench) -> Result<(), NotOpened> {
+        bench.catalogue = Catalogue::of(&self.invoke.tool_servers);
+        let servers = self.servers()?;
+        let Bench {
+            catalogue,
+            sessions,
+            open,
+        } = bench;
+        sessions.open(&self.tools, servers, catalogue).await?;
+        *open = true;
+        Ok(())
+    }
+
     /// Those of which something may be called.
-    pub(super) fn servers(&self) -> Result<Vec<(&ToolServer, Server)>, NotOpened> {
+    fn servers(&self) -> Result<Vec<(&ToolServer, Server)>, NotOpened> {
         let used = self.invoke.tool_servers.iter();
         let used = used.filter(|server| !server.allowlist.is_empty());
         used.map(|server| {
@@ -60,6 +77,21 @@ impl Work {
             auth,
             params: server.params.clone(),
         })
+    }
+}
+
+/// The end of a task that cannot begin.
+pub(super) fn unopened(error: &NotOpened) -> Finished {
+    match error {
+        NotOpened::Drift(_) => conversation::broken("tool_drift", error.to_string()),
+        NotOpened::Unreachable(..) => {
+            let error = Failure {
+                code: "tool_server_unreachable".to_owned(),
+                message: error.to_string(),
+                retryable: true,
+            };
+            conversation::failed("error", error, None)
+        }
     }
 }
 

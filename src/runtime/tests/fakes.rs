@@ -33,6 +33,10 @@ pub(super) struct Recorded {
     pub(super) refused: Option<Value>,
     pub(super) faults: VecDeque<Fault>,
     pub(super) stop: Vec<Value>,
+    /// Reports with an event of this type are refused for good.
+    pub(super) refuse: Option<&'static str>,
+    /// Events of this type are answered with `suspended`, too.
+    pub(super) suspend: Option<&'static str>,
     /// Path with query, and body, of everything that came.
     pub(super) came: Vec<(String, Vec<u8>)>,
     /// `{seq, type, data}`.
@@ -107,6 +111,27 @@ impl Orchestrator {
 }
 
 impl Recorded {
+    /// Fills in what the orchestrator knows better, and says that people are asked.
+    fn tool(&self, kind: &Value, data: &mut Value, answer: &mut Value) {
+        match kind.as_str().unwrap() {
+            "tool.called" => {
+                let again = self.frames.iter().find(|frame| {
+                    let same = |name: &str| frame["data"][name] == data[name];
+                    frame["type"] == "tool.called" && same("response") && same("call")
+                });
+                let key = format!("key {}/{}", data["response"], data["call"]);
+                data["idempotency_key"] = json!(key);
+                if let Some(again) = again {
+                    data["again"] = again["seq"].clone();
+                }
+            }
+            "approval.requested" | "tool.in_doubt" => answer["suspended"] = json!(true),
+            "agent.finished" => answer["suspended"] = json!(false),
+            kind if self.suspend == Some(kind) => answer["suspended"] = json!(true),
+            _ => {}
+        }
+    }
+
     fn take(&mut self, path: String, body: &[u8]) -> (Value, Option<Fault>) {
         let said: Value = serde_json::from_slice(body).unwrap();
         if let Some(heard) = &self.heard {
@@ -116,7 +141,14 @@ impl Recorded {
             return (json!({"stop": self.stop}), None);
         }
         self.came.push((path.clone(), body.to_vec()));
-        let fault = self.faults.pop_front();
+        let mut fault = self.faults.pop_front();
+        let refused = |event: &Value| self.refuse.is_some_and(|kind| event["type"] == kind);
+        if said["events"]
+            .as_array()
+            .is_some_and(|events| events.iter().any(refused))
+        {
+            fault = Some(Fault::Status(422));
+        }
         if matches!(fault, Some(Fault::Status(_) | Fault::Forget)) || !path.contains("/report") {
             return (Value::Null, fault);
         }
@@ -141,8 +173,17 @@ impl Recorded {
             if event["type"] == "agent.decided" {
                 answer["reflect"] = json!(self.reflect);
             }
+            let held = |call: &Value| call["arguments"].to_string().contains("s3cret");
+            let calls = event["data"]["tool_calls"].as_array();
+            let held: Vec<bool> = calls.into_iter().flatten().map(held).collect();
             let text = event["data"].to_string().replace("s3cret", "[REDACTED]");
-            let data: Value = serde_json::from_str(&text).unwrap();
+            let mut data: Value = serde_json::from_str(&text).unwrap();
+            for (at, held) in held.into_iter().enumerate() {
+                if held {
+                    data["tool_calls"][at]["secret"] = json!(true);
+                }
+            }
+            self.tool(&event["type"], &mut data, &mut answer);
             let seq = 10 + 2 * self.frames.len();
             let frame = json!({"seq": seq, "type": event["type"], "data": data});
             self.frames.push(frame.clone());
@@ -159,6 +200,8 @@ impl Recorded {
 pub(super) enum Say {
     /// Replies with this text.
     Text(&'static str),
+    /// Asks for tools: names and arguments.
+    Calls(&'static [(&'static str, &'static str)]),
     /// Answers with this status and body.
     Error(u16, Value),
     /// Breaks the connection.
@@ -240,6 +283,16 @@ impl Gateway {
             Say::Text(text) => {
                 let reply = json!({"content": text, "model_resolved": "scripted/one/two",
                                    "tokens_in": 3, "tokens_out": 4, "cost_usd": 0.000_001_5});
+                (StatusCode::OK, Json(reply))
+            }
+            Say::Calls(calls) => {
+                let call = |(at, (name, arguments)): (usize, &(&str, &str))| {
+                    let arguments: Value = serde_json::from_str(arguments).unwrap();
+                    json!({"id": format!("c{at}"), "name": name, "arguments": arguments})
+                };
+                let calls: Vec<Value> = calls.iter().enumerate().map(call).collect();
+                let reply = json!({"content": "", "model_resolved": "scripted/one",
+                                   "tool_calls": calls});
                 (StatusCode::OK, Json(reply))
             }
             Say::Error(status, body) => (StatusCode::from_u16(status).unwrap(), Json(body)),

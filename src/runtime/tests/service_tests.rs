@@ -53,20 +53,6 @@ async fn who_does_not_answer_is_logged_once_for_a_task_without_the_token() {
 }
 
 #[tokio::test]
-async fn tool_servers_are_taken_and_the_task_fails_by_them() {
-    let mut world = local([Say::Text("{}")]);
-    let mut task = world.task();
-    task["tool_servers"] = json!([{"name": "files", "url": "http://localhost/"}]);
-    assert_eq!(world.dispatch(&task).await.0, 202);
-    world.heard("agent.finished").await;
-    assert_eq!(
-        world.finished()["outcome"]["error"]["code"],
-        "tools_not_supported"
-    );
-    assert_eq!(world.gateway.asked(), []);
-}
-
-#[tokio::test]
 async fn an_attempt_is_worked_on_once_and_only_a_later_one_replaces_it() {
     let mut world = world([Say::Hang]).await;
     let task = world.task();

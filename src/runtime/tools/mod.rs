@@ -11,7 +11,8 @@
 //! transports.
 
 pub(super) mod catalogue;
-pub(super) mod names;
+mod names;
+mod pins;
 pub(super) mod sessions;
 
 use std::collections::BTreeMap;

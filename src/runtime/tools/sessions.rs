@@ -9,7 +9,8 @@ use serde_json::{Map, Value};
 use tokio::task::{Id, JoinSet};
 use tokio::time::Instant as Until;
 
-use super::catalogue::{Catalogue, Drift};
+use super::catalogue::Catalogue;
+use super::pins::Drift;
 use super::{Call, Returned, Server, Session, ToolClient, ToolError};
 use crate::contract::runtime::ToolServer;
 

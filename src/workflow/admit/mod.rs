@@ -13,6 +13,7 @@ use ktsu_ledger::event::{
     RunEvent, TimerFired, TimerKind, Violation, WebhookAnswer, WebhookEvent, Why,
 };
 use ktsu_ledger::{Actor, Cause, Draft, Event, Json, Timestamp};
+use ktsu_projections::run::notices::Told;
 use ktsu_projections::run::{Phase, RunState, StepStatus};
 use serde_json::Value;
 
@@ -116,18 +117,32 @@ pub fn answer(state: &RunState, got: Answer) -> Option<Draft> {
     let step = scope
         .steps
         .get(scope.shape.position(&got.answer.step)? as usize)?;
-    let Phase::Sent { sending, seq } = step.phase else {
-        return None;
-    };
-    let current = step.status == StepStatus::Running
-        && sending == got.answer.sending
-        && step.attempt == got.answer.attempt;
     let delivered = got.answer.code.is_none();
     let event = if delivered {
         WebhookEvent::Delivered
     } else {
         WebhookEvent::Failed
     };
+    if let Some(request) = got.answer.approval {
+        let at = state.scope_at(&got.scope)?;
+        let position = scope.shape.position(&got.answer.step)?;
+        let Some(Told::Sent { seq }) = state.notice((request, at, position)) else {
+            return None;
+        };
+        let ended = state.status().is_terminal() || state.failing().is_some();
+        return (!ended).then(|| Draft {
+            scope: got.scope,
+            actor: Actor::Orchestrator,
+            cause: vec![Cause::Here(seq)],
+            event: Event::Webhook(event(got.answer)),
+        });
+    }
+    let Phase::Sent { sending, seq } = step.phase else {
+        return None;
+    };
+    let current = step.status == StepStatus::Running
+        && sending == got.answer.sending
+        && step.attempt == got.answer.attempt;
     current.then(|| Draft {
         scope: got.scope,
         actor: Actor::Orchestrator,

@@ -9,6 +9,7 @@ mod agent;
 mod child;
 mod close;
 mod names;
+mod notice;
 mod servers;
 mod settle;
 mod transform;
@@ -16,8 +17,9 @@ mod webhook;
 
 pub use agent::{Told, told};
 pub use names::{Memo, Scoped};
+pub use notice::notice_body;
 pub use servers::{ToldServer, code, secret_values};
-pub use webhook::delivery_id;
+pub use webhook::{delivery_id, notice_id};
 
 use std::collections::BTreeMap;
 
@@ -43,6 +45,9 @@ pub fn next(definition: &Definition, state: &RunState, memo: &Memo) -> Option<Ve
     }
     if state.failing().is_some() {
         return Some(close::close(state));
+    }
+    if let Some(notice) = notice::announce(definition, state, memo) {
+        return Some(notice);
     }
     match state.todo()? {
         Todo::Start => {

@@ -65,6 +65,7 @@ impl At<'_> {
     ) {
         let attempt = self.attempt();
         let event = WebhookEvent::Sent(WebhookSent {
+            approval: None,
             attempt,
             body_hash: Hash::of(rendered.body.as_str().as_bytes()).to_string(),
             delivery_id: delivery_id(self.state.stream(), &self.scope.path, &step.id, attempt),
@@ -93,6 +94,7 @@ impl At<'_> {
                 let mut cause = *seq;
                 if *sending > 1 && !dead {
                     let event = WebhookEvent::Dead(WebhookDead {
+                        approval: None,
                         attempt: held.attempt,
                         sendings: *sending,
                         step: step.id.clone(),
@@ -140,6 +142,17 @@ impl At<'_> {
         }
     }
 
+    /// Where a notice goes.
+    pub(super) fn notice_target(&self, step: &Step) -> Result<String, EvaluationError> {
+        let CompiledWork::Webhook { url, .. } = &step.work else {
+            return Err(EvaluationError {
+                code: "template",
+                message: "not a webhook".to_owned(),
+            });
+        };
+        self.target(url)
+    }
+
     /// Host and port; one that a secret is part of is not shown.
     fn target(&self, url: &Template) -> Result<String, EvaluationError> {
         let secrets = url
@@ -184,6 +197,13 @@ impl At<'_> {
 /// a crash (DESIGN 1, decision S6).
 pub fn delivery_id(stream: &StreamId, scope: &str, step: &str, attempt: u32) -> String {
     let name = format!("{stream}\n{scope}\n{step}\n{attempt}");
+    let digest = Hash::of(name.as_bytes()).to_string();
+    format!("whd_{}", digest.get(..32).unwrap_or_default())
+}
+
+/// The same for a notice: one for a webhook step and a call that people are asked about.
+pub fn notice_id(stream: &StreamId, scope: &str, step: &str, request: u64) -> String {
+    let name = format!("notice\n{stream}\n{scope}\n{step}\n{request}");
     let digest = Hash::of(name.as_bytes()).to_string();
     format!("whd_{}", digest.get(..32).unwrap_or_default())
 }

@@ -209,6 +209,7 @@ impl Walk<'_> {
             | Event::Worker(_)
             | Event::Webhook(_)
             | Event::Person(_)
+            | Event::Kv(_)
             | Event::Store(_)
             | Event::Foreign { .. } => {}
         }

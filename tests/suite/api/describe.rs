@@ -194,6 +194,7 @@ async fn every_shape_of_ours_refuses_members_it_does_not_name() {
     // What services say to each other: a newer one may say more (see `contract`).
     let between = [
         "Answer",
+        "ApprovalRequested",
         "ClaimedMetrics",
         "Complete",
         "Decided",
@@ -205,11 +206,17 @@ async fn every_shape_of_ours_refuses_members_it_does_not_name() {
         "LlmRequest",
         "LlmResponse",
         "Message",
+        "Offered",
         "Outcome",
         "Purpose",
         "Recorded",
         "Report",
         "Task",
+        "Told",
+        "ToolCall",
+        "ToolCalled",
+        "ToolInDoubt",
+        "ToolReturned",
     ];
     let shapes = api.shapes();
     let ours = shapes

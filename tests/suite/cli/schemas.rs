@@ -161,15 +161,21 @@ env: [{name: KEY, secret: false, default: "some key", description: d}]
 providers:
   - name: real
     type: openai
-    config: {base_url: "https://example.com/v1", api_key: "{{ env.KEY }}", timeout_s: 5}
+    config: {base_url: "https://example.com/v1", api_key: "{{ env.KEY }}", timeout_s: 5, max_tokens_as: max_completion_tokens}
+    rate_limit: {requests_per_minute: 60, concurrent: 4}
+  - name: other
+    type: anthropic
+    config: {base_url: "https://example.com", api_key: "{{ env.KEY }}", timeout_s: 5}
   - {name: desk, type: scripted, config: {rules: rules.yaml}}
 model_groups:
   - name: fast
     models: [real/m, desk/m]
     default_temperature: 0.5
-    strategy: round_robin
+    strategy: fallback
+    deadline: 2m
+    retry: {attempts: 2, backoff: 500ms, on: [rate_limited]}
     pricing:
-      - {model: m, input_per_million_usd: 1, output_per_million_usd: 2}
+      - {model: m, input_per_million_usd: 1, output_per_million_usd: 2, cached_input_per_million_usd: 0.5}
 "#,
     ),
     (
@@ -205,7 +211,8 @@ const OTHERS: [(&str, &str); 1] = [(
 )];
 
 /// Keys that the files above leave out: what is not to be used, second names, and a file too many.
-const UNUSED: [&str; 5] = [
+const UNUSED: [&str; 6] = [
+    "/cached_input_per_million",
     "/ledger",
     "/output/from",
     "/input_per_million",

@@ -7,9 +7,6 @@ use crate::support::KitDir;
 use crate::support::lookalikes::{NAMES, all};
 
 const FLOW: &str = "pipeline: [{id: act, agent: ./agents/a.agent.yaml}]\n";
-/// Entries of one list.
-const MOST: usize = 900;
-
 /// The faults of a kit whose allowlist has these entries.
 fn faults(entries: &[&str]) -> usize {
     // JSON is YAML, whatever stands in the text.
@@ -52,17 +49,8 @@ fn a_kit_takes_no_entry_that_could_be_taken_for_another() {
         bad.len()
     );
     assert_eq!(faults(&good), 0);
-    for some in bad.chunks(MOST) {
-        // Of very many the first are told.
-        let told = faults(some);
-        assert!(
-            told == some.len() || told >= 100,
-            "{told} of {}",
-            some.len()
-        );
-    }
-    for one in bad.iter().step_by(50) {
-        assert_eq!(faults(&[one]), 1, "{one:?}");
+    for one in bad {
+        assert!(faults(&[one]) > 0, "{one:?}");
     }
 }
 

@@ -1,0 +1,39 @@
+//! Facts about what agents keep between runs: the streams `kv:NAMESPACE` of the tool server
+//! `ktsu/kv` (decision A3).
+//!
+//! Each follows from the `tool.called` of a run that asked for it, and names its idempotency key: a
+//! call that is sent twice is one fact.
+
+use serde::{Deserialize, Serialize};
+
+use crate::canonical::Json;
+
+/// A fact about a kept value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KvEvent {
+    /// `kv.set` (input): a key has this value now.
+    Set(KvSet),
+    /// `kv.deleted` (input): a key has no value any more.
+    Deleted(KvDeleted),
+}
+
+/// `kv.set`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KvSet {
+    /// Of the call.
+    pub idempotency_key: String,
+    /// The key.
+    pub key: String,
+    /// The value.
+    #[serde(default)]
+    pub value: Json,
+}
+
+/// `kv.deleted`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KvDeleted {
+    /// Of the call.
+    pub idempotency_key: String,
+    /// The key.
+    pub key: String,
+}

@@ -1,0 +1,85 @@
+//! Providers from their plans: variables get their values, and what is wrong with those is told at
+//! its place.
+
+use std::sync::Arc;
+
+use super::config::{Kind, Plan, Remote};
+use super::limit::Door;
+use super::provider::Provider;
+use super::provider::anthropic::{Anthropic, BASE_URL};
+use super::provider::openai::OpenAi;
+use super::provider::wire::Endpoint;
+use crate::egress::Client;
+use crate::environment::Resolved;
+use crate::kit::fault::{Fault, FaultCode};
+use crate::secret::{MIN_LENGTH, Secret};
+
+/// A provider, ready to be asked.
+pub(super) struct Built {
+    pub(super) provider: Provider,
+    pub(super) door: Door,
+    /// Kept out of everything the gateway says.
+    pub(super) api_key: Option<Secret>,
+}
+
+/// Builds a provider, or says everything that hinders it.
+pub(super) fn build(plan: &Plan, values: &Resolved, client: &Client) -> Result<Built, Vec<Fault>> {
+    let endpoint = |remote| endpoint(&plan.name, remote, values, client);
+    let provider = match &plan.kind {
+        Kind::Scripted(script) => Provider::Scripted(Arc::clone(script)),
+        Kind::Anthropic(remote) => Provider::Anthropic(Arc::new(Anthropic {
+            endpoint: endpoint(remote)?,
+        })),
+        Kind::OpenAi {
+            remote,
+            max_tokens_as,
+        } => Provider::OpenAi(Arc::new(OpenAi {
+            endpoint: endpoint(remote)?,
+            max_tokens_as,
+        })),
+    };
+    let api_key = plan.remote().map(|remote| remote.api_key.fill(values));
+    Ok(Built {
+        provider,
+        door: Door::new(plan.limit),
+        api_key: api_key.map(Secret::new),
+    })
+}
+
+fn endpoint(
+    name: &str,
+    remote: &Remote,
+    values: &Resolved,
+    client: &Client,
+) -> Result<Endpoint, Vec<Fault>> {
+    let mut faults = Vec::new();
+    let (key, place) = (remote.api_key.fill(values), remote.api_key.place);
+    if key.is_empty() {
+        let words = format!("the api_key of {name} is empty");
+        faults.push(Fault::new(FaultCode::BadValue, place, words));
+    } else if key.chars().count() < MIN_LENGTH {
+        let words = format!("the api_key of {name} has fewer than {MIN_LENGTH} characters");
+        faults.push(Fault::new(FaultCode::ShortSecret, place, words));
+    }
+    let base_url = remote.base_url.as_ref();
+    let url = base_url.map_or_else(|| BASE_URL.to_owned(), |base_url| base_url.fill(values));
+    if let (Some(base_url), false) = (base_url, is_http(&url)) {
+        let words = format!("the base_url of {name} is not an http or https URL");
+        let fault = Fault::new(FaultCode::BadUrl, base_url.place, words);
+        faults.push(fault.hint("base_url: https://api.openai.com/v1"));
+    }
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    Ok(Endpoint {
+        base_url: url,
+        api_key: Secret::new(key),
+        timeout: remote.timeout,
+        client: client.clone(),
+    })
+}
+
+/// Whether requests could go there at all; whether they may is judged with each of them.
+fn is_http(url: &str) -> bool {
+    url::Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+}

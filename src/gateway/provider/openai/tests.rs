@@ -1,0 +1,159 @@
+use super::*;
+use crate::egress::Response;
+use crate::gateway::provider::wire::{MOST_BYTES, MOST_WORDS};
+use crate::secret::Secret;
+
+fn call() -> Call {
+    Call {
+        group: "g".to_owned(),
+        model: "gpt-4o-mini".to_owned(),
+        messages: vec![Message {
+            role: "user".to_owned(),
+            content: "U".to_owned(),
+            ..Message::default()
+        }],
+        max_tokens: 64,
+        temperature: None,
+        tools: Vec::new(),
+    }
+}
+
+fn read(response: &Response, redactor: &Redactor) -> Result<Answer, Failure> {
+    answer(wire::read(response, redactor, spent)?, &call(), redactor)
+}
+
+fn told(status: u16, body: &str) -> Result<Answer, Failure> {
+    let response = Response {
+        status,
+        headers: axum::http::HeaderMap::new(),
+        body: body.as_bytes().to_vec(),
+        truncated: false,
+        duration_ms: 1,
+    };
+    read(&response, &Redactor::new([&Secret::new("sk-secret-key")]))
+}
+
+#[test]
+fn a_temperature_is_sent_only_if_there_is_one() {
+    let mut call = call();
+    assert_eq!(
+        body(&call, "max_tokens"),
+        json!({"model": "gpt-4o-mini", "max_tokens": 64,
+            "messages": [{"role": "user", "content": "U"}]})
+    );
+    call.temperature = Some(0.0);
+    assert_eq!(body(&call, "max_tokens")["temperature"], 0.0);
+}
+
+#[test]
+fn tools_are_functions_to_this_provider() {
+    let mut call = call();
+    let schema = json!({"type": "object"});
+    call.tools = vec![Tool {
+        name: "kv".to_owned(),
+        description: "d".to_owned(),
+        input_schema: schema.clone(),
+    }];
+    let function = json!({"name": "kv", "description": "d", "parameters": schema});
+    assert_eq!(
+        body(&call, "max_tokens")["tools"],
+        json!([{"type": "function", "function": function}])
+    );
+}
+
+#[test]
+fn arguments_that_are_no_object_are_passed_on_raw() {
+    let call = |arguments: &str| {
+        let function = json!({"name": "f", "arguments": arguments});
+        let calls = json!([{"id": "c", "type": "function", "function": function}]);
+        let message = json!({"content": null, "tool_calls": calls});
+        let answer = told(200, &json!({"choices": [{"message": message}]}).to_string());
+        answer.unwrap().tool_calls[0].arguments.clone()
+    };
+    assert_eq!(call(r#"{"k":1}"#), json!({"k": 1}));
+    assert_eq!(call("{broken"), json!({"_raw": "{broken"}));
+    assert_eq!(call("[1]"), json!({"_raw": "[1]"}));
+    assert_eq!(call(""), json!({}));
+}
+
+#[test]
+fn errors_keep_their_status_and_say_whether_to_try_again() {
+    for (status, retryable) in [
+        (400, false),
+        (401, false),
+        (429, true),
+        (500, true),
+        (302, false),
+    ] {
+        let failure = told(status, r#"{"error":{"message":"no luck"}}"#).unwrap_err();
+        assert_eq!(
+            failure.message,
+            format!("upstream returned {status}: no luck")
+        );
+        assert_eq!(
+            (failure.code, failure.retryable),
+            (Code::ProviderError, retryable)
+        );
+    }
+    let plain = told(503, "gateway down").unwrap_err();
+    assert_eq!(plain.message, "upstream returned 503: gateway down");
+    assert_eq!(told(500, "").unwrap_err().message, "upstream returned 500");
+}
+
+#[test]
+fn an_account_with_nothing_left_is_no_reason_to_try_again() {
+    for code in SPENT {
+        let body = json!({"error": {"message": "pay", "code": code}}).to_string();
+        let failure = told(429, &body).unwrap_err();
+        assert_eq!(
+            (failure.code, failure.retryable),
+            (Code::BudgetExceeded, false)
+        );
+    }
+    let body = json!({"error": {"message": "pay", "type": "insufficient_quota"}}).to_string();
+    assert_eq!(told(429, &body).unwrap_err().code, Code::BudgetExceeded);
+}
+
+#[test]
+fn a_reply_with_nothing_in_it_is_an_internal_error() {
+    for body in [
+        "not json",
+        "{}",
+        r#"{"choices":[]}"#,
+        r#"{"choices":[{"message":{"content":null}}]}"#,
+        r#"{"choices":[{"message":{"content":""}}]}"#,
+    ] {
+        let failure = told(200, body).unwrap_err();
+        assert_eq!(
+            (failure.code, failure.retryable),
+            (Code::InternalError, false),
+            "{body}"
+        );
+    }
+}
+
+#[test]
+fn a_reply_that_broke_off_is_never_used() {
+    let body = br#"{"choices":[{"message":{"content":"whole"}}]}"#.to_vec();
+    let mut response = Response {
+        status: 200,
+        headers: axum::http::HeaderMap::new(),
+        body,
+        truncated: true,
+        duration_ms: 1,
+    };
+    let failure = read(&response, &Redactor::default()).unwrap_err();
+    assert_eq!(
+        (failure.code, failure.retryable),
+        (Code::ProviderError, true)
+    );
+    response.body = vec![b' '; MOST_BYTES];
+    assert!(!read(&response, &Redactor::default()).unwrap_err().retryable);
+}
+
+#[test]
+fn a_long_error_is_cut_without_cutting_a_key_in_two() {
+    let long = format!("{}sk-secret-key", "x".repeat(MOST_WORDS - 4));
+    let failure = told(400, &json!({"error": {"message": long}}).to_string()).unwrap_err();
+    assert!(!failure.message.contains("sk-"), "{}", failure.message);
+}

@@ -1,0 +1,142 @@
+//! What providers over HTTP have in common: one sending, a reply that came whole, and errors in
+//! which no key is left.
+
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use axum::body::Bytes;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::egress::{self, Client, FailureCode, Request, Response};
+use crate::gateway::error::{Cause, Code, Failure};
+use crate::gateway::retry;
+use crate::secret::{Redactor, Secret};
+
+/// The most bytes of an answer that are read: far beyond any reply, far below what hurts.
+pub(super) const MOST_BYTES: usize = 8 << 20;
+/// The most bytes of an error's text that are told.
+pub(super) const MOST_WORDS: usize = 500;
+
+/// Where a provider is, and the key to it.
+pub(in crate::gateway) struct Endpoint {
+    pub(in crate::gateway) base_url: String,
+    pub(in crate::gateway) api_key: Secret,
+    /// Of one call.
+    pub(in crate::gateway) timeout: Duration,
+    pub(in crate::gateway) client: Client,
+}
+
+/// Whether an error's body says that the account has nothing left.
+pub(super) type Spent = fn(&Value) -> bool;
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Endpoint({})", self.base_url)
+    }
+}
+
+impl Endpoint {
+    /// Posts once and reads what came back.
+    pub(super) async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        key: (HeaderName, &str),
+        more: &[(HeaderName, HeaderValue)],
+        body: &Value,
+        within: Duration,
+        spent: Spent,
+    ) -> Result<T, Failure> {
+        let (name, prefix) = key;
+        let value = format!("{prefix}{}", self.api_key.expose());
+        let Ok(mut value) = HeaderValue::from_str(&value) else {
+            let words = "the api_key holds characters that no header can carry";
+            return Err(Failure::new(Code::ProviderError, words));
+        };
+        value.set_sensitive(true);
+        let json = HeaderValue::from_static("application/json");
+        let mut headers = HeaderMap::from_iter([(name, value), (header::CONTENT_TYPE, json)]);
+        headers.extend(more.iter().cloned());
+        let request = Request {
+            method: Method::POST,
+            url: format!("{}{path}", self.base_url.trim_end_matches('/')),
+            headers,
+            body: Bytes::from(body.to_string()),
+            timeout: self.timeout.min(within),
+            keep: MOST_BYTES,
+        };
+        match self.client.send(request).await {
+            Ok(response) => read(&response, &Redactor::new([&self.api_key]), spent),
+            Err(failure) => Err(unanswered(&failure)),
+        }
+    }
+}
+
+fn unanswered(failure: &egress::Failure) -> Failure {
+    let code = Code::ProviderError;
+    let words = failure.message.as_str();
+    match failure.code {
+        FailureCode::Refused => Failure::new(code, words),
+        FailureCode::Timeout => Failure::passing(code, Cause::Timeout, words),
+        FailureCode::Unreachable => Failure::passing(code, Cause::Unreachable, words),
+    }
+}
+
+/// What a response holds, if it is a whole success.
+pub(super) fn read<T: DeserializeOwned>(
+    response: &Response,
+    redactor: &Redactor,
+    spent: Spent,
+) -> Result<T, Failure> {
+    if !(200..300).contains(&response.status) {
+        return Err(refusal(response, redactor, spent));
+    }
+    if response.truncated && response.body.len() >= MOST_BYTES {
+        let words = format!("upstream sent more than {MOST_BYTES} bytes");
+        return Err(Failure::new(Code::ProviderError, words));
+    }
+    if response.truncated {
+        let words = "upstream broke off its reply";
+        return Err(Failure::passing(
+            Code::ProviderError,
+            Cause::Unreachable,
+            words,
+        ));
+    }
+    serde_json::from_slice(&response.body)
+        .map_err(|_| unusable("upstream sent what is no reply of a model"))
+}
+
+/// A reply that came, and is of no use.
+pub(super) fn unusable(words: impl Into<String>) -> Failure {
+    Failure::new(Code::InternalError, words)
+}
+
+fn refusal(response: &Response, redactor: &Redactor, spent: Spent) -> Failure {
+    let body: Value = serde_json::from_slice(&response.body).unwrap_or_default();
+    let plain = String::from_utf8_lossy(&response.body);
+    let mut failure = said(&body, &plain, response.status, redactor, spent);
+    failure.retry_after = retry::after(&response.headers, SystemTime::now());
+    failure
+}
+
+/// What an error's body says, with its status; the plain text where it says nothing we know.
+pub(super) fn said(
+    body: &Value,
+    plain: &str,
+    status: u16,
+    redactor: &Redactor,
+    spent: Spent,
+) -> Failure {
+    let error = &body["error"];
+    let said = error["message"].as_str().or(error.as_str());
+    let said = said.or(body["message"].as_str()).unwrap_or(plain);
+    // Cut where no secret can be cut in two.
+    let message = redactor.redact_beginning(said.trim(), MOST_WORDS);
+    let mut failure = Failure::upstream(status, &message);
+    if status == 402 || spent(error) {
+        failure = Failure::new(Code::BudgetExceeded, failure.message);
+    }
+    failure
+}

@@ -1,0 +1,227 @@
+//! The tool servers that come with ktsu: `ktsu/kv` and `ktsu/envelope`, spoken to over MCP like any
+//! other (seed 000, invariants 4, 7 and 24; decision A3).
+//!
+//! Every request shows the token of an attempt. A call is made only if that attempt has recorded it
+//! and it is under way, and with the recorded arguments: whoever speaks for an attempt can do here
+//! nothing that the ledger does not know of, that no allowlist permits, or that nobody approved.
+//!
+//! ```text
+//! POST /tools/ktsu/NAME ─▶ answer: initialize, tools/list ─▶ fixed
+//!                                  tools/call ─▶ the run's task: which call is that? ─▶ kv, envelope
+//! ```
+
+mod envelope;
+pub(super) mod kv;
+
+use ktsu_ledger::StreamId;
+use ktsu_projections::run::RunState;
+use ktsu_projections::run::calls::Sending;
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use super::reports::Addressed;
+use super::run::Message;
+use super::{NotTaken, Orchestrator, lock};
+use crate::workflow::definition::Definition;
+use crate::workflow::next::{Memo, told};
+
+pub(super) use envelope::seen;
+
+/// Versions of the protocol these servers know, the newest first.
+const VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+
+/// Where a call's idempotency key stands.
+const KEY: &str = "ktsu/idempotency-key";
+
+/// One of the servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Own {
+    /// Values that last between runs.
+    Kv,
+    /// Outputs of the steps that the calling step depends on.
+    Envelope,
+}
+
+/// What a call comes to: the text of its one block, and whether it is an error.
+pub(super) type Given = Result<Value, String>;
+
+/// A call that is under way.
+#[derive(Debug)]
+pub(super) struct OwnCall {
+    /// The run and the `tool.called`.
+    pub(super) called: (StreamId, u64),
+    /// The tool.
+    pub(super) tool: String,
+    /// The recorded arguments.
+    pub(super) arguments: Value,
+    /// The idempotency key.
+    pub(super) key: String,
+    /// For `ktsu/kv`: the stream that the values stand in.
+    pub(super) namespace: String,
+    /// For `ktsu/envelope`: what it gives.
+    pub(super) seen: Option<Given>,
+}
+
+impl Own {
+    /// The server of a path.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "kv" => Some(Self::Kv),
+            "envelope" => Some(Self::Envelope),
+            _ => None,
+        }
+    }
+
+    /// As a definition names it.
+    pub(super) fn file(self) -> &'static str {
+        match self {
+            Self::Kv => "ktsu/kv",
+            Self::Envelope => "ktsu/envelope",
+        }
+    }
+
+    fn tools(self) -> Value {
+        match self {
+            Self::Kv => kv::tools(),
+            Self::Envelope => envelope::tools(),
+        }
+    }
+}
+
+impl Orchestrator {
+    /// Answers a message; nothing where it asks for none.
+    ///
+    /// # Errors
+    /// [`NotTaken::Unauthorized`], if the token is not of this attempt.
+    pub async fn tool_message(
+        &self,
+        server: Own,
+        task: &Addressed,
+        token: &str,
+        message: &Value,
+    ) -> Result<Option<Value>, NotTaken> {
+        let attempt = self.authorize(task, token)?;
+        let Some(id) = message.get("id").filter(|id| !id.is_null()) else {
+            // A notification.
+            return Ok(None);
+        };
+        let params = message.get("params").unwrap_or(&Value::Null);
+        let result = match message["method"].as_str().unwrap_or_default() {
+            "initialize" => Ok(hello(server, params)),
+            "ping" => Ok(json!({})),
+            "tools/list" => Ok(json!({"tools": server.tools()})),
+            "tools/call" => Ok(self.own_call(server, task, attempt, params).await),
+            other => {
+                let words = format!("there is no method {other:?} here");
+                Err(json!({"code": -32601, "message": words}))
+            }
+        };
+        Ok(Some(match result {
+            Ok(result) => json!({"id": id, "jsonrpc": "2.0", "result": result}),
+            Err(error) => json!({"error": error, "id": id, "jsonrpc": "2.0"}),
+        }))
+    }
+
+    async fn own_call(&self, server: Own, task: &Addressed, attempt: u32, params: &Value) -> Value {
+        let given = match self.recorded_call(server, task, attempt, params).await {
+            None => {
+                Err("no such call is under way: it is to be recorded before it is made".to_owned())
+            }
+            Some(call) => match server {
+                Own::Envelope => call
+                    .seen
+                    .unwrap_or_else(|| Err("there is nothing".to_owned())),
+                Own::Kv => self.shared.kv.call(&self.shared, call).await,
+            },
+        };
+        match given {
+            Ok(value) => json!({
+                "content": [{"text": value.to_string(), "type": "text"}],
+                "isError": false,
+                "structuredContent": value,
+            }),
+            Err(words) => json!({"content": [{"text": words, "type": "text"}], "isError": true}),
+        }
+    }
+
+    /// The call that an attempt has recorded, and that this is.
+    async fn recorded_call(
+        &self,
+        server: Own,
+        task: &Addressed,
+        attempt: u32,
+        params: &Value,
+    ) -> Option<OwnCall> {
+        let key = params["_meta"][KEY].as_str()?.to_owned();
+        let under_way = lock(&self.shared.active).get(task.stream.name()).cloned()?;
+        let mailbox = under_way.mailbox.upgrade()?;
+        let (reply, replied) = oneshot::channel();
+        let message = Message::Own {
+            server,
+            task: task.clone(),
+            attempt,
+            key,
+            reply,
+        };
+        mailbox.send(Box::new(message)).await.ok()?;
+        drop(mailbox);
+        let call = replied.await.ok().flatten()?;
+        let none = json!({});
+        let arguments = params.get("arguments").unwrap_or(&none);
+        let same = params["name"] == call.tool && *arguments == call.arguments;
+        same.then_some(call)
+    }
+}
+
+/// The answer to `initialize`.
+fn hello(server: Own, params: &Value) -> Value {
+    let asked = params["protocolVersion"].as_str().unwrap_or_default();
+    let known = VERSIONS.iter().find(|version| **version == asked);
+    json!({
+        "capabilities": {"tools": {}},
+        "protocolVersion": known.unwrap_or(&VERSIONS[0]),
+        "serverInfo": {"name": server.file(), "version": env!("CARGO_PKG_VERSION")},
+    })
+}
+
+/// The call of a task that has this key, if it is under way.
+pub(super) fn find(
+    definition: &Definition,
+    state: &RunState,
+    server: Own,
+    task: &Addressed,
+    attempt: u32,
+    key: &str,
+) -> Option<OwnCall> {
+    let scope = state.scope_at(&task.scope)?;
+    let step = state.scope(scope)?.shape.position(&task.step)?;
+    let held = state.task(scope, step, task.item)?;
+    let current = held.is_live() && held.attempt == attempt && state.failing().is_none();
+    let calls = held.calls.as_deref().filter(|_| current)?;
+    let names = |sending: &&Sending| {
+        crate::workflow::admit::tools::key(state.stream(), sending.first) == key
+            && sending.attempt == attempt
+    };
+    let sending = calls.sent().find(names)?;
+    let wanted = calls
+        .list
+        .iter()
+        .find(|call| call.is_sent_as(sending.called))?;
+    let plan = state.servers(scope, step).iter();
+    let mut plan = plan.filter(|plan| plan.name == sending.server && plan.file == server.file());
+    plan.next()?;
+    let arguments = wanted.arguments.to_value();
+    let told = told(definition, state, &Memo::default(), scope, step, task.item)?;
+    let mut servers = told.servers.iter();
+    let params = servers.find(|one| one.plan.name == sending.server);
+    let namespace = params.and_then(|one| one.params.get("namespace").cloned());
+    Some(OwnCall {
+        called: (state.stream().clone(), sending.called),
+        tool: sending.tool.clone(),
+        key: key.to_owned(),
+        namespace: kv::namespace(state, task, namespace.as_deref().unwrap_or_default()),
+        seen: (server == Own::Envelope)
+            .then(|| seen(state, scope, step, &sending.tool, &arguments)),
+        arguments,
+    })
+}

@@ -1,0 +1,132 @@
+//! How the recorded events change the state, one function a type.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::frames::Returned;
+use super::requests::{Request, read};
+use super::round::Round;
+use super::{Conversation, Stage, end, refused, result};
+use crate::contract::gateway::ToolCall;
+use crate::contract::report::{Failure, Purpose};
+use crate::runtime::reply;
+
+/// The members of a recorded `llm.response` that matter here.
+#[derive(Deserialize)]
+struct Response {
+    request: u64,
+    #[serde(default)]
+    content: Option<Value>,
+    #[serde(default)]
+    error: Option<Failure>,
+    #[serde(default)]
+    tool_calls: Value,
+}
+
+impl Conversation {
+    pub(super) fn requested(&mut self, seq: u64, request: Request) -> bool {
+        let purpose = request.purpose;
+        if !self.requests.add(seq, request) {
+            return false;
+        }
+        if purpose == Purpose::Turn {
+            self.turns += 1;
+            self.base = self.begun.then_some((seq, self.rounds.len()));
+        }
+        self.stage = Stage::Asked { seq, purpose };
+        true
+    }
+
+    pub(super) fn responded(&mut self, seq: u64, data: &Value) -> bool {
+        let Some(response) = read::<Response>(data) else {
+            return false;
+        };
+        let Stage::Asked {
+            seq: request,
+            purpose,
+        } = self.stage
+        else {
+            return false;
+        };
+        if response.request != request {
+            return false;
+        }
+        self.stage = match (response.error, response.content) {
+            (Some(error), _) => Stage::Ended(refused(error)),
+            (None, content) => {
+                let text = match content {
+                    Some(Value::String(text)) => text,
+                    Some(other) => other.to_string(),
+                    None => String::new(),
+                };
+                let last = self.turns >= self.terms.max_turns;
+                match Round::of(seq, &text, &response.tool_calls, last) {
+                    Some(round) if purpose == Purpose::Turn => {
+                        self.requests.replied(seq, &text, round.asked());
+                        Stage::Calling(round)
+                    }
+                    Some(_) | None => replied(request, purpose, text),
+                }
+            }
+        };
+        true
+    }
+
+    pub(super) fn decided(&mut self, draft: &Value) -> bool {
+        // What is recorded is redacted, and a text can stop being JSON by that: the draft itself is
+        // the better witness.
+        if !matches!(self.stage, Stage::Draft(_) | Stage::Unreadable { .. }) {
+            return false;
+        }
+        self.stage = Stage::Decided(draft.clone());
+        true
+    }
+
+    pub(super) fn calls_decided(&mut self, response: &Value) -> bool {
+        let Stage::Calling(round) = &mut self.stage else {
+            return false;
+        };
+        let meant = response.as_u64() == Some(round.response) && !round.decided;
+        round.decided |= meant;
+        meant
+    }
+
+    pub(super) fn returned(&mut self, seq: u64, result: &Returned) -> bool {
+        let Stage::Calling(round) = &mut self.stage else {
+            return false;
+        };
+        let Some(ToolCall { id, .. }) = round.returned(seq, result) else {
+            return false;
+        };
+        let text = result::text(&result.content, result.structured.as_ref());
+        self.requests.returned(seq, id, text, result.is_error);
+        if let Some(results) = round.results() {
+            self.rounds.push((round.response, results));
+            self.stage = match self.over.take() {
+                Some(end) => Stage::Ended(end),
+                None => Stage::Turn,
+            };
+        }
+        true
+    }
+}
+
+/// Where a reply without calls leads to.
+pub(super) fn replied(request: u64, purpose: Purpose, text: String) -> Stage {
+    match (purpose, reply::object(&text)) {
+        (Purpose::Turn | Purpose::Repair, Some(draft)) => Stage::Draft(draft),
+        (Purpose::Reflect, Some(output)) => Stage::Ended(end::completed(&output)),
+        (Purpose::Turn, None) => Stage::Unreadable {
+            turn: request,
+            text,
+        },
+        (Purpose::Repair, None) => {
+            let words = "neither the reply nor its repair is a JSON object";
+            Stage::Ended(end::unusable("output_invalid", words, text))
+        }
+        (Purpose::Reflect, None) => {
+            let words = "the reply of the reflection is not a JSON object";
+            Stage::Ended(end::unusable("reflect_output_invalid", words, text))
+        }
+    }
+}

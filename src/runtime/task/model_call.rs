@@ -1,0 +1,53 @@
+//! Announcing a model call, and making it.
+
+use super::Work;
+use crate::contract::gateway;
+use crate::contract::report::{Answer, Event, LlmRequest, LlmResponse, Purpose};
+use crate::contract::runtime::Invoke;
+use crate::runtime::conversation::{Announced, Asking};
+use crate::runtime::record::Stop;
+
+impl Work {
+    /// Reports that a model is about to be called.
+    pub(super) async fn announce(&self, call: Announced) -> Result<Answer, Stop> {
+        let request = LlmRequest {
+            base: call.base,
+            group: self.invoke.model.group.clone(),
+            max_tokens: self.invoke.model.max_tokens,
+            messages: call.messages,
+            purpose: call.purpose,
+            tools: call.tools,
+        };
+        self.record.add(vec![Event::Request(request)]).await
+    }
+
+    pub(super) async fn ask(&self, asking: Asking) -> LlmResponse {
+        let Invoke {
+            run_id, step_id, ..
+        } = &self.invoke;
+        let call = gateway::Invoke {
+            run_id: Some(run_id.clone()),
+            step_id: Some(step_id.clone()),
+            group: self.invoke.model.group.clone(),
+            messages: asking.messages,
+            max_tokens: self.invoke.model.max_tokens,
+            temperature: None,
+            tools: asking.tools,
+        };
+        let key = name(run_id, step_id, asking.seq);
+        let asked = self.models.ask(asking.seq, &key, &call, &self.silence);
+        let mut response = asked.await;
+        // Only a turn leads to tools: nobody was told of any in the other calls.
+        if asking.purpose != Purpose::Turn {
+            response.tool_calls.clear();
+        }
+        response
+    }
+}
+
+/// The name of a model call. As long however deep the run of a child is: a gateway takes no name of
+/// more than 255 characters.
+pub(in crate::runtime) fn name(run_id: &str, step_id: &str, seq: u64) -> String {
+    let words = format!("{run_id}/{step_id}/{seq}");
+    format!("ktsu-{}", blake3::hash(words.as_bytes()).to_hex())
+}

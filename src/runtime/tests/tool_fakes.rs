@@ -1,0 +1,151 @@
+//! Fake tool servers, with what they do told in the names of their tools.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use crate::runtime::tools::{
+    Call, Doing, Reach, Returned, Server, Session, Tool, ToolClient, ToolError,
+};
+
+/// What every server offers. `hang` never answers, `silent` loses the answer, `refused` never gets
+/// the call, `drift` says that it has changed, `broken` panics, and the others answer.
+const OFFERED: [&str; 8] = [
+    "echo", "fail", "silent", "refused", "hang", "drift", "broken", "write",
+];
+
+/// What happens to sessions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// One is opened: with whom, where, and what is shown.
+    Opened(String, String, Option<String>),
+    /// A call came.
+    Called(String),
+    /// Whoever waited for an answer went away.
+    Dropped,
+    /// It is closed.
+    Closed(String),
+}
+
+/// The servers. One whose name is `gone` is out of reach.
+#[derive(Clone)]
+pub(super) struct Servers {
+    calls: Arc<Mutex<Vec<(String, Call)>>>,
+    news: mpsc::UnboundedSender<Heard>,
+}
+
+struct Open {
+    servers: Servers,
+    name: String,
+    tools: Vec<Tool>,
+}
+
+struct Waiting(mpsc::UnboundedSender<Heard>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let _ = self.0.send(Heard::Dropped);
+    }
+}
+
+impl Servers {
+    pub(super) fn new() -> (Self, mpsc::UnboundedReceiver<Heard>) {
+        let (news, learns) = mpsc::unbounded_channel();
+        let calls = Arc::default();
+        (Self { calls, news }, learns)
+    }
+
+    /// Every call that came, with its server.
+    pub(super) fn calls(&self) -> Vec<(String, Call)> {
+        self.calls.lock().unwrap().clone()
+    }
+
+    /// Servers and tools of the calls, sorted: calls of one reply come in any order.
+    pub(super) fn called(&self) -> Vec<String> {
+        let calls = self.calls();
+        let name = |(server, call): &(String, Call)| format!("{server}/{}", call.tool);
+        let mut names: Vec<String> = calls.iter().map(name).collect();
+        names.sort();
+        names
+    }
+}
+
+impl ToolClient for Servers {
+    fn open(&self, server: Server) -> Doing<'_, Result<Arc<dyn Session>, ToolError>> {
+        let place = match &server.reach {
+            Reach::World(url) => url.clone(),
+            Reach::Own(_, path) => path.clone(),
+        };
+        let shown = server
+            .auth
+            .map(|(name, secret)| format!("{name}: {}", secret.expose()));
+        let name = server.name.clone();
+        let _ = self.news.send(Heard::Opened(name.clone(), place, shown));
+        let opened = if name == "gone" {
+            Err(error("nobody answers", false, false))
+        } else {
+            let tool = |name: &str| Tool {
+                name: name.to_owned(),
+                description: format!("What {name} does"),
+                input_schema: json!({"type": "object", "properties": {"n": {"type": "integer"}}}),
+                digest: format!("digest of {name}"),
+            };
+            let session: Arc<dyn Session> = Arc::new(Open {
+                servers: self.clone(),
+                name,
+                tools: OFFERED.map(tool).to_vec(),
+            });
+            Ok(session)
+        };
+        Box::pin(std::future::ready(opened))
+    }
+}
+
+impl Session for Open {
+    fn tools(&self) -> &[Tool] {
+        &self.tools
+    }
+
+    fn call(&self, call: Call) -> Doing<'_, Result<Returned, ToolError>> {
+        let Servers { calls, news } = &self.servers;
+        calls
+            .lock()
+            .unwrap()
+            .push((self.name.clone(), call.clone()));
+        let _ = news.send(Heard::Called(call.tool.clone()));
+        Box::pin(async move {
+            let said = json!({"type": "text", "text": json!(call.arguments).to_string()});
+            let returned = |is_error| Returned {
+                content: vec![said.clone()],
+                is_error,
+                ..Returned::default()
+            };
+            match call.tool.as_str() {
+                "fail" => Ok(returned(true)),
+                "silent" => Err(error("the connection broke", true, false)),
+                "refused" => Err(error("nobody answers", false, false)),
+                "drift" => Err(error("the tools of this server have changed", false, true)),
+                "broken" => panic!("the call breaks (on purpose)"),
+                "hang" => {
+                    let _waiting = Waiting(news.clone());
+                    std::future::pending().await
+                }
+                _ => Ok(returned(false)),
+            }
+        })
+    }
+
+    fn close(self: Arc<Self>) -> Doing<'static, ()> {
+        let _ = self.servers.news.send(Heard::Closed(self.name.clone()));
+        Box::pin(std::future::ready(()))
+    }
+}
+
+fn error(message: &str, sent: bool, drifted: bool) -> ToolError {
+    ToolError {
+        message: message.to_owned(),
+        sent,
+        drifted,
+    }
+}

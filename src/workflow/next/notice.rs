@@ -1,0 +1,79 @@
+//! Notices: webhooks that tell people of a call that waits for them (`spec` A11; decision S6).
+
+use ktsu_ledger::event::plan::Work;
+use ktsu_ledger::event::{WebhookDead, WebhookEvent, WebhookSent};
+use ktsu_ledger::{Draft, Event, Hash, Json};
+use ktsu_projections::approvals::approval_id;
+use ktsu_projections::lineage::item_name;
+use ktsu_projections::run::RunState;
+use ktsu_projections::run::notices::Notice;
+use serde_json::{Value, json};
+
+use super::webhook::notice_id;
+use super::{At, Memo, Unit};
+use crate::workflow::definition::Definition;
+
+/// Announces the first notice that is due.
+pub(super) fn announce(
+    definition: &Definition,
+    state: &RunState,
+    memo: &Memo,
+) -> Option<Vec<Draft>> {
+    let notice = state.notice_due()?;
+    let (request, scope, step) = notice;
+    let at = At::new(definition, state, memo, scope, Some(step))?;
+    let compiled = at.workflow.steps.get(step as usize)?;
+    let Some(Work::Webhook(plan)) = at.workflow_work() else {
+        return None;
+    };
+    let mut unit = Unit::new(state, &at.scope.path);
+    let body = notice_body(state, notice).unwrap_or_default();
+    let event = match at.notice_target(compiled) {
+        Ok(target) => WebhookEvent::Sent(WebhookSent {
+            approval: Some(request),
+            attempt: 1,
+            body_hash: Hash::of(body.as_str().as_bytes()).to_string(),
+            delivery_id: notice_id(state.stream(), &at.scope.path, &compiled.id, request),
+            method: plan.method.clone(),
+            sending: 1,
+            step: compiled.id.clone(),
+            target,
+        }),
+        // It cannot be rendered, so nobody is told; what waits, waits.
+        Err(_) => WebhookEvent::Dead(WebhookDead {
+            approval: Some(request),
+            attempt: 1,
+            sendings: 0,
+            step: compiled.id.clone(),
+        }),
+    };
+    unit.push(Event::Webhook(event), vec![request]);
+    Some(unit.drafts)
+}
+
+/// What a notice says: the record, as far as whoever decides has to know it.
+pub fn notice_body(state: &RunState, (request, _, _): Notice) -> Option<Json> {
+    let asked = state.asked();
+    let asked = asked.iter().find(|asked| asked.request == request)?;
+    let gate = asked.call.state.gate()?;
+    let scope = state.scope(asked.scope)?;
+    let step = &scope.shape.step(asked.step)?.id;
+    let mut body = json!({
+        "approval_id": approval_id(state.stream(), request),
+        "arguments": asked.call.arguments.to_value(),
+        "digest": asked.call.digest,
+        "run_id": match scope.path.as_str() {
+            "" => state.stream().name().to_owned(),
+            path => format!("{}/{path}", state.stream().name()),
+        },
+        "server": gate.server,
+        "status": "pending",
+        "step_id": item_name(step, asked.item),
+        "tool_name": gate.tool,
+        "tool_use_id": asked.call.id,
+    });
+    if let Some(until) = gate.until {
+        body["expires_at"] = Value::from(until.to_string());
+    }
+    Json::from_value(&body).ok()
+}
