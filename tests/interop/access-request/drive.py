@@ -133,6 +133,9 @@ providers: [{{name: office, type: scripted, config: {{rules: "{KIT}/scripted/off
         holds("the call is the one to be approved", record["tool_name"] == "write_file", record)
         holds("what is asked about is the grant", record["arguments"]["content"] == GRANT, record)
         holds("nothing is written before the decision", not self.grant().exists())
+        notices = lambda: [body for path, body in list(Told.heard)
+                           if path == "/approvals" and body["approval_id"] == record["approval_id"]]
+        holds("people are told once", len(until("a notice", notices)) == 1)
         said = {"decision": decision, "approval_id": record["approval_id"],
                 "digest": record["digest"], "reason": "interop"}
         ask(f"{self.url}/runs/{run}/steps/decide/approval/decide", said)

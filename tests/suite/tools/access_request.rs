@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::support::sink::Heard;
 use crate::support::tools::ToolServer;
 use crate::support::{Lab, Sink};
 
@@ -109,6 +110,8 @@ async fn a_grant_is_written_once_and_only_after_a_person_approved_it() {
         json!({"path": "grants/AR-1041.txt", "content": GRANT})
     );
     assert_eq!(office.grant(), None);
+    let notices = |heard: &[Heard]| heard.iter().any(|one| one.path == "/approvals");
+    office.told.until(notices).await;
     office.decide(&run, "approved").await;
     let output = office.ends(&run).await;
     assert_eq!(output["confirmed"], true);
@@ -123,13 +126,10 @@ async fn a_grant_is_written_once_and_only_after_a_person_approved_it() {
             "write_file grants/AR-1041.txt",
         ]
     );
-    let told: Vec<String> = office
-        .told
-        .heard()
-        .into_iter()
-        .map(|one| one.path)
-        .collect();
-    assert!(told.contains(&"/access".to_owned()), "{told:?}");
+    let heard = office.told.heard();
+    let told: Vec<&str> = heard.iter().map(|one| one.path.as_str()).collect();
+    assert_eq!(told, ["/approvals", "/access"]);
+    assert_eq!(heard[0].json()["approval_id"], asked["approval_id"]);
 }
 
 #[tokio::test]

@@ -74,7 +74,7 @@ principals:
     let keys = BTreeMap::from([("ada", ADA), ("bea", BEA)]);
     let mut runs = tokio::task::JoinSet::new();
     for _ in 0..RUNS {
-        for who in keys.keys().copied() {
+        for &who in keys.keys() {
             let client = Client::showing(&lab.engine.url, &format!("token-of-{who}"));
             runs.spawn(async move { client.run("flow", json!({"msg": who})).await });
         }
