@@ -10,6 +10,8 @@ mod again;
 mod agents;
 #[path = "suite/api/mod.rs"]
 mod api;
+#[path = "suite/approvals/mod.rs"]
+mod approvals;
 #[path = "suite/bombs.rs"]
 mod bombs;
 #[path = "suite/canaries/mod.rs"]

@@ -81,7 +81,7 @@ async fn open(folder: &Path, delay: Duration) -> Engine {
 }
 
 /// A run, request to reply; its envelope.
-async fn run(engine: &Engine, workflow: &str, params: &Value) -> Value {
+pub(crate) async fn run(engine: &Engine, workflow: &str, params: &Value) -> Value {
     let request = Request::post(format!("/invoke/{workflow}?wait=600"))
         .body(Body::from(params.to_string()))
         .unwrap();
@@ -129,7 +129,7 @@ pub(crate) fn one_step(effort: Effort, table: &mut Table) {
 }
 
 /// The gateway alone.
-fn provider(folder: &Path) -> Peer {
+pub(crate) fn provider(folder: &Path) -> Peer {
     let policy = Policy {
         allow: Vec::new(),
         loopback: true,
@@ -141,7 +141,7 @@ fn provider(folder: &Path) -> Peer {
     Peer::Local(gateway::router(gateway))
 }
 
-async fn call(provider: &Peer, params: &Value) -> Duration {
+pub(crate) async fn call(provider: &Peer, params: &Value) -> Duration {
     let body = json!({"group": "std", "max_tokens": 1024, "messages": [
         {"role": "system", "content": "You repeat what you are told."},
         {"role": "user", "content": params["msg"]},
@@ -229,7 +229,7 @@ pub(crate) fn many_runs(effort: Effort, table: &mut Table) {
 }
 
 /// Resident memory of this process, in MiB.
-fn resident() -> f64 {
+pub(crate) fn resident() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:"));
     let kib = line.and_then(|line| line.split_whitespace().nth(1));

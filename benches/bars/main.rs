@@ -23,6 +23,7 @@ mod plans;
 mod start;
 mod steps;
 mod table;
+mod tools;
 mod validate;
 mod waiting;
 mod webhook;
@@ -45,7 +46,7 @@ impl Effort {
 type Part = fn(Effort, &mut Table);
 
 /// In the order they are measured: the quiet ones before those that fill the disk's queue.
-const PARTS: [(&str, Part); 19] = [
+const PARTS: [(&str, Part); 21] = [
     ("binary", binary::measure),
     ("validate", validate::measure),
     ("bombs", bombs::measure),
@@ -59,6 +60,8 @@ const PARTS: [(&str, Part); 19] = [
     ("agent-step", agents::one_step),
     ("agent-items", agents::fan_out),
     ("agent-runs", agents::many_runs),
+    ("tool-step", tools::one_step),
+    ("tool-runs", tools::many_runs),
     ("many-runs", steps::many_runs),
     ("admit", admit::measure),
     ("waiting", waiting::measure),

@@ -82,8 +82,12 @@ pub enum NotDone {
     NoGroup(String),
 }
 
-/// Where to tell what became of a word.
-pub(super) type Reply = oneshot::Sender<Result<Said, NotDone>>;
+/// What became of a word, and the last frame that this rests on. A refusal rests on frames as well:
+/// who is told that somebody else was first has to find it recorded.
+pub(super) type Answer = (u64, Result<Said, NotDone>);
+
+/// Where to tell it.
+pub(super) type Reply = oneshot::Sender<Answer>;
 
 /// How often a task that ends just then is looked for again.
 const TRIES: usize = 16;
@@ -110,14 +114,13 @@ impl Orchestrator {
             });
             self.tell(run, message).await?;
             // The task may end between the two; the next one is asked.
-            if let Ok(answer) = answer.await {
-                let said = answer?;
-                let durable = |progress: &super::Progress| progress.durable >= Some(said.last);
+            if let Ok((last, said)) = answer.await {
+                let durable = |progress: &super::Progress| progress.durable >= Some(last);
                 if let Some(mut progress) = self.watch(run.name()) {
                     let waited = wait_for(&mut progress, durable).await;
                     waited.map_err(NotStarted::LedgerStopped)?;
                 }
-                return Ok(said);
+                return said;
             }
         }
         Err(NotStarted::Overloaded.into())

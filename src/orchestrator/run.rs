@@ -347,7 +347,8 @@ impl RunTask {
             } => {
                 let said = self.said(word, expected)?;
                 // Whoever spoke may be gone; it is recorded all the same.
-                let _ = reply.send(said);
+                let last = self.state.next_seq().saturating_sub(1);
+                let _ = reply.send((last, said));
             }
             Message::Own {
                 server,

@@ -4,5 +4,6 @@ mod budget_tests;
 mod fan_out_tests;
 mod loss_tests;
 mod random_tests;
+mod refusals_tests;
 mod settle_tests;
 mod tools_tests;

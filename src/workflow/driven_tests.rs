@@ -357,7 +357,7 @@ impl Driven {
             })),
         };
         let decides = |say: &Say| {
-            let wants = matches!(say, Say::Wants(_)) && !says.iter().any(|say| *say == Say::Decide);
+            let wants = matches!(say, Say::Wants(_)) && !says.contains(&Say::Decide);
             wants.then(|| event(&Say::Decide))
         };
         let events = says

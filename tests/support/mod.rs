@@ -8,11 +8,13 @@
 
 pub(crate) mod client;
 pub(crate) mod ledgers;
+pub(crate) mod lookalikes;
 pub(crate) mod model;
 pub(crate) mod process;
 pub(crate) mod scenarios;
 pub(crate) mod services;
 pub(crate) mod sink;
+pub(crate) mod tools;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -149,6 +151,19 @@ impl Lab {
         std::fs::write(&path, text).unwrap();
         let environment = Environment::load(&path).unwrap_or_else(|faults| panic!("{faults}"));
         let mut setup = Self::setup(ledger, kit.load(), pairs, None, Agents::here());
+        setup.environment = Some(environment);
+        Self::open(setup).await
+    }
+
+    /// A kit of this repository, in an environment.
+    pub(crate) async fn shipped(kit: &str, text: &str, pairs: &[(&str, &str)]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("test.env.yaml");
+        std::fs::write(&path, text).unwrap();
+        let environment = Environment::load(&path).unwrap_or_else(|faults| panic!("{faults}"));
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("kits").join(kit);
+        let place = LedgerPlace::Memory;
+        let mut setup = Self::setup(place, load(&root), pairs, None, Agents::here());
         setup.environment = Some(environment);
         Self::open(setup).await
     }

@@ -31,7 +31,8 @@ impl Call {
     /// `(role, content)` of every message.
     pub(crate) fn messages(&self) -> Vec<(String, String)> {
         let messages = self.body["messages"].as_array().unwrap();
-        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        // A reply that asks for tools may say nothing beside.
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let pair = |one: &Value| (text(&one["role"]), text(&one["content"]));
         messages.iter().map(pair).collect()
     }
@@ -41,6 +42,26 @@ impl Call {
         let messages = self.messages();
         let user = messages.into_iter().find(|(role, _)| role == "user");
         user.unwrap().1
+    }
+
+    /// How many replies of the model it goes on from: 0 in the first turn.
+    pub(crate) fn turn(&self) -> usize {
+        let messages = self.messages();
+        messages
+            .iter()
+            .filter(|(role, _)| role == "assistant")
+            .count()
+    }
+
+    /// The results of tools since the last reply, in order.
+    pub(crate) fn results(&self) -> Vec<String> {
+        let messages = self.messages().into_iter().rev();
+        let mut results: Vec<String> = messages
+            .take_while(|(role, _)| role == "tool")
+            .map(|(_, content)| content)
+            .collect();
+        results.reverse();
+        results
     }
 
     /// Every message in one text; calls with the same one are the same call made twice.
@@ -54,6 +75,8 @@ impl Call {
 pub(crate) enum Said {
     /// This text, at once.
     Text(String),
+    /// Asks for these tools, with these arguments.
+    Calls(Vec<(String, Value)>),
     /// An HTTP error.
     Error(u16),
     /// Once somebody opens the gate of this name.
@@ -69,6 +92,13 @@ impl Said {
 
     pub(crate) fn answer(text: &str) -> Self {
         Self::json(&json!({ "answer": text }))
+    }
+
+    pub(crate) fn calls(calls: &[(&str, Value)]) -> Self {
+        let owned = calls
+            .iter()
+            .map(|(name, arguments)| ((*name).to_owned(), arguments.clone()));
+        Self::Calls(owned.collect())
     }
 
     pub(crate) fn when(self, gate: &str) -> Self {
@@ -170,10 +200,12 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Re
     let script = shared.script.lock().unwrap().clone();
     let mut said = script(&call);
     let model = call.body["model"].clone();
+    let turn = call.turn();
     shared.calls.send_modify(|all| all.push(call));
     loop {
         let (status, text) = match said {
             Said::Text(text) => (200, completion(&model, &text)),
+            Said::Calls(calls) => (200, asking(&model, turn, &calls)),
             Said::Error(status) => (status, json!({"error": {"message": "told to"}}).to_string()),
             Said::When(gate, then) => {
                 let mut open = shared.open.subscribe();
@@ -194,6 +226,22 @@ pub(crate) fn completion(model: &Value, text: &str) -> String {
     json!({
         "id": "chatcmpl-1", "object": "chat.completion", "model": model,
         "choices": [{"index": 0, "finish_reason": "stop", "message": message}],
+        "usage": {"prompt_tokens": 1000, "completion_tokens": 200, "total_tokens": 1200},
+    })
+    .to_string()
+}
+
+/// One that asks for tools.
+fn asking(model: &Value, turn: usize, calls: &[(String, Value)]) -> String {
+    let call = |(at, (name, arguments)): (usize, &(String, Value))| {
+        let function = json!({"name": name, "arguments": arguments.to_string()});
+        json!({"id": format!("call_{turn}_{at}"), "type": "function", "function": function})
+    };
+    let calls: Vec<Value> = calls.iter().enumerate().map(call).collect();
+    let message = json!({"role": "assistant", "content": null, "tool_calls": calls});
+    json!({
+        "id": "chatcmpl-1", "object": "chat.completion", "model": model,
+        "choices": [{"index": 0, "finish_reason": "tool_calls", "message": message}],
         "usage": {"prompt_tokens": 1000, "completion_tokens": 200, "total_tokens": 1200},
     })
     .to_string()

@@ -44,7 +44,6 @@ const MAX_KEY: usize = 255;
             description = "The idempotency key was used for another request"),
         (status = 413, body = wire::Problem, content_type = "application/problem+json"),
         (status = 422, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 501, body = wire::Problem, content_type = "application/problem+json"),
         (status = 503, body = wire::Problem, content_type = "application/problem+json"),
         (status = 507, body = wire::Problem, content_type = "application/problem+json"),
     ))]

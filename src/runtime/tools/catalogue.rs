@@ -303,4 +303,6 @@ fn unknown(name: &str) -> Verdict {
 }
 
 #[cfg(test)]
+mod exact_tests;
+#[cfg(test)]
 mod tests;

@@ -173,7 +173,6 @@ async fn refusals(api: &Described, run: &str) {
         ),
         ("hello", vec![("Idempotency-Key", "")], "{}", 400),
         ("hello", vec![], r#"{"msg":5}"#, 422),
-        ("thinking", vec![], "{}", 501),
     ] {
         let path = format!("/invoke/{workflow}");
         let answer = api.call("POST", &path, &headers, body).await;

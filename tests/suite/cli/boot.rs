@@ -300,15 +300,15 @@ fn a_secret_is_marked_at_every_layer_of_its_way() {
         }
     }
     all_refused(&cases);
-    // Whole, nothing is said but that tools are not called yet.
+    // Whole, nothing is said.
     let desk = Desk::new();
     desk.write_kit("w", &workflow(KEY, CALL));
     for (path, text) in with(&uses, &server) {
         desk.write_file(&format!("w/{path}"), &text);
     }
-    desk.ktsu(&["validate", "w"])
-        .is(0)
-        .says("valid (1 warning)");
+    let said = desk.ktsu(&["validate", "w"]);
+    said.is(0).says("valid");
+    assert!(!said.out.contains("warning"), "{said:#?}");
     let tree = desk.ktsu(&["workflow", "tree", "w/workflows/w.workflow.yaml", "--json"]);
     let tree = tree.is(0).json();
     let found = &tree["children"][0]["children"][0];

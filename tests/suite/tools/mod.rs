@@ -1,7 +1,14 @@
-//! Tool servers that others wrote, on the official SDK for Python.
+//! Tools: agents that act, killed, fooled and watched over; and tool servers that others wrote, on
+//! the official SDK for Python.
 //!
-//! They run where `KTSU_MCP_PYTHON` names a python that has it (see `tests/interop/mcp/setup`);
-//! elsewhere these tests say so and are skipped.
+//! Those run where `KTSU_MCP_PYTHON` names a python that has it (see `tests/interop/mcp/setup`);
+//! elsewhere their tests say so and are skipped.
+
+mod access_request;
+mod exact;
+mod gullible;
+mod keys;
+mod kills;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};

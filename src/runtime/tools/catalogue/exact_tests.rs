@@ -1,0 +1,84 @@
+//! A thousand names that look like the name of a tool: none gets through for it, and each does where
+//! it is what the allowlist says (seed 000, invariant 5).
+
+use super::*;
+
+#[path = "../../../../tests/support/lookalikes.rs"]
+mod lookalikes;
+
+/// One server with this allowlist, that offers all of these.
+fn catalogue(allowlist: &[&str], offered: &[&str]) -> Catalogue {
+    let server = ToolServer {
+        name: "s".to_owned(),
+        allowlist: allowlist.iter().map(|&entry| entry.to_owned()).collect(),
+        ..ToolServer::default()
+    };
+    let offered = offered.iter().map(|&name| Tool {
+        name: name.to_owned(),
+        input_schema: serde_json::json!({"type": "object"}),
+        ..Tool::default()
+    });
+    let mut catalogue = Catalogue::of(std::slice::from_ref(&server));
+    let offered: Vec<Tool> = offered.collect();
+    catalogue.list(&server, &offered).unwrap();
+    catalogue
+}
+
+fn verdict(catalogue: &Catalogue, name: &str) -> Verdict {
+    let call = ToolCall {
+        id: "c".to_owned(),
+        name: name.to_owned(),
+        arguments: serde_json::json!({}),
+    };
+    catalogue.judge(&call, false)
+}
+
+fn free(name: &str) -> Verdict {
+    Verdict::Free(Target {
+        server: "s".to_owned(),
+        tool: name.to_owned(),
+    })
+}
+
+#[test]
+fn no_name_gets_through_for_one_it_only_looks_like() {
+    let all = lookalikes::all();
+    assert!(all.len() >= 1_000, "{}", all.len());
+    for (name, other) in &all {
+        let exact = catalogue(&[name], &[name, other]);
+        assert_eq!(verdict(&exact, other), Verdict::NotPermitted, "{other:?}");
+        assert_eq!(verdict(&exact, name), free(name));
+    }
+}
+
+#[test]
+fn the_same_names_get_through_where_the_allowlist_says_them() {
+    for (name, other) in &lookalikes::all() {
+        let open = catalogue(&["*"], &[name, other]);
+        assert_eq!(verdict(&open, other), free(other), "{other:?}");
+        if !other.ends_with('*') {
+            let exact = catalogue(&[other], &[name, other]);
+            assert_eq!(verdict(&exact, other), free(other), "{other:?}");
+            assert_eq!(verdict(&exact, name), Verdict::NotPermitted, "{other:?}");
+        }
+    }
+}
+
+#[test]
+fn a_star_stands_for_an_ending_and_for_nothing_else() {
+    for (_, entry) in &lookalikes::all() {
+        let pattern = catalogue(&[entry], &lookalikes::NAMES);
+        for name in lookalikes::NAMES {
+            let permitted = match entry.strip_suffix('*') {
+                Some(beginning) => name.starts_with(beginning),
+                None => name == entry,
+            };
+            let expected = if permitted {
+                free(name)
+            } else {
+                Verdict::NotPermitted
+            };
+            assert_eq!(verdict(&pattern, name), expected, "{entry:?} {name}");
+        }
+    }
+}

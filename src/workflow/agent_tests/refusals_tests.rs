@@ -1,0 +1,233 @@
+//! Each refusal of a decision is due to one thing: with that alone put right, the same decision is
+//! taken (seed 000, invariant 34; decision A1). Over HTTP they are tried in `approvals::refused`, and
+//! who may decide at all stands in `http::routes::policy`.
+
+use ktsu_ledger::event::{Decision, LostReason, Principal};
+use ktsu_ledger::{Draft, Timestamp};
+use ktsu_projections::approvals::Approvals;
+use serde_json::json;
+
+use crate::workflow::admit::approval::{Decide, NotDecided, decide};
+use crate::workflow::driven_tests::{Driven, Say};
+use crate::workflow::plans_tests::{agent, run_of};
+
+use Decision::{Approved, Happened, Rejected};
+
+/// A run whose model asks for these tools, all of which somebody is asked about.
+fn gated(tools: &[&'static str]) -> Driven {
+    let mut run = run_of(json!([agent("a", json!([]), "acts", json!({}))]), json!({}));
+    run.asks("a");
+    run.says("a", &[Say::Wants(tools.to_vec())]);
+    let gate = |(at, tool): (u32, &&str)| Say::Gate(at, "s".to_owned(), (*tool).to_owned());
+    let gates: Vec<Say> = (0..).zip(tools).map(gate).collect();
+    run.says("a", &gates);
+    run
+}
+
+/// A run whose call to a stateful server has no answer.
+fn doubted() -> Driven {
+    let mut run = run_of(json!([agent("a", json!([]), "acts", json!({}))]), json!({}));
+    run.asks("a");
+    run.says("a", &[Say::Wants(vec!["write"])]);
+    run.says("a", &[Say::Call(0, "w".to_owned(), "write".to_owned())]);
+    assert!(run.loses("a", LostReason::Heartbeat, true));
+    run
+}
+
+/// What ann says of the one call of a run, having seen what it is.
+fn said(run: &Driven, decision: Decision) -> Decide {
+    let record = Approvals::fold(&run.frames).swap_remove(0);
+    Decide {
+        scope: String::new(),
+        step: "a".to_owned(),
+        item: None,
+        approval_id: Some(record.approval_id),
+        digest: Some(record.digest),
+        decision,
+        by: person("ann"),
+        reason: None,
+        result: None,
+    }
+}
+
+fn person(name: &str) -> Principal {
+    Principal {
+        auth: "token".to_owned(),
+        id: name.to_owned(),
+    }
+}
+
+fn judged(run: &Driven, said: &Decide) -> Result<Draft, NotDecided> {
+    decide(&run.state, said.clone(), Timestamp::from_micros(run.now))
+}
+
+#[track_caller]
+fn taken(run: &Driven, said: &Decide) {
+    if let Err(refused) = judged(run, said) {
+        panic!("{said:?}: {refused}");
+    }
+}
+
+#[test]
+fn swapped_arguments_are_refused_by_their_digest_alone() {
+    let run = gated(&["delete-a"]);
+    for decision in [Approved, Rejected] {
+        let right = said(&run, decision);
+        for digest in [
+            "",
+            "0",
+            &"0".repeat(64),
+            &right.digest.clone().unwrap().to_uppercase(),
+        ] {
+            let swapped = Decide {
+                digest: Some(digest.to_owned()),
+                ..right.clone()
+            };
+            let refused = judged(&run, &swapped);
+            assert!(
+                matches!(refused, Err(NotDecided::OtherArguments { .. })),
+                "{refused:?}"
+            );
+        }
+        taken(&run, &right);
+    }
+}
+
+#[test]
+fn the_decision_on_another_call_is_refused_by_its_id_alone() {
+    let run = gated(&["delete-a"]);
+    let right = said(&run, Approved);
+    for id in ["", "apr_", "apr_0000000000000000", "run_1#7"] {
+        let foreign = Decide {
+            approval_id: Some(id.to_owned()),
+            ..right.clone()
+        };
+        let refused = judged(&run, &foreign);
+        assert!(
+            matches!(refused, Err(NotDecided::NotPending { .. })),
+            "{refused:?}"
+        );
+    }
+    for (scope, step, item) in [("call", "a", None), ("", "b", None), ("", "a", Some(0))] {
+        let elsewhere = Decide {
+            scope: scope.to_owned(),
+            step: step.to_owned(),
+            item,
+            ..right.clone()
+        };
+        let refused = judged(&run, &elsewhere);
+        assert!(
+            matches!(refused, Err(NotDecided::NotPending { .. })),
+            "{refused:?}"
+        );
+    }
+    taken(&run, &right);
+}
+
+#[test]
+fn a_late_decision_is_refused_by_the_clock_alone() {
+    let mut run = gated(&["late-a"]);
+    let until = Approvals::fold(&run.frames)[0]
+        .expires_at
+        .unwrap()
+        .as_micros();
+    for decision in [Approved, Rejected] {
+        let right = said(&run, decision);
+        run.now = until;
+        let refused = judged(&run, &right);
+        assert!(
+            matches!(refused, Err(NotDecided::Expired { .. })),
+            "{refused:?}"
+        );
+        run.now = until - 1;
+        taken(&run, &right);
+    }
+}
+
+#[test]
+fn a_decision_that_is_made_again_is_refused_because_there_is_one() {
+    let mut run = gated(&["delete-a"]);
+    let right = said(&run, Approved);
+    taken(&run, &right);
+    run.decides("a", "ann", Approved, None).unwrap();
+    for again in [
+        right.clone(),
+        Decide {
+            decision: Rejected,
+            ..right
+        },
+    ] {
+        let refused = judged(&run, &again);
+        assert!(
+            matches!(refused, Err(NotDecided::NotPending { .. })),
+            "{refused:?}"
+        );
+    }
+}
+
+#[test]
+fn whoever_started_the_run_is_refused_for_who_they_are_and_by_that_policy_alone() {
+    let run = gated(&["two-a"]);
+    let right = said(&run, Approved);
+    let own = Decide {
+        by: person("local"),
+        ..right.clone()
+    };
+    let refused = judged(&run, &own);
+    assert!(
+        matches!(refused, Err(NotDecided::Proposer { .. })),
+        "{refused:?}"
+    );
+    taken(&run, &right);
+    let plain = gated(&["delete-a"]);
+    let own = Decide {
+        by: person("local"),
+        ..said(&plain, Approved)
+    };
+    taken(&plain, &own);
+}
+
+#[test]
+fn a_second_word_of_one_person_is_refused_for_who_they_are_alone() {
+    let mut run = gated(&["two-a"]);
+    run.decides("a", "ann", Approved, None).unwrap();
+    let twice = said(&run, Approved);
+    let refused = judged(&run, &twice);
+    assert!(
+        matches!(refused, Err(NotDecided::Twice { .. })),
+        "{refused:?}"
+    );
+    let bob = Decide {
+        by: person("bob"),
+        ..twice
+    };
+    taken(&run, &bob);
+}
+
+#[test]
+fn what_was_not_sent_cannot_have_happened_and_what_was_can() {
+    let run = gated(&["delete-a"]);
+    let refused = judged(&run, &said(&run, Happened));
+    assert!(
+        matches!(refused, Err(NotDecided::NotInDoubt { .. })),
+        "{refused:?}"
+    );
+    let run = doubted();
+    taken(&run, &said(&run, Happened));
+}
+
+#[test]
+fn one_of_several_calls_has_to_be_named() {
+    let run = gated(&["delete-a", "delete-b"]);
+    let right = said(&run, Approved);
+    let unnamed = Decide {
+        approval_id: None,
+        ..right.clone()
+    };
+    let refused = judged(&run, &unnamed);
+    assert!(
+        matches!(refused, Err(NotDecided::Several { .. })),
+        "{refused:?}"
+    );
+    taken(&run, &right);
+}
