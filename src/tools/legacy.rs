@@ -12,11 +12,12 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 use url::Url;
 
+use super::dialect::Dialect;
 use super::message::Outcome;
 use super::sse::{Event, Reader};
 use super::streamable::{heard, patient, unreadable, within};
 use super::way::{self, Body, Way};
-use super::wire::{Dialect, Fate, Listener, Shared};
+use super::wire::{Fate, Listener, Shared};
 use super::{ToolError, ToolErrorCode};
 use crate::egress::{Broken, Use};
 

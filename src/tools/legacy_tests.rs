@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::dialect::Dialect;
 use super::scripted_tests::*;
-use super::wire::Dialect;
 use super::*;
 use ToolErrorCode::{Protocol, SessionExpired, Status, Timeout, TooLarge, Unreachable};
 

@@ -15,6 +15,7 @@
 //! say, which is why [`ToolError::sent`] is exact.
 
 mod answer;
+mod dialect;
 mod error;
 #[cfg(test)]
 mod hostile_tests;
@@ -46,9 +47,9 @@ pub use session::Session;
 use crate::egress;
 use crate::peer::Peer;
 use crate::secret::Secret;
+use dialect::Dialects;
 use limits::Limits;
 use way::Way;
-use wire::Dialects;
 
 /// A tool server, with everything that is needed to call it.
 #[derive(Clone)]

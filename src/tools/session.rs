@@ -16,10 +16,11 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::answer;
+use super::dialect::Dialects;
 use super::limits::Limits;
 use super::listing::Listing;
 use super::way::Way;
-use super::wire::{Call, Dialects, Fate, Shared, wire};
+use super::wire::{Call, Fate, Shared, wire};
 use super::{Returned, Server, Tool, ToolError, ToolErrorCode};
 
 /// An open session with one server. Dropping it ends it, too: what is under way is given up, and

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::scripted_tests::*;
 use super::*;
+use ToolErrorCode::{Refused, Unreachable};
 
 #[tokio::test]
 async fn a_session_shakes_hands_lists_calls_and_says_goodbye() {
@@ -232,4 +233,77 @@ async fn a_server_of_our_own_is_called_without_a_socket() {
     let returned = call(&session).await.expect("a result");
     assert_eq!(returned.content[0]["text"], "{\"n\":1}");
     session.close().await;
+}
+
+#[tokio::test]
+async fn what_cannot_have_reached_the_server_is_known() {
+    // A port that nobody listens on any more.
+    let gone = Scripted::start(good).await;
+    let url = gone.url.clone();
+    let session = tools().open(&gone.server()).await.expect("a session");
+    drop(gone);
+    let refused = call(&session).await;
+    // Over a connection that was kept, which may have taken it, or over a new one that was refused.
+    assert_eq!(refused.map_err(|error| error.code), Err(Unreachable));
+    let error = tools().open(&server(&url)).await.err().expect("nobody");
+    assert_eq!((error.code, error.sent), (Unreachable, false));
+
+    for url in [
+        "http://169.254.169.254/",
+        "http://10.0.0.1/mcp",
+        "ftp://x/",
+        "nothing",
+    ] {
+        let error = tools().open(&server(url)).await.err().expect("refused");
+        assert_eq!((error.code, error.sent), (Refused, false), "{url}");
+    }
+
+    let scripted = Scripted::start(good).await;
+    let session = tools().open(&scripted.server()).await.expect("a session");
+    let none = arguments(json!({}));
+    let unknown = session.call("write-b", &none, "key", PATIENCE).await;
+    let unknown = unknown.expect_err("unknown");
+    assert_eq!(
+        (unknown.code, unknown.sent),
+        (ToolErrorCode::UnknownTool, false)
+    );
+    assert!(!scripted.methods().contains(&"tools/call".to_owned()));
+}
+
+#[tokio::test]
+async fn tools_that_changed_are_not_called() {
+    let scripted = Scripted::start(|seen| match seen.rpc() {
+        "tools/call" => events(&[
+            json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}),
+            result(seen.id(), text("the last")),
+        ]),
+        _ => good(seen),
+    })
+    .await;
+    let session = tools().open(&scripted.server()).await.expect("a session");
+    assert!(call(&session).await.is_ok());
+    let error = call(&session).await.expect_err("they changed");
+    assert_eq!(
+        (error.code, error.sent),
+        (ToolErrorCode::ToolsChanged, false)
+    );
+    let calls = scripted.methods();
+    assert_eq!(
+        calls
+            .iter()
+            .filter(|method| *method == "tools/call")
+            .count(),
+        1
+    );
+}
+
+#[tokio::test]
+async fn a_failed_handshake_leaves_no_session_behind() {
+    let scripted = Scripted::start(|seen| match seen.rpc() {
+        "tools/list" => raw(b"nonsense"),
+        _ => good(seen),
+    })
+    .await;
+    assert!(tools().open(&scripted.server()).await.is_err());
+    assert!(scripted.methods().contains(&"DELETE".to_owned()));
 }

@@ -5,7 +5,7 @@
 //! that no flood of them reaches the SDK, which would start a task for each.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
+use super::dialect::{Dialect, Dialects};
 use super::legacy::Legacy;
 use super::limits::Limits;
 use super::message::{self, Outcome};
@@ -38,44 +39,6 @@ const KEY: &str = "ktsu/idempotency-key";
 
 /// The member of `_meta` of `initialize` with the server's settings.
 const CONFIG: &str = "ktsu/config";
-
-/// What a URL speaks.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Dialect {
-    /// Streamable HTTP.
-    Streamable,
-    /// HTTP with server-sent events, as of 2024-11-05; the stream is at this URL.
-    Legacy(String),
-}
-
-/// What is known of URLs, so that each is probed once in the life of the process.
-#[derive(Debug, Default)]
-pub(super) struct Dialects(Mutex<HashMap<String, Dialect>>);
-
-/// URLs come from files, so there are few; what is forgotten is probed again.
-const MOST_DIALECTS: usize = 1024;
-
-impl Dialects {
-    fn map(&self) -> MutexGuard<'_, HashMap<String, Dialect>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn of(&self, url: &str) -> Option<Dialect> {
-        self.map().get(url).cloned()
-    }
-
-    pub(super) fn learn(&self, url: &str, dialect: Dialect) {
-        let mut map = self.map();
-        if map.len() >= MOST_DIALECTS {
-            map.clear();
-        }
-        map.insert(url.to_owned(), dialect);
-    }
-
-    pub(super) fn forget(&self, url: &str) {
-        self.map().remove(url);
-    }
-}
 
 /// What goes with a `tools/call`, beside the SDK's message.
 #[derive(Clone)]
