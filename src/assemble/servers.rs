@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use axum::http::HeaderName;
 use jmespath::Rcvar;
 use ktsu_ledger::event::plan::{AgentPlan, AuthScheme, Work};
 use serde_json::{Map, Value, json};
@@ -16,6 +17,7 @@ use crate::environment::{Environment, Principals, Resolved};
 use crate::kit::Kit;
 use crate::kit::server::KitServer;
 use crate::secret::{Redactor, Secret};
+use crate::tools;
 use crate::workflow::definition::{Agent, CompiledWork, Definition, Server};
 use crate::workflow::expression::{Names, Root, from_value};
 
@@ -69,11 +71,28 @@ pub async fn tools(
 }
 
 /// The tools a server offers.
-async fn list(_client: &egress::Client, asked: &Asked) -> Result<Digests, String> {
-    Err(format!(
-        "{}: this build cannot ask tool servers for their tools",
-        asked.url
-    ))
+async fn list(client: &egress::Client, asked: &Asked) -> Result<Digests, String> {
+    let auth = match &asked.auth {
+        None => None,
+        Some((header, value)) => {
+            let name = HeaderName::from_bytes(header.as_bytes());
+            let name = name.map_err(|_| format!("{header:?} is not the name of a header"))?;
+            Some((name, value.clone()))
+        }
+    };
+    let server = tools::Server {
+        name: asked.name.clone(),
+        url: asked.url.clone(),
+        auth,
+        params: asked.params.clone(),
+    };
+    let session = tools::Tools::new(client.clone()).open(&server).await;
+    let session = session.map_err(|error| error.to_string())?;
+    let offered = session.tools().iter();
+    let digests = offered.map(|tool| (tool.name.clone(), tool.digest.clone()));
+    let digests = digests.collect();
+    session.close().await;
+    Ok(digests)
 }
 
 /// Whether an agent of the kit may call a tool; one that no agent uses offers what it says.

@@ -1,29 +1,31 @@
 //! A run driven by hand: given frames, when an input, then frames. Webhooks and runtimes are played
 //! by whoever holds it, and by history where a log was cut.
 
+mod history_tests;
+mod tools_tests;
+
 use std::sync::Arc;
 
 use ktsu_ledger::event::plan::{ApprovalPolicy, OnReject, Plan};
 use ktsu_ledger::event::{
-    AgentDecided, AgentEvent, AgentFinished, ApprovalRequested, ClaimedMetrics, Decision,
-    DoubtReason, FinishReason, LlmRequest, LlmResponse, LostReason, NotSent, Principal, Purpose,
-    Reference, Report, Role, RunEvent, TimerKind, ToolCalled, ToolInDoubt, ToolReturned,
-    WebhookAnswer, WebhookEvent, Why, WorkerEvent, WorkerLost,
+    AgentDecided, AgentEvent, AgentFinished, ApprovalRequested, ClaimedMetrics, DoubtReason,
+    FinishReason, LlmRequest, LlmResponse, LostReason, NotSent, Principal, Purpose, Report, Role,
+    RunEvent, TimerKind, ToolCalled, ToolInDoubt, ToolReturned, WebhookAnswer, WebhookEvent, Why,
+    WorkerEvent, WorkerLost,
 };
 use ktsu_ledger::{Draft, Event, Frame, Json, StreamId, Timestamp};
 use ktsu_projections::envelope::EnvelopeFold;
 use ktsu_projections::lineage::item_name;
-use ktsu_projections::run::calls::{CallState, Sending};
 use ktsu_projections::run::{RunState, StepStatus, Task};
 use serde_json::{Value, json};
 
-use super::admit::approval::{Decide, NotDecided, decide};
 use super::admit::report::{Reported, losses, lost, report};
 use super::admit::{self, Answer, Invocation};
 use super::definition::Definition;
 use super::next::{Memo, next};
 use super::replay::{Definitions, replay};
 use super::turn::{Turn, begin, continued, take_report};
+use tools_tests::{argument, names, wants};
 
 /// More frames than any test needs: a run that decides for ever ends here.
 const TOO_MANY: usize = 60_000;
@@ -60,50 +62,6 @@ pub(super) enum Say {
     /// A person is to decide on it.
     Gate(u32, String, String),
     End(FinishReason, Value, Option<ClaimedMetrics>),
-}
-
-/// A reply that asks for tools, each with the arguments `{"n": PLACE}`; one that is called `…!` has a
-/// secret in them.
-fn wants(
-    request: u64,
-    (attempt, item, step): (u32, Option<u32>, &str),
-    report: &Report,
-    tools: &[&str],
-) -> LlmResponse {
-    let calls = tools.iter().enumerate().map(|(at, tool)| {
-        let mut call = json!({"id": format!("c{at}"), "name": tool, "arguments": {"n": at}});
-        if tool.ends_with('!') {
-            call["secret"] = json!(true);
-        }
-        call
-    });
-    LlmResponse {
-        attempt,
-        cached: false,
-        content: Some(Json::string("")),
-        cost_micro_usd: 10,
-        duration_ms: 7,
-        error: None,
-        input_hash: String::new(),
-        item,
-        model: "m".to_owned(),
-        output_hash: String::new(),
-        prices: String::new(),
-        provider: "scripted".to_owned(),
-        report: report.clone(),
-        request,
-        step: step.to_owned(),
-        tokens_cached: 0,
-        tokens_in: 10,
-        tokens_out: 5,
-        tokens_reasoning: 0,
-        tool_calls: Some(Json::from_value(&calls.collect()).unwrap()),
-    }
-}
-
-fn argument(frame: u64, call: u32) -> Reference {
-    let path = format!("/tool_calls/{call}/arguments");
-    Reference { frame, path }
 }
 
 /// An output, as a runtime reports it.
@@ -366,51 +324,6 @@ impl Driven {
         events.collect()
     }
 
-    /// A call on its way.
-    pub(super) fn sending(&self, name: &str, call: u32) -> &Sending {
-        let calls = self.task(name).calls.as_ref().unwrap();
-        match &calls.list[call as usize].state {
-            CallState::Sent(sending) => sending,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    /// A person's word about the only call of a task that waits, or one of them.
-    pub(super) fn decides(
-        &mut self,
-        name: &str,
-        by: &str,
-        decision: Decision,
-        id: Option<&str>,
-    ) -> Result<(), NotDecided> {
-        let (scope, step, item) = place(name);
-        let now = Timestamp::from_micros(self.now);
-        let said = Decide {
-            scope,
-            step,
-            item,
-            approval_id: id.map(str::to_owned),
-            digest: None,
-            decision,
-            by: Principal {
-                auth: "token".to_owned(),
-                id: by.to_owned(),
-            },
-            reason: None,
-            result: (decision == Decision::Happened).then(|| "done".to_owned()),
-        };
-        let draft = decide(&self.state, said, now)?;
-        self.input(draft);
-        Ok(())
-    }
-
-    /// Nobody decides until the next wait is over.
-    pub(super) fn waits_too_long(&mut self) {
-        let (until, _) = self.state.next_approval_end().expect("something waits");
-        self.now = self.now.max(until.as_micros());
-        self.input(admit::timer(&self.state, until).expect("it is over"));
-    }
-
     /// Judges a report and takes it, if it is to be taken.
     pub(super) fn reports(&mut self, name: &str, attempt: u32, n: u32, says: &[Say]) -> Reported {
         let (scope, ..) = place(name);
@@ -526,204 +439,6 @@ impl Driven {
         let found = found.unwrap_or_else(|| panic!("no {wanted} in {:?}", self.kinds()));
         data(found)
     }
-
-    /// Whatever was decided follows from the inputs alone, and a log cut anywhere ends the same.
-    #[track_caller]
-    pub(super) fn holds_together(&self) {
-        self.is_whole();
-        for cut in 1..self.frames.len() {
-            self.resume_from(cut);
-        }
-    }
-
-    /// As [`Driven::holds_together`], for long logs: cut at every so many frames.
-    #[track_caller]
-    pub(super) fn holds_together_every(&self, frames: usize) {
-        self.is_whole();
-        for cut in (1..self.frames.len()).step_by(frames) {
-            self.resume_from(cut);
-        }
-    }
-
-    /// The run is over, nothing of it is left open, and its inputs lead to it again.
-    #[track_caller]
-    pub(super) fn is_whole(&self) {
-        assert!(self.state.status().is_terminal(), "{:?}", self.kinds());
-        for scope in self.state.scopes() {
-            assert!(scope.status.is_terminal(), "scope {:?}", scope.path);
-            for step in &scope.steps {
-                let open = matches!(step.status, StepStatus::Pending | StepStatus::Running);
-                assert!(!open, "{:?} of {:?}", step.status, scope.path);
-                let tasks = step.tasks.iter().flat_map(|tasks| &tasks.list);
-                assert!(!tasks.into_iter().any(Task::is_unfinished));
-            }
-        }
-        assert_eq!(self.state.spend().open, 0, "calls are left open");
-        replay(&self.frames, &mut Definitions::default()).unwrap();
-    }
-
-    #[track_caller]
-    fn resume_from(&self, cut: usize) {
-        let kept = &self.frames[..cut];
-        let mut again = Self {
-            definition: Arc::clone(&self.definition),
-            state: RunState::fold(kept).unwrap(),
-            memo: Memo::default(),
-            frames: kept.to_vec(),
-            now: kept.last().unwrap().at.as_micros(),
-        };
-        again.restarts();
-        again.lives_through(&self.frames[cut..]);
-        for (expected, got) in self.seen().into_iter().zip(again.seen()) {
-            assert_eq!(got, expected, "cut at {cut}: {:#?}", again.kinds());
-        }
-        assert_eq!(self.state.scopes().len(), again.state.scopes().len());
-        again.is_whole();
-    }
-
-    /// What is promised to be the same after a crash: everything but times and attempts.
-    fn seen(&self) -> Vec<Value> {
-        let fold = EnvelopeFold::of(&self.frames).unwrap();
-        let paths = self.state.scopes().iter().map(|scope| scope.path.clone());
-        let mut seen: Vec<Value> = paths
-            .map(|path| serde_json::to_value(fold.envelope(&path).unwrap()).unwrap())
-            .collect();
-        seen.iter_mut().for_each(strip_times);
-        seen.sort_by_key(|envelope| envelope["run_id"].to_string());
-        seen
-    }
-
-    /// The engine is started again: what it worked on within the process is lost.
-    pub(super) fn restarts(&mut self) {
-        let clock = Timestamp::from_micros(self.now);
-        let more = !losses(&self.state).is_empty();
-        for draft in admit::restart(&self.definition, &self.state, clock, more) {
-            self.input(draft);
-        }
-        for (scope, news) in losses(&self.state) {
-            let draft = lost(&self.state, &scope, news);
-            self.input(draft.expect("a restart's losses are news"));
-        }
-    }
-
-    /// The world does what it did in history.
-    #[track_caller]
-    fn lives_through(&mut self, history: &[Frame]) {
-        let mut at = 0;
-        while let Some(frame) = history.get(at) {
-            at += 1;
-            if frame.event.role() != Role::Input || self.state.status().is_terminal() {
-                continue;
-            }
-            match &frame.event {
-                Event::Agent(AgentEvent::ApprovalDecided(decided)) => {
-                    let name = join(&frame.scope, &item_name(&decided.step, decided.item));
-                    let said = self.decides(&name, &decided.by.id, decided.decision, None);
-                    said.unwrap();
-                }
-                Event::Agent(AgentEvent::ApprovalExpired(_)) => self.waits_too_long(),
-                Event::Agent(event) => {
-                    let said = event.report().cloned();
-                    let same = |other: &&Frame| match &other.event {
-                        Event::Agent(other) => {
-                            other.report().cloned() == said && task_name(other) == task_name(event)
-                        }
-                        _ => false,
-                    };
-                    let more = history[at..].iter().take_while(same);
-                    let events: Vec<&Frame> = std::iter::once(frame).chain(more).collect();
-                    at += events.len() - 1;
-                    self.hears(&events);
-                }
-                Event::Webhook(WebhookEvent::Delivered(answer) | WebhookEvent::Failed(answer)) => {
-                    let answer = Answer {
-                        scope: frame.scope.clone(),
-                        answer: answer.clone(),
-                    };
-                    self.input(admit::answer(&self.state, answer).expect("it waits for it"));
-                }
-                Event::Worker(WorkerEvent::Lost(lost)) => {
-                    let name = join(&frame.scope, &item_name(&lost.step, lost.item));
-                    assert!(self.loses(&name, lost.reason, lost.runtime_alive), "{name}");
-                }
-                Event::Run(RunEvent::TimerFired(fired)) if fired.timer == TimerKind::RunTimeout => {
-                    self.times_out();
-                }
-                _ => {}
-            }
-        }
-    }
-
-    /// Calls whose answers are in history were sent by a runtime that is lost: they are sent again.
-    fn calls_again(&mut self, name: &str, says: &[Say]) {
-        let attempt = self.task(name).attempt;
-        for say in says {
-            let Say::Result(call) = say else { continue };
-            let Some(calls) = &self.task(name).calls else {
-                continue;
-            };
-            if let CallState::Sent(sending) = &calls.list[*call as usize].state
-                && sending.attempt < attempt
-            {
-                let again = Say::Call(*call, sending.server.clone(), sending.tool.clone());
-                self.says(name, &[again]);
-            }
-        }
-    }
-
-    /// A report of history, in the words of the attempt that is under way now.
-    #[track_caller]
-    fn hears(&mut self, frames: &[&Frame]) {
-        let Event::Agent(first) = &frames[0].event else {
-            return;
-        };
-        let name = join(&frames[0].scope, &task_name(first));
-        let say = |frame: &&Frame| match &frame.event {
-            Event::Agent(AgentEvent::Request(request)) => Say::Ask(request.purpose),
-            Event::Agent(AgentEvent::BudgetExhausted(_)) => Say::Ask(Purpose::Turn),
-            Event::Agent(AgentEvent::Response(answer)) => match &answer.tool_calls {
-                Some(calls) => Say::Wants(names(calls)),
-                None => Say::Reply {
-                    cost: answer.cost_micro_usd,
-                },
-            },
-            Event::Agent(AgentEvent::Decided(decided)) => match &decided.draft {
-                Some(draft) => Say::Draft(draft.to_value()),
-                None => Say::Decide,
-            },
-            Event::Agent(AgentEvent::ToolCalled(called)) => {
-                Say::Call(called.call, called.server.clone(), called.tool.clone())
-            }
-            Event::Agent(AgentEvent::ToolReturned(returned)) => match returned.not_sent {
-                Some(why) => Say::NotSent(returned.call, why),
-                None => Say::Result(returned.call),
-            },
-            Event::Agent(AgentEvent::ApprovalRequested(asked)) => {
-                Say::Gate(asked.call, asked.server.clone(), asked.tool.clone())
-            }
-            Event::Agent(AgentEvent::Finished(end)) => {
-                Say::End(end.reason, end.outcome.to_value(), end.metrics.clone())
-            }
-            _ => panic!("{frame:?}"),
-        };
-        let says: Vec<Say> = frames.iter().map(say).collect();
-        self.calls_again(&name, &says);
-        match first.report().map(|report| report.n) {
-            Some(0) => {
-                let judged = self.reports(&name, self.task(&name).attempt, 0, &says);
-                assert!(matches!(judged, Reported::Taken(_)), "{name}: {judged:?}");
-            }
-            _ => self.says(&name, &says),
-        }
-    }
-}
-
-/// The tools that a recorded reply asks for.
-fn names(calls: &Json) -> Vec<&'static str> {
-    let calls = calls.to_value();
-    let names = calls.as_array().unwrap().iter();
-    let leaked = |call: &Value| &*call["name"].as_str().unwrap().to_owned().leak();
-    names.map(leaked).collect()
 }
 
 fn task_name(event: &AgentEvent) -> String {

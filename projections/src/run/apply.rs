@@ -9,7 +9,7 @@ use ktsu_ledger::event::{
 };
 use ktsu_ledger::{Event, Frame, Json};
 
-use super::task::Tasks;
+use super::tasks::Tasks;
 use super::transition::{Refusal, Target};
 use super::{Ended, Failing, Held, Phase, RunState, RunStatus, Scope, Step, StepStatus, Todo};
 

@@ -18,6 +18,7 @@ mod pins;
 pub mod reserved;
 mod scope;
 pub mod task;
+pub mod tasks;
 mod transition;
 pub mod waits;
 
@@ -25,7 +26,8 @@ pub use outline::{AgentShape, BadPlan, Outline, Shape};
 pub use person::{Fork, Overlaid};
 pub use pins::Pins;
 pub use scope::{Effective, Ended, Held, Phase, Scope, Step, StepStatus};
-pub use task::{Counts, Due, Hint, ItemEnd, Reflection, Seen, Task, TaskPhase, Tasks};
+pub use task::{Hint, ItemEnd, Reflection, Seen, Task, TaskPhase};
+pub use tasks::{Counts, Due, Tasks};
 pub use transition::Refusal;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -7,7 +7,7 @@ use ktsu_ledger::event::{Given, Reference, SkipReason};
 use ktsu_ledger::{Json, Timestamp};
 
 use super::person::Overlaid;
-use super::task::Tasks;
+use super::tasks::Tasks;
 use super::{RunStatus, Shape};
 
 /// A run or an inline child: pending → running → complete | failed.

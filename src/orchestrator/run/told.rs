@@ -1,0 +1,134 @@
+//! What a run is told: answers, reports, people's words, each judged and taken as an input.
+
+use ktsu_ledger::event::WorkerLost;
+use ktsu_projections::run::Spend;
+
+use super::{Held, Message, RunTask, Taken};
+use crate::orchestrator::people::{NotDone, Said, Word};
+use crate::orchestrator::tools;
+use crate::workflow::admit;
+use crate::workflow::admit::report::{self, Reported};
+use crate::workflow::admit::{approval, person};
+use crate::workflow::turn::Broken;
+
+impl RunTask {
+    pub(super) fn told(&mut self, message: Message) -> Result<(), Broken> {
+        let before = self.state.spend();
+        match message {
+            Message::Answer(answer) => {
+                if let Some(input) = admit::answer(&self.state, answer) {
+                    self.take(input)?;
+                }
+            }
+            Message::Report {
+                scope,
+                events,
+                reply,
+            } => self.reported(Held {
+                scope,
+                events,
+                reply,
+            })?,
+            Message::Said {
+                word,
+                expected,
+                reply,
+            } => {
+                let said = self.said(word, expected)?;
+                // Whoever spoke may be gone; it is recorded all the same.
+                let last = self.state.next_seq().saturating_sub(1);
+                let _ = reply.send((last, said));
+            }
+            Message::Own {
+                server,
+                task,
+                attempt,
+                key,
+                reply,
+            } => {
+                let found =
+                    tools::find(&self.definition, &self.state, server, &task, attempt, &key);
+                // Whoever asked may be gone.
+                let _ = reply.send(found);
+            }
+            Message::Lost { scope, lost } => self.lost(&scope, lost)?,
+            Message::Compared(compared) => {
+                if let Some(input) = admit::compared(&self.state, compared) {
+                    self.take(input)?;
+                }
+            }
+        }
+        self.let_go(before)
+    }
+
+    pub(super) fn lost(&mut self, scope: &str, lost: WorkerLost) -> Result<(), Broken> {
+        match report::lost(&self.state, scope, lost) {
+            Some(input) => self.take(input),
+            None => Ok(()),
+        }
+    }
+
+    fn said(
+        &mut self,
+        mut word: Word,
+        expected: Option<u64>,
+    ) -> Result<Result<Said, NotDone>, Broken> {
+        let seq = self.state.next_seq();
+        let actual = seq.saturating_sub(1);
+        if let Some(expected) = expected.filter(|expected| *expected != actual) {
+            return Ok(Err(NotDone::Stale { expected, actual }));
+        }
+        word.redact(&self.shared.redactor_for(&self.definition));
+        let input = match word {
+            Word::Overlay(overlay) => person::overlay(&self.definition, &self.state, overlay),
+            Word::Resume { from, by, reason } => person::resume(&self.state, from, by, reason),
+            Word::Decide(decide) => match approval::decide(&self.state, decide, self.now()) {
+                Ok(input) => Ok(input),
+                Err(refused) => return Ok(Err(refused.into())),
+            },
+        };
+        match input {
+            Err(refused) => Ok(Err(refused.into())),
+            Ok(input) => {
+                self.take(input)?;
+                Ok(Ok(Said {
+                    seq,
+                    last: self.state.next_seq().saturating_sub(1),
+                    status: self.state.status(),
+                }))
+            }
+        }
+    }
+
+    /// Whoever reported is told at once what is recorded; that it is durable is waited for there.
+    fn reported(&mut self, said: Held) -> Result<(), Broken> {
+        let taken = match report::report(&self.state, &said.scope, said.events) {
+            Reported::Taken(drafts) => Taken::New(self.take_report(drafts)?),
+            Reported::Held(events) => {
+                self.held.push_back(Held { events, ..said });
+                return Ok(());
+            }
+            Reported::Repeated { first, last } => Taken::Again { first, last },
+            Reported::Stale => Taken::Stale,
+            Reported::Malformed(words) => Taken::Malformed(words),
+        };
+        // Whoever asked may be gone; it will ask again.
+        let _ = said.reply.send(taken);
+        Ok(())
+    }
+
+    /// Asks again for those that wait for the budget, once something changed about it.
+    fn let_go(&mut self, before: Spend) -> Result<(), Broken> {
+        if self.state.spend() == before && self.state.failing().is_none() {
+            return Ok(());
+        }
+        for _ in 0..self.held.len() {
+            if let Some(held) = self.held.pop_front()
+                && !held.reply.is_closed()
+            {
+                self.reported(held)?;
+            }
+        }
+        Ok(())
+    }
+}

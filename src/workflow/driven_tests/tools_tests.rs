@@ -1,0 +1,126 @@
+//! Calls of tools and people's words, in runs that are driven by hand.
+
+use ktsu_ledger::event::{Decision, LlmResponse, Principal, Reference, Report};
+use ktsu_ledger::{Json, Timestamp};
+use ktsu_projections::run::calls::{CallState, Sending};
+use serde_json::{Value, json};
+
+use super::{Driven, Say, place};
+use crate::workflow::admit;
+use crate::workflow::admit::approval::{Decide, NotDecided, decide};
+
+/// A reply that asks for tools, each with the arguments `{"n": PLACE}`; one that is called `…!` has a
+/// secret in them.
+pub(super) fn wants(
+    request: u64,
+    (attempt, item, step): (u32, Option<u32>, &str),
+    report: &Report,
+    tools: &[&str],
+) -> LlmResponse {
+    let calls = tools.iter().enumerate().map(|(at, tool)| {
+        let mut call = json!({"id": format!("c{at}"), "name": tool, "arguments": {"n": at}});
+        if tool.ends_with('!') {
+            call["secret"] = json!(true);
+        }
+        call
+    });
+    LlmResponse {
+        attempt,
+        cached: false,
+        content: Some(Json::string("")),
+        cost_micro_usd: 10,
+        duration_ms: 7,
+        error: None,
+        input_hash: String::new(),
+        item,
+        model: "m".to_owned(),
+        output_hash: String::new(),
+        prices: String::new(),
+        provider: "scripted".to_owned(),
+        report: report.clone(),
+        request,
+        step: step.to_owned(),
+        tokens_cached: 0,
+        tokens_in: 10,
+        tokens_out: 5,
+        tokens_reasoning: 0,
+        tool_calls: Some(Json::from_value(&calls.collect()).unwrap()),
+    }
+}
+
+pub(super) fn argument(frame: u64, call: u32) -> Reference {
+    let path = format!("/tool_calls/{call}/arguments");
+    Reference { frame, path }
+}
+
+impl Driven {
+    /// A call on its way.
+    pub(in crate::workflow) fn sending(&self, name: &str, call: u32) -> &Sending {
+        let calls = self.task(name).calls.as_ref().unwrap();
+        match &calls.list[call as usize].state {
+            CallState::Sent(sending) => sending,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A person's word about the only call of a task that waits, or one of them.
+    pub(in crate::workflow) fn decides(
+        &mut self,
+        name: &str,
+        by: &str,
+        decision: Decision,
+        id: Option<&str>,
+    ) -> Result<(), NotDecided> {
+        let (scope, step, item) = place(name);
+        let now = Timestamp::from_micros(self.now);
+        let said = Decide {
+            scope,
+            step,
+            item,
+            approval_id: id.map(str::to_owned),
+            digest: None,
+            decision,
+            by: Principal {
+                auth: "token".to_owned(),
+                id: by.to_owned(),
+            },
+            reason: None,
+            result: (decision == Decision::Happened).then(|| "done".to_owned()),
+        };
+        let draft = decide(&self.state, said, now)?;
+        self.input(draft);
+        Ok(())
+    }
+
+    /// Nobody decides until the next wait is over.
+    pub(in crate::workflow) fn waits_too_long(&mut self) {
+        let (until, _) = self.state.next_approval_end().expect("something waits");
+        self.now = self.now.max(until.as_micros());
+        self.input(admit::timer(&self.state, until).expect("it is over"));
+    }
+
+    /// Calls whose answers are in history were sent by a runtime that is lost: they are sent again.
+    pub(super) fn calls_again(&mut self, name: &str, says: &[Say]) {
+        let attempt = self.task(name).attempt;
+        for say in says {
+            let Say::Result(call) = say else { continue };
+            let Some(calls) = &self.task(name).calls else {
+                continue;
+            };
+            if let CallState::Sent(sending) = &calls.list[*call as usize].state
+                && sending.attempt < attempt
+            {
+                let again = Say::Call(*call, sending.server.clone(), sending.tool.clone());
+                self.says(name, &[again]);
+            }
+        }
+    }
+}
+
+/// The tools that a recorded reply asks for.
+pub(super) fn names(calls: &Json) -> Vec<&'static str> {
+    let calls = calls.to_value();
+    let names = calls.as_array().unwrap().iter();
+    let leaked = |call: &Value| &*call["name"].as_str().unwrap().to_owned().leak();
+    names.map(leaked).collect()
+}
