@@ -348,7 +348,11 @@ class Story:
             if frame.type == "tool.called": self.made[seq] = frame
             if frame.type.endswith(".created") and frame.data.get("digest"): self.plan = self.apart(frame, "/definition")
         return self
-    def apart(self, frame, path): return load(self.evidence.files["blobs/%s.json" % {e["path"]: e["hash"] for e in frame.ext}[path]].decode("utf-8"))
+    def apart(self, frame, path):
+        name = {one["path"]: one["hash"] for one in frame.ext}[path]
+        text = self.evidence.files["blobs/%s.json" % name]
+        wrong_if(blake3(text) not in (None, name), "one of its blobs is another", frame.id)
+        return load(text.decode("utf-8"))
     def rules(self, frame):
         """What the definition says of the tool that a frame names."""
         def work(flow, step): return {one["id"]: one["work"] for one in self.plan["workflows"][flow]["steps"]}[step]

@@ -374,7 +374,7 @@ fn leaves(value: &Value, at: String, found: &mut Vec<String>) {
 }
 
 /// A body with its members in the order of the format.
-fn written(seq: u64, body: &Value) -> Record {
+pub(crate) fn written(seq: u64, body: &Value) -> Record {
     let order = [
         "v", "stream", "seq", "type", "scope", "actor", "cause", "at", "data", "ext", "prev",
     ];

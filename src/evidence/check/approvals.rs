@@ -95,7 +95,11 @@ impl<'a> People<'a> {
         if let Event::Run(RunEvent::Branched(branch)) = &frame.event {
             self.proposer = &branch.by.id;
             // What was not executed before the fork is asked again in the branch.
-            let made: BTreeSet<_> = self.made.values().filter_map(|(_, it)| it.approval).collect();
+            let made: BTreeSet<_> = self
+                .made
+                .values()
+                .filter_map(|(_, it)| it.approval)
+                .collect();
             self.asked.retain(|request, _| made.contains(request));
         }
         let Event::Agent(event) = &frame.event else {
@@ -259,9 +263,9 @@ impl<'a> People<'a> {
         };
         let place = (returned.response, returned.call);
         let mut asked = self.asked.values();
-        match asked.any(|it| {
-            it.call == place && it.gate.is_some() == gate && states.contains(&it.state)
-        }) {
+        match asked
+            .any(|it| it.call == place && it.gate.is_some() == gate && states.contains(&it.state))
+        {
             true => Ok(()),
             false => Err("nobody rejected the call"),
         }
@@ -270,7 +274,9 @@ impl<'a> People<'a> {
     /// A task that people ended was ended by people.
     fn finish(&self, frame: &Frame, finished: &AgentFinished) -> Result<(), &'static str> {
         let outcome = finished.outcome.to_value();
-        let code = outcome.pointer("/error/code").and_then(|code| code.as_str());
+        let code = outcome
+            .pointer("/error/code")
+            .and_then(|code| code.as_str());
         let (gate, state) = match code.filter(|_| finished.report.is_none()) {
             Some("approval_rejected") => (true, State::Rejected),
             Some("approval_timed_out") => (true, State::Expired),

@@ -65,7 +65,10 @@ impl History<'_> {
         };
         brings.then(|| {
             let external = frame.ext.iter().find(|one| one.path == "/definition");
-            let text = external.and_then(|one| self.evidence.blob(&one.hash));
+            let text = external.and_then(|one| {
+                let text = self.evidence.blob(&one.hash)?;
+                (Hash::of(text) == one.hash).then_some(text)
+            });
             let plan = text.and_then(|text| serde_json::from_slice(text).ok());
             plan.ok_or_else(|| Wrong::at(frame.id(), "its definition cannot be read"))
         })

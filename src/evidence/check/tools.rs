@@ -109,8 +109,7 @@ impl<'a> Calls<'a> {
             return Err("its arguments are not those that the reply asks for");
         }
         let plan = self.plan.as_ref();
-        let server =
-            plan.and_then(|plan| server(plan, &frame.scope, &called.step, &called.server));
+        let server = plan.and_then(|plan| server(plan, &frame.scope, &called.step, &called.server));
         if !server.is_some_and(|server| server.permits(&called.tool)) {
             return Err("its definition does not permit the call");
         }

@@ -278,7 +278,9 @@ fn serve(heard: &Heard) -> Reply {
 fn tools(path: &str) -> Value {
     let names: &[&str] = match path {
         "/book" => &["write", "slow-write"],
-        _ => &["read", "blocks", "fail", "slow", "drop", "ask", "late", "soft", "two"],
+        _ => &[
+            "read", "blocks", "fail", "slow", "drop", "ask", "late", "soft", "two",
+        ],
     };
     let tool = |name: &&str| {
         let properties = json!({"n": {"type": "integer"}});
@@ -320,12 +322,20 @@ pub(crate) fn all() -> Vec<Acting> {
         Acting::new("doubt-ends", "[read]", doubt)
             .started_again()
             .says("slow-write", &[("ann", "rejected")]),
-        Acting::new("approved", GATED, json!([[["drop", n(1)], ["read", n(2)]], [["read", n(3)]]]))
-            .says("drop", &[("ann", "approved")]),
+        Acting::new(
+            "approved",
+            GATED,
+            json!([[["drop", n(1)], ["read", n(2)]], [["read", n(3)]]]),
+        )
+        .says("drop", &[("ann", "approved")]),
         Acting::new("rejected", GATED, json!([[["drop", n(1)]]]))
             .says("drop", &[("ann", "rejected")]),
-        Acting::new("recovers", GATED, json!([[["ask", n(1)]], [["read", n(2)]]]))
-            .says("ask", &[("bob", "rejected")]),
+        Acting::new(
+            "recovers",
+            GATED,
+            json!([[["ask", n(1)]], [["read", n(2)]]]),
+        )
+        .says("ask", &[("bob", "rejected")]),
         Acting::new("late", late, json!([[["late", n(1)]]])),
         Acting::new("soft", soft, json!([[["soft", n(1)]], [["read", n(2)]]])),
         Acting::new("quorum", two, json!([[["two", n(1)]]]))
@@ -333,7 +343,10 @@ pub(crate) fn all() -> Vec<Acting> {
         Acting::new(
             "two-gates",
             GATED,
-            json!([[["drop", n(1)], ["ask", n(2)], ["read", n(3)]], [["drop", n(4)]]]),
+            json!([
+                [["drop", n(1)], ["ask", n(2)], ["read", n(3)]],
+                [["drop", n(4)]]
+            ]),
         )
         .says("drop", &[("ann", "approved")])
         .says("ask", &[("bob", "rejected")])
