@@ -340,8 +340,20 @@ impl<'f> Story<'f> {
         }
     }
 
-    /// What an agent came to: all of its outcome is judged, and its draft before.
+    /// What an agent came to: all of its outcome is judged, and its draft before; people decided
+    /// which of its calls were made.
     fn replied(&self, facts: &Facts, tracker: &mut Tracker) -> Option<Tracked> {
+        for seq in &facts.words {
+            let said = self
+                .data(*seq)
+                .and_then(|data| data.get("decision").cloned());
+            let path = if said.is_some() {
+                "/decision"
+            } else {
+                "/request"
+            };
+            tracker.inspect(Marks::at(Place::new(*seq, path)));
+        }
         let drafts = facts.decided.map(|seq| Place::new(seq, "/draft"));
         let seq = facts.finished?;
         tracker.inspect(drafts.into_iter().collect());
