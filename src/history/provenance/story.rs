@@ -434,11 +434,12 @@ impl<'f> Story<'f> {
         Some(Tracked::map(members, Marks::default()))
     }
 
-    /// Words as an agent said them, if they stand where it would have.
+    /// Words as an agent said them, if they stand where it would have. Where the engine ended the
+    /// task they are the engine's, and people only decided.
     pub(super) fn said(&self, facts: &Facts, at: &str, words: &str) -> Tracked {
         let value = from_value(&Value::from(words));
         let there = facts.finished.filter(|seq| {
-            let data = self.data(*seq);
+            let data = self.data(*seq).filter(|data| data.get("report").is_some());
             data.is_some_and(|data| data.pointer(at).and_then(Value::as_str) == Some(words))
         });
         match there {
