@@ -1,7 +1,9 @@
 //! What a frame about an agent says in full: requests, replies, drafts, outcomes.
 
+mod tools;
+
 use ktsu_ledger::event::{AgentEvent, LlmRequest, LlmResponse, Purpose};
-use ktsu_ledger::{Event, Frame};
+use ktsu_ledger::{Event, Frame, Json};
 use serde_json::Value;
 
 use super::output::{BOLD, DIM, line, painted};
@@ -40,14 +42,15 @@ pub(super) fn print(frames: &[Frame], frame: &Frame, all: &str) {
             fields(&[("reason", finished.reason.as_str().to_owned())]);
             block("outcome", &json::pretty(finished.outcome.as_str()), all);
         }
-        AgentEvent::ReflectStarted(_)
-        | AgentEvent::BudgetExhausted(_)
-        | AgentEvent::ToolCalled(_)
-        | AgentEvent::ToolReturned(_)
-        | AgentEvent::ToolInDoubt(_)
-        | AgentEvent::ApprovalRequested(_)
-        | AgentEvent::ApprovalDecided(_)
-        | AgentEvent::ApprovalExpired(_) => {}
+        AgentEvent::ToolCalled(called) => tools::called(frames, called, all),
+        AgentEvent::ToolReturned(returned) => tools::returned(frames, returned, all),
+        AgentEvent::ToolInDoubt(doubt) => {
+            tools::in_doubt(frames, doubt.called, doubt.reason, all);
+        }
+        AgentEvent::ApprovalRequested(asked) => tools::requested(frames, asked, all),
+        AgentEvent::ApprovalDecided(decided) => tools::decided(decided, all),
+        AgentEvent::ApprovalExpired(expired) => tools::expired(expired.request),
+        AgentEvent::ReflectStarted(_) | AgentEvent::BudgetExhausted(_) => {}
     }
 }
 
@@ -130,6 +133,9 @@ fn messages(frames: &[Frame], request: &LlmRequest, all: &str) {
         for message in messages.as_array().map(Vec::as_slice).unwrap_or_default() {
             let role = message["role"].as_str().unwrap_or("message");
             match &message["content"] {
+                Value::Null if message["frame"].is_u64() => {
+                    block(role, &format!("as in frame {}", message["frame"]), all);
+                }
                 Value::String(content) => block(role, content, all),
                 other => block(role, &json::pretty(&other.to_string()), all),
             }
@@ -147,12 +153,13 @@ fn reply(answer: &LlmResponse, all: &str) {
         let words = format!("{}: {}{again}", error.code, error.message);
         return block("no reply", &words, all);
     }
-    let Some(content) = &answer.content else {
-        return;
-    };
-    match content.to_value() {
-        Value::String(words) => block("reply", &words, all),
-        other => block("reply", &json::pretty(&other.to_string()), all),
+    match answer.content.as_ref().map(Json::to_value) {
+        None => {}
+        Some(Value::String(words)) => block("reply", &words, all),
+        Some(other) => block("reply", &json::pretty(&other.to_string()), all),
+    }
+    if let Some(calls) = &answer.tool_calls {
+        block("asks for", &json::pretty(calls.as_str()), all);
     }
 }
 

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use ktsu_ledger::Event;
-use ktsu_ledger::event::AgentEvent;
+use ktsu_ledger::event::{AgentEvent, RunEvent};
+use ktsu_ledger::{Event, Frame};
+use ktsu_projections::approvals::{Approvals, Kind, Vote};
 use serde_json::Value;
 
 use super::archive::Placed;
@@ -59,6 +60,158 @@ pub(super) fn changes(frames: &[Placed]) -> String {
         );
     }
     text
+}
+
+/// Who approved what: a line for each word of a person, and one for each question without any.
+pub(super) fn approvals(frames: &[Placed]) -> String {
+    let mut text =
+        "stream,asked,approval_id,kind,step,server,tool,digest,proposer,status,executed,\
+                    decided,decision,by,auth,independent,latency_ms,reason\n"
+            .to_owned();
+    for (own, history) in histories(frames) {
+        for record in Approvals::fold(history) {
+            let stream = own.stream.as_str();
+            let votes: Vec<&Vote> = record.votes.iter().collect();
+            let fresh = |frame: u64| frame >= own.seq;
+            let mut line = |vote: Option<&Vote>| {
+                let words = [
+                    &record.approval_id,
+                    as_str(record.kind),
+                    &record.step_id,
+                    &record.server,
+                    &record.tool_name,
+                    &record.digest,
+                    &record.proposer,
+                    record.status.as_str(),
+                ];
+                let words = words.map(quoted).join(",");
+                let executed = record
+                    .executed
+                    .map_or_else(String::new, |it| it.to_string());
+                let _ = write!(text, "{stream},{},{words},{executed},", record.request);
+                let _ = match vote {
+                    None => writeln!(text, ",,,,,,"),
+                    Some(vote) => {
+                        let latency = vote.at.millis_since(record.created_at);
+                        let (by, auth) = (quoted(&vote.by), quoted(&vote.auth));
+                        let reason = vote.reason.as_deref().map_or_else(String::new, quoted);
+                        let (frame, decision) = (vote.frame, &vote.decision);
+                        let independent = vote.independent;
+                        writeln!(
+                            text,
+                            "{frame},{decision},{by},{auth},{independent},{latency},{reason}"
+                        )
+                    }
+                };
+            };
+            let told = votes.iter().filter(|vote| fresh(vote.frame));
+            told.for_each(|vote| line(Some(vote)));
+            if votes.is_empty() && fresh(record.request) {
+                line(None);
+            }
+        }
+    }
+    text
+}
+
+fn as_str(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Approval => "approval",
+        Kind::InDoubt => "in_doubt",
+    }
+}
+
+/// What was called, with which arguments, on which approval, and what came of it.
+pub(super) fn tools(frames: &[Placed]) -> String {
+    let mut ends: BTreeMap<(&str, u64), (u64, String, String)> = BTreeMap::new();
+    for Placed { frame, .. } in frames {
+        let (called, outcome, duration) = match &frame.event {
+            Event::Agent(AgentEvent::ToolReturned(it)) => {
+                let outcome = if it.is_error { "error" } else { "result" };
+                (it.called, outcome, it.duration_ms.to_string())
+            }
+            Event::Agent(AgentEvent::ToolInDoubt(it)) => {
+                (Some(it.called), "in_doubt", String::new())
+            }
+            _ => continue,
+        };
+        if let Some(called) = called {
+            let end = (frame.seq, outcome.to_owned(), duration);
+            ends.insert((frame.stream.as_str(), called), end);
+        }
+    }
+    let mut text = "position,stream,seq,at,scope,step,item,server,tool,digest,approval,again,\
+                    outcome,answered,duration_ms\n"
+        .to_owned();
+    for Placed { position, frame } in frames {
+        let Event::Agent(AgentEvent::ToolCalled(called)) = &frame.event else {
+            continue;
+        };
+        let (stream, seq, at) = (&frame.stream, frame.seq, frame.at);
+        let words = [&frame.scope, &called.step]
+            .map(|one| quoted(one))
+            .join(",");
+        let number = |one: Option<u64>| one.map_or_else(String::new, |one| one.to_string());
+        let item = number(called.item.map(u64::from));
+        let names = [&called.server, &called.tool, &called.digest];
+        let names = names.map(|one| quoted(one)).join(",");
+        let (approval, again) = (number(called.approval), number(called.again));
+        let (answered, outcome, duration) = match ends.get(&(stream.as_str(), seq)) {
+            Some((answered, outcome, duration)) => {
+                (answered.to_string(), outcome.as_str(), duration.as_str())
+            }
+            None => (String::new(), "none", ""),
+        };
+        let _ = writeln!(
+            text,
+            "{position},{stream},{seq},{at},{words},{item},{names},{approval},{again},\
+             {outcome},{answered},{duration}"
+        );
+    }
+    text
+}
+
+/// The runs and branches, each by the first frame of its own, with all that they share.
+fn histories(frames: &[Placed]) -> Vec<(&Frame, Vec<&Frame>)> {
+    let mut streams: BTreeMap<&str, Vec<&Frame>> = BTreeMap::new();
+    for Placed { frame, .. } in frames {
+        streams
+            .entry(frame.stream.as_str())
+            .or_default()
+            .push(frame);
+    }
+    let own = streams.values();
+    let own = own.filter_map(|own| Some((*own.first()?, whole(&streams, own)?)));
+    own.filter(|(first, _)| first.stream.kind() != "store")
+        .collect()
+}
+
+/// The frames of a stream with those that it shares.
+fn whole<'a>(
+    streams: &BTreeMap<&str, Vec<&'a Frame>>,
+    own: &[&'a Frame],
+) -> Option<Vec<&'a Frame>> {
+    let mut parts = vec![own.to_vec()];
+    let mut first = *own.first()?;
+    // Each step leads to a stream that began earlier.
+    for _ in 0..streams.len() {
+        let Event::Run(RunEvent::Branched(branch)) = &first.event else {
+            break;
+        };
+        let parent = branch.parent().ok()?;
+        let shared = streams.get(parent.as_str())?.iter().copied();
+        let shared: Vec<&Frame> = shared.filter(|it| it.seq < first.seq).collect();
+        match shared.first() {
+            Some(earlier) => first = earlier,
+            None => break,
+        }
+        parts.push(shared);
+    }
+    Some(parts.into_iter().rev().flatten().collect())
+}
+
+fn quoted(text: &str) -> String {
+    cell(Some(&Value::from(text)))
 }
 
 /// A value in a table: quoted where it must be, and never taken for a formula.

@@ -318,6 +318,14 @@ fn files(found: &mut Found, blobs: BTreeMap<Hash, Vec<u8>>) -> Result<Files, Not
         derived::changes(&found.frames).into_bytes(),
     );
     put(
+        "derived/approvals.csv",
+        derived::approvals(&found.frames).into_bytes(),
+    );
+    put(
+        "derived/tools.csv",
+        derived::tools(&found.frames).into_bytes(),
+    );
+    put(
         "derived/timeline.html",
         derived::timeline(&found.frames).into_bytes(),
     );

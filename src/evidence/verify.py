@@ -15,7 +15,7 @@ except ImportError: _blake3 = None
 FORMAT = 1
 MAX_BODY = 256 * 1024
 ZERO = "0" * 64
-KEPT = ("type", "data", "cause", "ext", "prev")
+KEPT = ("type", "scope", "actor", "at", "data", "cause", "ext", "prev")
 NO_BLAKE3 = None, "the Python package blake3 is not installed"
 NUMBER = re.compile(r"(0|[1-9][0-9]{0,15})\Z")
 HASH = re.compile(r"[0-9a-f]{64}\Z")
@@ -106,8 +106,17 @@ def in_order(pairs):
 def whole(text):
     check(-1 << 63 <= int(text) < 1 << 64)
     return int(text)
+class Real(float):
+    def __init__(self, text):
+        check(abs(self) < float("inf"))
+        self.text = text
+def canonical(value):
+    """The text of a value that was read: its keys are in order, its numbers as they were written."""
+    if isinstance(value, dict): return "{%s}" % ",".join(canonical(key) + ":" + canonical(value[key]) for key in value)
+    if isinstance(value, list): return "[%s]" % ",".join(map(canonical, value))
+    return value.text if isinstance(value, Real) else json.dumps(value, ensure_ascii=False)
 def load(text):
-    made = json.loads(text, object_pairs_hook=in_order, parse_int=whole, parse_float=lambda text: float(text) if abs(float(text)) < float("inf") else check(False), parse_constant=lambda _: check(False))
+    made = json.loads(text, object_pairs_hook=in_order, parse_int=whole, parse_float=Real, parse_constant=lambda _: check(False))
     json.dumps(made, ensure_ascii=False).encode("utf-8")  # Half a surrogate is no text.
     return made
 def document(files, name):
@@ -137,7 +146,7 @@ class Frame:
             check(all(has(e, bytes=int, hash=str, path=str) and e["bytes"] >= 0 and HASH.match(e["hash"]) for e in body["ext"]))
         except (ValueError, TypeError, RecursionError) as error: raise Wrong("it is not a frame: %s" % error, self.id)
         wrong_if((body["stream"], body["seq"]) != (self.stream, self.seq), "its bytes say another stream or number", self.id)
-        self.type, self.data, self.cause, self.ext, self.prev = map(body.get, KEPT)
+        self.type, self.scope, self.actor, self.at, self.data, self.cause, self.ext, self.prev = map(body.get, KEPT)
 class Evidence:
     def __init__(self, data):
         self.files = read_tar(data)
@@ -307,6 +316,136 @@ class Evidence:
         entries, path = lock.get("entries"), "workflows/%s.workflow.yaml" % frame.data["workflow"]
         found = [entry for entry in entries if isinstance(entry, dict) and entry.get("path") == path] if isinstance(entries, list) else []
         wrong_if([(entry.get("kind"), entry.get("definition")) for entry in found] != [("workflow", digest)], "its lock names another definition of the workflow", frame.id)
+    def claim_approvals(self):
+        people = [story.follow() for story in stories(self, People)]
+        decided, unknown = {one for story in people for one in story.decided}, [one for story in people for one in story.unknown]
+        if unknown: return None, unknown[0] + ": nobody was asked who they are: auth is none"
+        return "%d decisions of people hold" % len(decided) if decided else "nobody decided, and nobody had to"
+    def claim_tools(self):
+        made, open_ = set(), []
+        for story in stories(self, Calls):
+            for frame in story.follow().open.values():
+                wrong_if(story.ended, "its run has ended, and nothing says what became of the call", frame.id)
+                open_.append(frame.id)
+            made |= {frame.id for frame in story.made.values()}
+        if open_: return None, open_[0] + ": its run goes on, and the call has no result yet"
+        return NO_BLAKE3 if made and not _blake3 else "%d calls are accounted for" % len(made) if made else "no tool was called"
+# ---- What agents did, and on whose word -----------------------------------------------------------
+def stories(evidence, kind): return [kind(evidence, name) for name in sorted({f.stream for f in evidence.frames if f.type.split(".")[0] in ("tool", "approval")})]
+def same(one, other, *names): return all(one.get(name) == other.get(name) for name in names)
+def micros(text): return (datetime.datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ") - datetime.datetime(1970, 1, 1)) // datetime.timedelta(microseconds=1)
+class Story:
+    """A run from its beginning, with all that it shares; what its calls and questions are."""
+    def __init__(self, evidence, stream):
+        self.evidence, self.stream, self.plan, self.proposer, self.ended = evidence, stream, None, None, False
+        self.made, self.open, self.returned, self.asked, self.decided, self.unknown = {}, {}, set(), {}, [], []
+    def follow(self):
+        for seq in range(1 + max(f.seq for f in self.evidence.frames if f.stream == self.stream)):
+            frame = self.evidence.shared(self.stream, seq)
+            wrong_if(frame is None, "the frames of %s cannot be read" % self.stream)
+            try: self.take(frame, frame.data)
+            except Wrong as wrong: raise Wrong(wrong.reason, frame.id)
+            if frame.type == "tool.called": self.made[seq] = frame
+            if frame.type.endswith(".created") and frame.data.get("digest"): self.plan = self.apart(frame, "/definition")
+        return self
+    def apart(self, frame, path):
+        name = {one["path"]: one["hash"] for one in frame.ext}[path]
+        text = self.evidence.files["blobs/%s.json" % name]
+        wrong_if(blake3(text) not in (None, name), "one of its blobs is another", frame.id)
+        return load(text.decode("utf-8"))
+    def rules(self, frame):
+        """What the definition says of the tool that a frame names."""
+        def work(flow, step): return {one["id"]: one["work"] for one in self.plan["workflows"][flow]["steps"]}[step]
+        flow = reduce(lambda flow, step: work(flow, step)["workflow"]["workflow"], filter(None, frame.scope.split("/")), self.plan["root"])
+        servers = self.plan["agents"][work(flow, frame.data["step"])["agent"]["file"]].get("servers", [])
+        rules = [rule for server in servers if server["name"] == frame.data["server"] for rule in server["tools"]]
+        return [rule for rule in rules if rule["pattern"] == frame.data["tool"] or rule["pattern"][-1:] == "*" and frame.data["tool"].startswith(rule["pattern"][:-1])]
+    def policy(self, frame): return next((rule["approval"] for rule in self.rules(frame) if "approval" in rule), None)
+class Calls(Story):
+    def take(self, frame, data):
+        if frame.type == "branch.created": self.open, self.ended = {}, False  # What was on its way is the parent's to account for.
+        elif frame.type in ("run.completed", "run.failed", "run.cancelled", "run.terminated", "run.resumed") and not frame.scope: self.ended = frame.type != "run.resumed"
+        elif frame.type == "tool.called": self.call(frame, data)
+        elif frame.type == "tool.in_doubt":
+            wrong_if(data["called"] not in self.made, "it is about a call that was never made")
+            self.open.pop(data["called"], None)
+        elif frame.type == "tool.returned":
+            place, made = (data["response"], data["call"]), self.made.get(data.get("called"))
+            wrong_if(place in self.returned, "the call has a result already")
+            self.returned.add(place)
+            if "not_sent" in data: return
+            wrong_if(made is None or not same(made.data, data, "response", "call"), "it is the result of a call that was never made")
+            self.open.pop(data["called"], None)
+    def call(self, frame, data):
+        reply, call, first = self.evidence.shared(self.stream, data["response"]), data["call"], data.get("again")
+        right = reply is not None and reply.type == "llm.response" and same(reply.data, data, "step", "item") and data["arguments"] == {"frame": reply.seq, "path": "/tool_calls/%d/arguments" % call}
+        calls = (reply.data["tool_calls"] or self.apart(reply, "/tool_calls")) if right else []
+        wrong_if(call >= len(calls) or blake3(canonical(calls[call]["arguments"]).encode("utf-8")) not in (None, data["digest"]), "its arguments are not those that the reply asks for")
+        wrong_if(not self.rules(frame), "its definition does not permit the call")
+        if first is not None:
+            before = self.made.get(first)
+            key = before is not None and (before.stream != frame.stream or same(before.data, data, "idempotency_key"))
+            wrong_if(not key or not same(before.data, data, "response", "call"), "it says that it is sent again, and is another call")
+            self.open = {seq: one for seq, one in self.open.items() if seq != first and one.data.get("again") != first}
+        self.open[frame.seq] = frame
+class People(Story):
+    def take(self, frame, data):
+        if frame.type in ("run.created", "recompute.created"): self.proposer = data["principal"]["id"]
+        elif frame.type == "branch.created":
+            # What was not executed before the fork is asked again in the branch.
+            made = {one.data.get("approval") for one in self.made.values()}
+            self.proposer, self.asked = data["by"]["id"], {seq: one for seq, one in self.asked.items() if seq in made}
+        elif frame.type == "approval.requested":
+            wrong_if(self.policy(frame) != data["policy"], "its definition says otherwise who is asked about the call")
+            self.ask(frame, data, data["policy"])
+        elif frame.type == "tool.in_doubt" and data["reason"] != "task_ended":
+            wrong_if(data["called"] not in self.made, "it is about a call that was never made")
+            self.ask(frame, self.made[data["called"]].data, None)
+        elif frame.type == "approval.decided": self.decide(frame, data)
+        elif frame.type == "approval.expired":
+            asked = self.asked.get(data["request"])
+            wrong_if(asked is None or asked["state"] or asked["until"] is None or asked["until"] > micros(frame.at), "no wait was over")
+            asked["state"] = "expired"
+        elif frame.type == "tool.called": self.call(frame, data)
+        elif frame.type == "tool.returned" and data.get("not_sent") in ("rejected", "in_doubt"):
+            gate = data["not_sent"] == "rejected"
+            wrong_if(not self.settled(gate, ("rejected", "expired") if gate else ("rejected",), response=data["response"], call=data["call"]), "nobody rejected the call")
+        elif frame.type == "agent.finished" and "report" not in data:
+            outcome = data["outcome"] if data["outcome"] is not None else self.apart(frame, "/outcome")
+            ends = {"approval_rejected": (True, ("rejected",)), "approval_timed_out": (True, ("expired",)), "tool_in_doubt": (False, ("rejected",))}
+            told = ends.get((outcome.get("error") or {}).get("code"))
+            wrong_if(told and not self.settled(*told, scope=frame.scope, step=data["step"], item=data.get("item")), "it ended by a decision that nobody made")
+    def settled(self, gate, states, **about): return any((one["policy"] is not None) == gate and one["state"] in states and same(one, about, *about) for one in self.asked.values())
+    def ask(self, frame, call, policy):
+        timeout = (policy or {}).get("timeout")
+        self.asked[frame.seq] = dict({name: call.get(name) for name in ("step", "item", "response", "call", "digest", "server", "tool")}, scope=frame.scope, policy=policy,
+            until=micros(frame.at) + timeout["ms"] * 1000 if timeout else None, by=set(), state=None)
+    def decide(self, frame, data):
+        by, asked, said = data["by"]["id"], self.asked.get(data["request"]), data["decision"]
+        wrong_if(frame.actor != "principal:" + by, "whoever decided is not whoever appended it")
+        wrong_if(asked is None or asked["scope"] != frame.scope or not same(asked, data, "step", "item"), "it answers a question that nobody asked")
+        wrong_if(asked["state"], "the question was answered before")
+        wrong_if(asked["digest"] != data["digest"], "it is about other arguments than those of the call")
+        wrong_if(asked["until"] is not None and asked["until"] <= micros(frame.at), "it came when the time to decide was over")
+        wrong_if(asked["policy"] and said == "happened", "a call that was not sent cannot have happened")
+        check(said in ("approved", "rejected", "happened"))
+        policy = asked["policy"] or {"quorum": 1}
+        if said == "approved":
+            wrong_if(policy.get("not_by_proposer") and by == self.proposer, "whoever started the run may not approve the call")
+            wrong_if(by in asked["by"], "one person counts once")
+            asked["by"].add(by)
+        asked["state"] = said if said != "approved" or len(asked["by"]) >= max(policy["quorum"], 1) else None
+        self.decided.append(frame.id)
+        if data["by"]["auth"] == "none": self.unknown.append(frame.id)
+    def call(self, frame, data):
+        gate = self.asked.get(data.get("approval"))
+        wrong_if("approval" not in data and self.policy(frame) is not None, "it was made without the approval that its definition asks for")
+        if "approval" in data:
+            wrong_if(gate is None or gate["policy"] is None, "nobody was asked about it")
+            wrong_if(gate["scope"] != frame.scope or not same(gate, data, "step", "item", "response", "call", "digest", "server", "tool"), "people were asked about another call")
+            wrong_if(gate["state"] != "approved", "people did not approve it")
+        doubts = [one for one in self.asked.values() if one["policy"] is None and same(one, data, "response", "call")]
+        wrong_if("again" in data and any(one["state"] != "approved" for one in doubts), "it was in doubt, and nobody said to send it again")
 # ---- The tree, keys and checkpoints -------------------------------------------------------------
 def leaf(data): return hashlib.sha256(b"\0" + data).digest()
 def above(left, right): return hashlib.sha256(b"\1" + left + right).digest()
@@ -448,11 +587,9 @@ def verify(data, held=(), key=None):
     signed = Signed(evidence)
     asked = [(evidence, name) for name in ("manifest", "chain", "causes", "blobs", "completeness")] + [
         (signed, "inclusion"), (signed, "signatures"), (signed, "rotation"), (signed, "key", key), (signed, "held", held),
-        (evidence, "extracts"), (evidence, "definitions"), (evidence, "lock")]
+        (evidence, "extracts"), (evidence, "definitions"), (evidence, "lock"), (evidence, "approvals"), (evidence, "tools")]
     claims = [judge(name, getattr(of, "claim_" + name), *more) for of, name, *more in asked]
-    return claims + [{"claim": name, "verdict": "not_covered", "reason": why} for name, why in (
-        ("replay", "only ktsu itself decides again"), ("approvals", "approvals are not built"),
-        ("tools", "tools are not built"))]
+    return claims + [{"claim": "replay", "verdict": "not_covered", "reason": "only ktsu itself decides again"}]
 def read_held(text):
     """The checkpoints of signed notes one after another, empty lines between them or not."""
     found, rest = [], text.lstrip("\n")

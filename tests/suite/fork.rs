@@ -1,6 +1,8 @@
 //! Forks, overlays and resumptions, from outside: what is shared is shared, nothing is done twice,
 //! and what a person says goes through the same doors as everything else.
 
+use ktsu::evidence::check;
+use ktsu::evidence::export::{Wanted, export};
 use ktsu::workflow::replay::{Definitions, replay};
 use ktsu_ledger::appender::Options;
 use ktsu_ledger::branch;
@@ -8,10 +10,12 @@ use ktsu_ledger::event::{AgentEvent, RunEvent, StepEvent};
 use ktsu_ledger::store::{MemoryStore, Reader as _, SqliteReader};
 use ktsu_ledger::verify::{self, verify};
 use ktsu_ledger::{Event, Frame, StreamId};
+use ktsu_projections::RunState;
+use ktsu_projections::run::RunStatus;
 use serde_json::{Value, json};
 
 use crate::support::ledgers::Recorded;
-use crate::support::scenarios::{self, Played, Scenario, TOKEN, agents};
+use crate::support::scenarios::{self, Played, Scenario, TOKEN, agents, tools};
 use crate::support::sink::{Heard, Reply};
 use crate::support::{Client, KitDir, Lab, Sink, Within, stopped};
 
@@ -136,6 +140,127 @@ forked! {
     a_repaired_draft_is_forked_everywhere: "agent-repair";
     a_fan_out_is_forked_everywhere: "agent-fan-out";
     an_agent_in_a_child_is_forked_everywhere: "agent-child";
+}
+
+/// Forks a run with tools at every frame. What waits in a branch is decided as it was, or approved;
+/// nothing is sent to a server whose calls last, and no result that is shared is asked for again.
+async fn acting_is_forked_everywhere(name: &str) {
+    let all = tools::all();
+    let acting = all.iter().find(|one| one.name == name);
+    let acting = acting.expect("the scenario");
+    let folder = tempfile::tempdir().unwrap();
+    let ledger = folder.path().join("ledger.db");
+    let (stage, run) = acting.play(&ledger).await;
+    let client = stage.of("eva");
+    let reader = SqliteReader::open(&ledger).unwrap();
+    let original = Recorded::read(&reader, &run);
+    let frames = original.frames();
+    for position in 1..=frames.len() {
+        let told = format!("{name} forked at {position} of {}", frames.len());
+        stage.sink.forget();
+        stage.sink.open("slow");
+        let branch = fork(&client, &run, json!({"at": position, "go": true})).await;
+        stage
+            .attend(&branch, |tool| match tool {
+                "late" | "soft" => Vec::new(),
+                "two" => vec![("ann", "approved"), ("bob", "approved")],
+                _ => vec![("ann", "approved")],
+            })
+            .await;
+        let heard = stage.sink.heard();
+        let called: Vec<String> = heard.iter().filter_map(tools::tool_of).collect();
+        let lasts = called.iter().any(|tool| tool.ends_with("write"));
+        assert!(!lasts, "{told}: a branch changed the world: {called:?}");
+        let stream: StreamId = format!("branch:{branch}").parse().unwrap();
+        let got = branch::frames(&reader, &stream).unwrap();
+        let (shared, own) = got.split_at(position);
+        for (ours, original) in shared.iter().zip(&frames) {
+            assert_eq!(ours.hash, original.hash, "{told}");
+        }
+        let ended = RunState::fold(&got).unwrap();
+        let kinds: Vec<&str> = own.iter().map(|frame| frame.event.kind()).collect();
+        assert_eq!(ended.status(), RunStatus::Complete, "{told}: {kinds:?}");
+        // A call goes out once for each frame that says so.
+        let keys: Vec<&str> = own.iter().filter_map(key_of).collect();
+        assert_eq!(called.len(), keys.len(), "{told}: {called:?}");
+        let sent = heard.iter().filter(|one| tools::tool_of(one).is_some());
+        for one in sent {
+            let key = one.json()["params"]["_meta"]["ktsu/idempotency-key"].clone();
+            let key = key.as_str().unwrap();
+            assert!(keys.contains(&key), "{told}: {key} of another run");
+            assert!(!shared.iter().any(|it| key_of(it) == Some(key)), "{told}");
+        }
+        asked_again(shared, own, &told);
+        if let Err(diverged) = replay(&got, &mut Definitions::default()) {
+            panic!("{told}: {diverged}");
+        }
+    }
+    assert_eq!(Recorded::read(&reader, &run).records, original.records);
+    let report = verify(&reader, &verify::Options::default(), &mut |_| {});
+    assert_eq!(report.problems, [], "{name}");
+    let wanted = Wanted {
+        all: true,
+        ..Wanted::default()
+    };
+    let archive = export(&reader, &wanted).unwrap().bytes;
+    let outcome = check::verify(&archive, &check::Against::default()).unwrap();
+    for claim in outcome.claims {
+        assert_ne!(claim.verdict, check::Verdict::Failed, "{name}: {claim:?}");
+    }
+    stage.lab.close().await;
+}
+
+fn key_of(frame: &Frame) -> Option<&str> {
+    match &frame.event {
+        Event::Agent(AgentEvent::ToolCalled(called)) => Some(&called.idempotency_key),
+        _ => None,
+    }
+}
+
+/// No call of a branch rests on an approval from before the fork that had not been used, and none
+/// asks for a result that is shared.
+fn asked_again(shared: &[Frame], own: &[Frame], told: &str) {
+    let used = |request: u64| {
+        shared.iter().any(|frame| {
+            matches!(&frame.event, Event::Agent(AgentEvent::ToolCalled(it)) if it.approval == Some(request))
+        })
+    };
+    let returned = |response: u64, call: u32| {
+        shared.iter().any(|frame| {
+            matches!(&frame.event, Event::Agent(AgentEvent::ToolReturned(it))
+                if (it.response, it.call) == (response, call))
+        })
+    };
+    for frame in own {
+        let Event::Agent(AgentEvent::ToolCalled(called)) = &frame.event else {
+            continue;
+        };
+        let again = returned(called.response, called.call);
+        assert!(!again, "{told}: a shared result was asked for again");
+        if let Some(approval) = called.approval.filter(|it| *it < own[0].seq) {
+            assert!(used(approval), "{told}: an approval of the parent was used");
+        }
+    }
+}
+
+macro_rules! acting {
+    ($($test:ident: $name:literal;)*) => {$(
+        #[tokio::test]
+        async fn $test() {
+            acting_is_forked_everywhere($name).await;
+        }
+    )*};
+}
+
+acting! {
+    calls_are_forked_everywhere: "tool-calls";
+    calls_sent_again_are_forked_everywhere: "tool-again";
+    a_doubt_is_forked_everywhere: "tool-doubt-again";
+    a_doubt_that_was_settled_is_forked_everywhere: "tool-doubt-happened";
+    an_approval_is_forked_everywhere: "tool-approved";
+    a_rejection_is_forked_everywhere: "tool-recovers";
+    a_quorum_is_forked_everywhere: "tool-quorum";
+    two_gates_are_forked_everywhere: "tool-two-gates";
 }
 
 const NUMBERS: &str = r#"

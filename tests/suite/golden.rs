@@ -90,6 +90,14 @@ async fn record_what_is_missing() {
         played.recorded.save(&folder().join(&name));
         manifest.insert(name, pinned(&played.recorded));
     }
+    for acting in scenarios::tools::all() {
+        let name = format!("v1-{}", acting.name);
+        if !manifest.contains_key(&name) {
+            let recorded = acting.record().await;
+            recorded.save(&folder().join(&name));
+            manifest.insert(name, pinned(&recorded));
+        }
+    }
     let text = serde_json::to_string_pretty(&manifest).unwrap() + "\n";
     std::fs::write(folder().join("manifest.json"), text).unwrap();
 }
@@ -226,6 +234,18 @@ fn the_goldens_cover_what_can_happen() {
         r#""code":"injection_attempt""#,
         r#""code":"budget_exceeded""#,
         r#""verdict":"fail_run""#,
+        r#""again":"#,
+        r#""is_error":true"#,
+        r#""not_sent":"rejected""#,
+        r#""not_sent":"unknown_tool""#,
+        r#""not_sent":"invalid_arguments""#,
+        r#""structured":"#,
+        r#""decision":"happened""#,
+        r#""decision":"rejected""#,
+        r#""quorum":2"#,
+        r#""code":"approval_rejected""#,
+        r#""code":"approval_timed_out""#,
+        r#""code":"tool_in_doubt""#,
     ] {
         assert!(text.contains(word), "no golden has {word}");
     }
@@ -354,7 +374,7 @@ fn leaves(value: &Value, at: String, found: &mut Vec<String>) {
 }
 
 /// A body with its members in the order of the format.
-fn written(seq: u64, body: &Value) -> Record {
+pub(crate) fn written(seq: u64, body: &Value) -> Record {
     let order = [
         "v", "stream", "seq", "type", "scope", "actor", "cause", "at", "data", "ext", "prev",
     ];

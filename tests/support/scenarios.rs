@@ -1,6 +1,7 @@
 //! Runs of every kind: kept as golden ledgers, cut after every frame, played again.
 
 pub(crate) mod agents;
+pub(crate) mod tools;
 
 use ktsu_ledger::Timestamp;
 use ktsu_ledger::appender::Options;

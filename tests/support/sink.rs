@@ -136,6 +136,10 @@ async fn receive(State(shared): State<Arc<Shared>>, request: Request<Body>) -> R
         }
         Reply::Never => std::future::pending().await,
     };
-    let response = Response::builder().status(status);
+    let mut response = Response::builder().status(status);
+    if text.starts_with("{\"id\":") || text.starts_with("{\"jsonrpc\":") {
+        // Whoever speaks JSON-RPC asks what the body is.
+        response = response.header("content-type", "application/json");
+    }
     response.body(Body::from(text)).unwrap()
 }

@@ -307,7 +307,8 @@ impl Calls {
             (CallState::Sent(sending), None) => returned.called == Some(sending.called),
             (CallState::Known { called }, None) => returned.called == Some(*called),
             (
-                CallState::Asked | CallState::Allowed { .. },
+                // Also of one that is to be sent again: its server may be held back by now.
+                CallState::Asked | CallState::Allowed { .. } | CallState::Again(_),
                 Some(
                     NotSent::UnknownTool | NotSent::InvalidArguments | NotSent::SuppressedInBranch,
                 ),

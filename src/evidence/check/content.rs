@@ -88,7 +88,7 @@ impl Evidence {
         (0..=last).map(|seq| self.whole(stream, seq)).collect()
     }
 
-    fn whole(&self, stream: &str, seq: u64) -> Option<Frame> {
+    pub(super) fn whole(&self, stream: &str, seq: u64) -> Option<Frame> {
         let placed = self.shared(stream, seq)?;
         let place = self.places.get(&(placed.frame.stream.to_string(), seq))?;
         let record = ktsu_ledger::Record {

@@ -24,6 +24,10 @@ pub(super) struct Facts {
     pub(super) decided: Option<u64>,
     /// The models' answers.
     pub(super) replies: Vec<u64>,
+    /// What its tools gave, and what kept them from being called.
+    pub(super) results: Vec<u64>,
+    /// What people said about its calls, or did not say in time.
+    pub(super) words: Vec<u64>,
     /// Whether it sent a webhook.
     sent: bool,
     /// The answers to its webhook, one a sending.
@@ -123,15 +127,16 @@ impl AllFacts {
                     }
                     AgentEvent::Decided(_) => {}
                     AgentEvent::Finished(_) => facts.finished = Some(frame.seq),
+                    AgentEvent::ToolReturned(_) => facts.results.push(frame.seq),
+                    AgentEvent::ApprovalDecided(_) | AgentEvent::ApprovalExpired(_) => {
+                        facts.words.push(frame.seq);
+                    }
                     AgentEvent::Request(_)
                     | AgentEvent::ReflectStarted(_)
                     | AgentEvent::BudgetExhausted(_)
                     | AgentEvent::ToolCalled(_)
-                    | AgentEvent::ToolReturned(_)
                     | AgentEvent::ToolInDoubt(_)
-                    | AgentEvent::ApprovalRequested(_)
-                    | AgentEvent::ApprovalDecided(_)
-                    | AgentEvent::ApprovalExpired(_) => {}
+                    | AgentEvent::ApprovalRequested(_) => {}
                 }
             }
             Event::Webhook(WebhookEvent::Delivered(answer) | WebhookEvent::Failed(answer)) => {

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashSet};
 use ktsu_projections::run::StepStatus;
 
 use super::answer::Hop;
+use super::facts::Facts;
 use super::path::Asked;
 use super::story::{Story, join};
 use crate::workflow::definition::CompiledWork;
@@ -146,7 +147,8 @@ impl Walk<'_, '_> {
                         || "what its agent gave".to_owned(),
                         |seq| format!("the model's reply in frame {seq}"),
                     );
-                    self.hop(facts.finished, path, "reply", text);
+                    self.hop(facts.finished, path.clone(), "reply", text);
+                    self.tools(&facts, &path);
                 }
                 Some(from) => {
                     let text = format!("for each of {}", from.source());
@@ -195,7 +197,40 @@ impl Walk<'_, '_> {
                 || "what its agent gave".to_owned(),
                 |seq| format!("the model's reply in frame {seq}"),
             );
-            self.hop(facts.finished, format!("{path}.{index}"), "reply", text);
+            let path = format!("{path}.{index}");
+            self.hop(facts.finished, path.clone(), "reply", text);
+            self.tools(&facts, &path);
+        }
+    }
+
+    /// What an agent's replies rest on besides its params: the results of its calls, each with the
+    /// reply that made the arguments up, and what people said about them.
+    fn tools(&mut self, facts: &Facts, path: &str) {
+        for seq in &facts.results {
+            let Some(data) = self.story.data(*seq) else {
+                continue;
+            };
+            let reply = data["response"].as_u64().unwrap_or_default();
+            let asked = self.story.data(reply);
+            let place = format!("/tool_calls/{}", data["call"]);
+            let asked = asked.as_ref().and_then(|data| data.pointer(&place));
+            let name = asked.and_then(|call| call["name"].as_str());
+            let name = name.unwrap_or("a tool");
+            let text = match data["not_sent"].as_str() {
+                Some(why) => format!("{name}, not called: {why}; asked for in frame {reply}"),
+                None => format!("{name}, with the arguments in frame {reply}"),
+            };
+            self.hop(Some(*seq), path.to_owned(), "tool", text);
+        }
+        for seq in &facts.words {
+            let Some(data) = self.story.data(*seq) else {
+                continue;
+            };
+            let text = match (data["decision"].as_str(), data["by"]["id"].as_str()) {
+                (Some(decision), Some(by)) => format!("{decision} by {by}"),
+                _ => "nobody decided in time".to_owned(),
+            };
+            self.hop(Some(*seq), path.to_owned(), "approval", text);
         }
     }
 

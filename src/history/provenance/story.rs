@@ -340,8 +340,20 @@ impl<'f> Story<'f> {
         }
     }
 
-    /// What an agent came to: all of its outcome is judged, and its draft before.
+    /// What an agent came to: all of its outcome is judged, and its draft before; people decided
+    /// which of its calls were made.
     fn replied(&self, facts: &Facts, tracker: &mut Tracker) -> Option<Tracked> {
+        for seq in &facts.words {
+            let said = self
+                .data(*seq)
+                .and_then(|data| data.get("decision").cloned());
+            let path = if said.is_some() {
+                "/decision"
+            } else {
+                "/request"
+            };
+            tracker.inspect(Marks::at(Place::new(*seq, path)));
+        }
         let drafts = facts.decided.map(|seq| Place::new(seq, "/draft"));
         let seq = facts.finished?;
         tracker.inspect(drafts.into_iter().collect());
@@ -422,11 +434,12 @@ impl<'f> Story<'f> {
         Some(Tracked::map(members, Marks::default()))
     }
 
-    /// Words as an agent said them, if they stand where it would have.
+    /// Words as an agent said them, if they stand where it would have. Where the engine ended the
+    /// task they are the engine's, and people only decided.
     pub(super) fn said(&self, facts: &Facts, at: &str, words: &str) -> Tracked {
         let value = from_value(&Value::from(words));
         let there = facts.finished.filter(|seq| {
-            let data = self.data(*seq);
+            let data = self.data(*seq).filter(|data| data.get("report").is_some());
             data.is_some_and(|data| data.pointer(at).and_then(Value::as_str) == Some(words))
         });
         match there {

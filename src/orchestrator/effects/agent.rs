@@ -1,13 +1,14 @@
 //! Sending a task to a runtime. What it is told is rendered again from the state, so that a task
 //! that is sent out twice is told the same, and what is recorded of it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
 use ktsu_ledger::branch::frames;
-use ktsu_ledger::event::{AgentEvent, AgentFinished, FinishReason, Report};
+use ktsu_ledger::event::{AgentEvent, AgentFinished, FinishReason, Report, RunEvent};
 use ktsu_ledger::{Event, Frame, Json};
 use ktsu_projections::run::RunState;
 use serde_json::json;
@@ -164,8 +165,9 @@ pub(in crate::orchestrator) fn send_all(
 }
 
 impl Dispatch {
-    /// What is recorded of the task, before this attempt.
+    /// What is recorded of the task, before this attempt, but for what a branch forgets.
     fn history(&self, frames: &[Frame]) -> Vec<Recorded> {
+        let forgotten = forgotten(frames);
         let about = |frame: &&Frame| {
             let Event::Agent(event) = &frame.event else {
                 return false;
@@ -174,6 +176,7 @@ impl Dispatch {
                 && frame.scope == self.scope
                 && event.step() == self.step
                 && event.item() == self.invoke.item
+                && !forgotten.contains(&frame.seq)
         };
         frames.iter().filter(about).map(recorded).collect()
     }
@@ -253,6 +256,48 @@ impl Dispatch {
         // The run may have ended meanwhile; then nobody waits for it.
         let _ = mailbox.send(Box::new(message)).await;
     }
+}
+
+/// What has not happened in a branch: calls from before the fork that have no result there, and
+/// what people were asked and said about them (decision F1).
+fn forgotten(frames: &[Frame]) -> BTreeSet<u64> {
+    let mut forgotten = BTreeSet::new();
+    let mut open: BTreeMap<u64, (u64, u32)> = BTreeMap::new();
+    let mut about: Vec<(u64, u64)> = Vec::new();
+    for frame in frames {
+        match &frame.event {
+            Event::Run(RunEvent::Branched(_)) => {
+                let told = about.iter().filter(|(_, of)| open.contains_key(of));
+                forgotten.extend(told.map(|(seq, _)| *seq));
+                forgotten.extend(open.keys());
+                open.clear();
+                about.clear();
+            }
+            Event::Agent(AgentEvent::ToolCalled(called)) => {
+                open.insert(frame.seq, (called.response, called.call));
+            }
+            Event::Agent(AgentEvent::ApprovalRequested(asked)) => {
+                open.insert(frame.seq, (asked.response, asked.call));
+            }
+            Event::Agent(AgentEvent::ToolReturned(returned)) => {
+                let place = (returned.response, returned.call);
+                open.retain(|_, call| *call != place);
+            }
+            Event::Agent(AgentEvent::ToolInDoubt(doubt)) => {
+                if let Some(place) = open.get(&doubt.called).copied() {
+                    open.insert(frame.seq, place);
+                }
+            }
+            Event::Agent(AgentEvent::ApprovalDecided(said)) => {
+                about.push((frame.seq, said.request))
+            }
+            Event::Agent(AgentEvent::ApprovalExpired(said)) => {
+                about.push((frame.seq, said.request))
+            }
+            _ => {}
+        }
+    }
+    forgotten
 }
 
 /// Whether a status says that the same request will never be taken.
