@@ -58,9 +58,9 @@ pipeline: [{{id: act, agent: ./agents/{name}.agent.yaml, params: {{msg: '{{{{ pa
             );
             kit = kit.with(&format!("agents/{name}.agent.yaml"), &agent);
         }
-        let pairs = [KEY];
-        let place = LedgerPlace::Memory;
-        let lab = Lab::in_environment(place, &kit, &environment(), &pairs).await;
+        // On a disk, where a decision takes a while to be recorded.
+        let place = LedgerPlace::File(kit.dir.path().join("ledger.db"));
+        let lab = Lab::in_environment(place, &kit, &environment(), &[KEY]).await;
         Self {
             lab,
             server,
