@@ -143,7 +143,9 @@ fn recorded_frames_have_the_members_the_document_names() {
             };
             // An end that no runtime reported is one that the engine decided on.
             let by_engine = matches!(&frame.event,
-                Event::Agent(AgentEvent::Finished(end)) if end.report.is_none());
+                Event::Agent(AgentEvent::Finished(end)) if end.report.is_none())
+                || matches!(&frame.event,
+                    Event::Agent(AgentEvent::ToolInDoubt(doubt)) if doubt.report.is_none());
             let told = if by_engine { "decision" } else { role.as_str() };
             assert_eq!(told, expected, "{}", frame.event.kind());
             let mut members = members;

@@ -32,6 +32,7 @@ use ktsu::orchestrator::{Clock, Orchestrator, Parts, Recovered, TokenKey, clock}
 use ktsu::peer::Peer;
 use ktsu::readers::Readers;
 use ktsu::runtime::{self, Callbacks, Runtime};
+use ktsu::tools::Tools;
 use ktsu_ledger::Timestamp;
 use ktsu_ledger::appender::{Appender, AppenderThread, Options};
 use ktsu_ledger::store::{MemoryStore, Store as _};
@@ -273,7 +274,7 @@ impl Within {
         let runtime = Runtime::new(runtime::Parts {
             gateway: Peer::Local(gateway::router(models)),
             orchestrator: Callbacks::Local(Arc::clone(&way_back)),
-            tools: Arc::new(runtime::NoTools),
+            tools: Arc::new(Tools::new(egress.clone())),
         });
         let parts = Parts {
             groups: None,

@@ -24,9 +24,9 @@ const MAX_MESSAGE: usize = 1024 * 1024;
 #[into_params(parameter_in = Query)]
 pub(super) struct Speaker {
     /// The run, with the path of an inline child.
-    run: String,
+    run: Option<String>,
     /// The step; for an item `STEP.INDEX`.
-    step: String,
+    step: Option<String>,
     /// The token of the attempt, as it stands in the URLs that the dispatch gave.
     token: Option<String>,
     /// The attempt; the token says it, too.
@@ -39,8 +39,8 @@ impl Asked for Speaker {
     fn read(given: &Given) -> Result<Self, Problem> {
         let text = |name: &str| given.text(name).map(str::to_owned);
         Ok(Self {
-            run: text("run").unwrap_or_default(),
-            step: text("step").unwrap_or_default(),
+            run: text("run"),
+            step: text("step"),
             token: text("token"),
             attempt: text("attempt"),
         })
@@ -68,7 +68,9 @@ pub(super) async fn message(
     body: Body,
 ) -> Result<Response, Problem> {
     let server = Own::named(&name).ok_or(ErrorCode::NotFound)?;
-    let task = address(&orchestrator, &speaker.run, &speaker.step).await?;
+    let run = speaker.run.as_deref().unwrap_or_default();
+    let step = speaker.step.as_deref().unwrap_or_default();
+    let task = address(&orchestrator, run, step).await?;
     let bytes = body::read_at_most(body, MAX_MESSAGE).await?;
     let message = Value::Object(body::object(&bytes)?);
     let token = speaker.token.as_deref().unwrap_or_default();

@@ -81,6 +81,12 @@ fn row(method: &str, route: &str) -> Option<Row> {
         ("POST", "/runs/{id}/overlay") => Row::Roles(operators, 422),
         ("POST", "/runs/{id}/resume") => Row::Roles(operators, 409),
         ("POST", "/runs/{id}/recompute") => Row::Roles(operators, 422),
+        ("GET", "/approvals" | "/reviews") => Row::Roles(readers, 200),
+        ("GET", "/runs/{id}/steps/{step}/approval") => Row::Roles(readers, 404),
+        ("POST", "/runs/{id}/steps/{step}/approval/decide") => {
+            Row::Roles(&["approver", "admin"], 422)
+        }
+        ("POST", "/tools/ktsu/{name}") => Row::Everybody(404),
         ("POST", "/heartbeat") => Row::Roles(&["runtime", "admin"], 422),
         _ => return None,
     })

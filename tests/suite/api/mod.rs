@@ -1,6 +1,7 @@
 //! The routes over real sockets, every answer held against `/openapi.json`.
 
 mod access;
+mod approvals;
 mod bodies;
 mod brought;
 mod compared;
