@@ -92,11 +92,12 @@ async fn record_what_is_missing() {
     }
     for acting in scenarios::tools::all() {
         let name = format!("v1-{}", acting.name);
-        if !manifest.contains_key(&name) {
-            let recorded = acting.record().await;
-            recorded.save(&folder().join(&name));
-            manifest.insert(name, pinned(&recorded));
+        if manifest.contains_key(&name) {
+            continue;
         }
+        let recorded = acting.record().await;
+        recorded.save(&folder().join(&name));
+        manifest.insert(name, pinned(&recorded));
     }
     let text = serde_json::to_string_pretty(&manifest).unwrap() + "\n";
     std::fs::write(folder().join("manifest.json"), text).unwrap();

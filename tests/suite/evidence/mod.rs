@@ -76,8 +76,12 @@ fn tampered(class: &str, number: usize) -> Vec<u8> {
         "edit" => {
             return repacked(&Book::write(&acts).export_all(), |files| {
                 let text = String::from_utf8(files[FRAMES].clone()).unwrap();
+                // What is said of the ledger itself has another time.
+                let mut lines = text.lines().enumerate().skip(number + 3);
+                let dated = lines.find(|(_, line)| line.contains("\"at\":\"202"));
+                let edited = dated.unwrap().0;
                 let lines = text.lines().enumerate();
-                let edited = lines.map(|(at, line)| match at == number + 3 {
+                let edited = lines.map(|(at, line)| match at == edited {
                     true => line.replacen("\"at\":\"202", "\"at\":\"201", 1) + "\n",
                     false => format!("{line}\n"),
                 });
