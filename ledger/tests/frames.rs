@@ -241,6 +241,15 @@ fn samples(text: &str, value: &Json) -> Vec<Event> {
             sendings: 3,
             step: name(),
         })),
+        Event::Kv(KvEvent::Set(KvSet {
+            idempotency_key: name(),
+            key: name(),
+            value: value.clone(),
+        })),
+        Event::Kv(KvEvent::Deleted(KvDeleted {
+            idempotency_key: name(),
+            key: name(),
+        })),
         Event::Store(StoreEvent::Opened(StoreOpened {
             engine: name(),
             epoch: 7,

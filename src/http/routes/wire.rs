@@ -496,6 +496,9 @@ pub struct Problem {
     pub errors: Option<Vec<Violation>>,
     /// Something to do or to type.
     pub hint: Option<String>,
+    /// Of `approval_already_decided` and its like: the record, with who decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<Box<Approval>>,
 }
 
 /// A place that breaks a rule.

@@ -150,10 +150,12 @@ fn route_of(path: &str) -> String {
     let path = path.split('?').next().unwrap();
     if let Some(rest) = path.strip_prefix("/runs/") {
         let last = rest.rsplit('/').next().unwrap();
+        if rest.contains("/steps/") {
+            let (_, below) = rest.rsplit_once("/steps/").unwrap();
+            let (_, below) = below.split_once('/').unwrap_or_default();
+            return format!("/runs/{{id}}/steps/{{step}}/{below}");
+        }
         return match last {
-            "report" | "complete" if rest.contains("/steps/") => {
-                format!("/runs/{{id}}/steps/{{step}}/{last}")
-            }
             "envelope" | "fork" | "frames" | "overlay" | "recompute" | "replay" | "resume"
             | "trace"
                 if rest.contains('/') =>
@@ -162,6 +164,9 @@ fn route_of(path: &str) -> String {
             }
             _ => "/runs/{id}".to_owned(),
         };
+    }
+    if path.starts_with("/tools/ktsu/") {
+        return "/tools/ktsu/{name}".to_owned();
     }
     match path.strip_prefix("/invoke/") {
         Some(name) if !name.contains('/') => "/invoke/{workflow}".to_owned(),
