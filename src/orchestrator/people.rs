@@ -12,9 +12,9 @@ use std::sync::Arc;
 use ktsu_ledger::StreamId;
 use ktsu_ledger::event::Principal;
 use ktsu_projections::run::RunStatus;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
-use super::run::{Message, RunTask};
+use super::run::{Message, Progress, RunTask};
 use super::{NotStarted, Orchestrator, lock, recover, wait_for};
 use crate::secret::Redactor;
 use crate::workflow::admit::approval::{Decide, NotDecided};
@@ -84,7 +84,7 @@ pub enum NotDone {
 
 /// What became of a word, and the last frame that this rests on. A refusal rests on frames as well:
 /// who is told that somebody else was first has to find it recorded.
-pub(super) type Answer = (u64, Result<Said, NotDone>);
+pub(super) type Answer = (u64, watch::Receiver<Progress>, Result<Said, NotDone>);
 
 /// Where to tell it.
 pub(super) type Reply = oneshot::Sender<Answer>;
@@ -114,12 +114,11 @@ impl Orchestrator {
             });
             self.tell(run, message).await?;
             // The task may end between the two; the next one is asked.
-            if let Ok((last, said)) = answer.await {
-                let durable = |progress: &super::Progress| progress.durable >= Some(last);
-                if let Some(mut progress) = self.watch(run.name()) {
-                    let waited = wait_for(&mut progress, durable).await;
-                    waited.map_err(NotStarted::LedgerStopped)?;
-                }
+            if let Ok((last, mut progress, said)) = answer.await {
+                // Of the task that answered: it may have ended since, because the ledger did.
+                let durable = |progress: &Progress| progress.durable >= Some(last);
+                let waited = wait_for(&mut progress, durable).await;
+                waited.map_err(NotStarted::LedgerStopped)?;
                 return said;
             }
         }

@@ -50,9 +50,9 @@ impl Asked for Speaker {
 /// A message of MCP to one of the tool servers that come with ktsu.
 #[utoipa::path(post, path = "/tools/ktsu/{name}",
     params(("name" = String, Path, description = "`kv` or `envelope`"), Speaker),
-    request_body = wire::Message,
+    request_body = wire::ToolMessage,
     responses(
-        (status = 200, body = wire::Message, description = "The answer"),
+        (status = 200, body = wire::ToolMessage, description = "The answer"),
         (status = 202, description = "A notification, taken"),
         (status = 400, body = wire::Problem, content_type = "application/problem+json"),
         (status = 401, body = wire::Problem, content_type = "application/problem+json"),

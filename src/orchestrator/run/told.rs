@@ -37,7 +37,7 @@ impl RunTask {
                 let said = self.said(word, expected)?;
                 // Whoever spoke may be gone; it is recorded all the same.
                 let last = self.state.next_seq().saturating_sub(1);
-                let _ = reply.send((last, said));
+                let _ = reply.send((last, self.durable.clone(), said));
             }
             Message::Own {
                 server,

@@ -221,6 +221,7 @@ async fn every_shape_of_ours_refuses_members_it_does_not_name() {
         "ToolCall",
         "ToolCalled",
         "ToolInDoubt",
+        "ToolMessage",
         "ToolReturned",
     ];
     let shapes = api.shapes();

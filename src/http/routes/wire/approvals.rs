@@ -89,7 +89,7 @@ pub struct Vote {
 
 /// A message of JSON-RPC 2.0, as MCP has it.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub struct Message {
+pub struct ToolMessage {
     /// `2.0`.
     pub jsonrpc: String,
     /// Absent for notifications.
