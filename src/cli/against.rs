@@ -159,7 +159,7 @@ fn print(told: &Told, skipped: usize) {
         line(&painted(DIM, &words));
     }
     for (kind, (count, runs)) in summary(told) {
-        line(&format!("  {kind:<14} {count} in {runs} runs"));
+        line(&format!("  {kind:<18} {count} in {runs} runs"));
     }
 }
 
@@ -177,6 +177,13 @@ fn in_words(one: &Divergence) -> String {
     };
     if let Some(item) = one.item {
         place.push_str(&format!(" item {item}"));
+    }
+    if let (Some(server), Some(tool)) = (&one.server, &one.tool) {
+        place.push_str(&format!(
+            " tool {} of {}",
+            text::line(tool),
+            text::line(server)
+        ));
     }
     let field = match one.field.as_str() {
         "" => String::new(),

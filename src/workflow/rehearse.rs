@@ -7,6 +7,7 @@
 
 mod compare;
 mod divergence;
+mod policies;
 
 pub use compare::compare;
 pub use divergence::{Divergence, What};

@@ -11,6 +11,7 @@ use ktsu_projections::timeless::{self, Kept, Key};
 use ktsu_projections::value_diff::{self, Change};
 use serde_json::{Value, json};
 
+use super::policies::policies;
 use super::{Divergence, Rehearsal, TaskName, What};
 use crate::workflow::next::Told;
 
@@ -35,6 +36,7 @@ pub fn compare(
     found.steps(recorded, &new.frames);
     found.order(recorded, &new.frames);
     found.told(&as_recorded.told, &new.told);
+    found.policies(policies(recorded, before.state(), after.state()));
     found.views(&before, &after, new);
     found.no_record(before.state(), new);
     found.unused(as_recorded, new);
@@ -96,6 +98,8 @@ impl Found {
             what,
             step: step.to_owned(),
             item,
+            server: None,
+            tool: None,
             field: field.to_owned(),
             history,
             decided,
@@ -320,6 +324,15 @@ impl Found {
                 if was != is {
                     self.add_item(what, &path, name.2, field, (Some(was), Some(is)));
                 }
+            }
+        }
+    }
+
+    /// What the new definition says about recorded calls of tools.
+    fn policies(&mut self, changed: Vec<Divergence>) {
+        for one in changed {
+            if !self.is_settled(&one.step) {
+                self.divergences.push(one);
             }
         }
     }

@@ -45,6 +45,22 @@ pub enum What {
     RunOutput,
     /// The budget or the time of the run.
     Policy,
+    /// A call that nobody was asked about would wait for a person.
+    GateAdded,
+    /// A call that people were asked about would be made without them.
+    GateRemoved,
+    /// What becomes of a step whose call is rejected.
+    OnReject,
+    /// How long a decision about a call may take, and what becomes of the call then.
+    ApprovalTimeout,
+    /// How many people have to approve a call.
+    Quorum,
+    /// Whether whoever started the run may approve a call.
+    NotByProposer,
+    /// A tool that was called, or asked about, is on the allowlist no more.
+    ToolNotPermitted,
+    /// The agent has no such tool server any more.
+    ServerRemoved,
     /// Something is asked of the world that history has no answer to: the step waits.
     NoRecord,
     /// A recorded answer that nothing asks for.
@@ -70,6 +86,12 @@ pub struct Divergence {
     /// The item of a fan-out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub item: Option<u32>,
+    /// The tool server, by the agent's name for it, where a call of a tool is judged otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
+    /// Its tool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
     /// The place within what differs, as a JSON pointer.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub field: String,

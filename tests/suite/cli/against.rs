@@ -285,3 +285,127 @@ fn a_run_that_cannot_be_held_against_a_kit_is_told_apart() {
     .warns("soon is not a moment");
     desk.ktsu(&["replay", &run, "--against", "nowhere"]).is(2);
 }
+
+/// What is said of the calls of a golden under its own definition with its plan changed: respect,
+/// step, server, tool, and both sides. What follows from it is told beside, and is left out here.
+fn golden_under(name: &str, change: impl Fn(&mut Value)) -> Vec<(String, Value, Value)> {
+    let found = goldens().into_iter().find(|(one, _)| one == name);
+    let frames = found.unwrap().1.frames();
+    let own = Definitions::default().brought(&frames[0]).unwrap().unwrap();
+    let base = rehearse(&frames, &own, &own).unwrap();
+    let mut plan: Value = serde_json::from_str(own.json.as_str()).unwrap();
+    let before = plan.clone();
+    change(&mut plan);
+    assert_ne!(plan, before, "{name}");
+    let plan = serde_json::from_value(plan).unwrap();
+    let definition = Arc::new(Definition::compile(plan).unwrap());
+    let new = rehearse(&frames, &own, &definition).unwrap();
+    let found = compare(&frames, &base, &new).unwrap();
+    let policies = found.into_iter().filter(|one| one.server.is_some());
+    let told = policies.map(|one| {
+        let words = [
+            one.what.name(),
+            one.step,
+            one.server.unwrap_or_default(),
+            one.tool.unwrap_or_default(),
+        ];
+        (
+            words.join(" ").trim_end().to_owned(),
+            one.history.unwrap_or_default(),
+            one.decided.unwrap_or_default(),
+        )
+    });
+    told.collect()
+}
+
+/// The servers of the one agent of these goldens.
+fn servers(plan: &mut Value) -> &mut Vec<Value> {
+    let servers = plan.pointer_mut("/agents/agents~1acts.agent.yaml/servers");
+    servers.unwrap().as_array_mut().unwrap()
+}
+
+/// The rule of its server `desk` that has this pattern.
+fn rule<'p>(plan: &'p mut Value, pattern: &str) -> &'p mut Value {
+    let rules = servers(plan)[0]["tools"].as_array_mut().unwrap();
+    let mut rules = rules.iter_mut();
+    rules.find(|rule| rule["pattern"] == pattern).unwrap()
+}
+
+fn said(what: &str, history: Value, decided: Value) -> (String, Value, Value) {
+    (what.to_owned(), history, decided)
+}
+
+#[test]
+fn a_gate_that_comes_or_goes_is_named_with_server_tool_and_policy() {
+    let policy = json!({"on_reject": "fail", "quorum": 1});
+    let added = golden_under("v1-tool-calls", |plan| {
+        rule(plan, "read")["approval"] = policy.clone();
+    });
+    let expected = said("gate_added act desk read", Value::Null, policy);
+    assert_eq!(added, [expected]);
+    let removed = golden_under("v1-tool-quorum", |plan| {
+        rule(plan, "two")
+            .as_object_mut()
+            .unwrap()
+            .remove("approval");
+    });
+    let policy = json!({"not_by_proposer": true, "on_reject": "fail", "quorum": 2});
+    let expected = said("gate_removed act desk two", policy, Value::Null);
+    assert_eq!(removed, [expected]);
+}
+
+#[test]
+fn each_term_of_a_gate_is_named_by_itself() {
+    let changed = golden_under("v1-tool-quorum", |plan| {
+        rule(plan, "two")["approval"] = json!({
+            "on_reject": "recover", "quorum": 3, "timeout": {"behavior": "reject", "ms": 5},
+        });
+    });
+    let timeout = json!({"behavior": "reject", "ms": 5});
+    assert_eq!(
+        changed,
+        [
+            said("on_reject act desk two", json!("fail"), json!("recover")),
+            said("approval_timeout act desk two", Value::Null, timeout),
+            said("quorum act desk two", json!(2), json!(3)),
+            said("not_by_proposer act desk two", json!(true), json!(false)),
+        ]
+    );
+    let (was, is) = (
+        json!({"behavior": "fail", "ms": 1000}),
+        json!({"behavior": "fail", "ms": 60_000}),
+    );
+    let later = golden_under("v1-tool-late", |plan| {
+        rule(plan, "late")["approval"]["timeout"] = is.clone();
+    });
+    let expected = said("approval_timeout act desk late", was, is.clone());
+    assert_eq!(later, [expected]);
+    let rejected = golden_under("v1-tool-rejected", |plan| {
+        rule(plan, "drop")["approval"]["on_reject"] = json!("recover");
+    });
+    let expected = said("on_reject act desk drop", json!("fail"), json!("recover"));
+    assert_eq!(rejected, [expected]);
+}
+
+#[test]
+fn a_tool_or_a_server_that_is_gone_is_named_and_nothing_about_what_was_never_called() {
+    let forbidden = golden_under("v1-tool-quorum", |plan| {
+        rule(plan, "two")["pattern"] = json!("two_*");
+    });
+    let expected = said(
+        "tool_not_permitted act desk two",
+        json!(["two"]),
+        json!(["two_*"]),
+    );
+    assert_eq!(forbidden, [expected]);
+    let gone = golden_under("v1-tool-quorum", |plan| {
+        servers(plan).remove(0);
+    });
+    let file = json!("servers/desk.server.yaml");
+    let expected = said("server_removed act desk two", file, Value::Null);
+    assert_eq!(gone, [expected]);
+    let unused = golden_under("v1-tool-quorum", |plan| {
+        servers(plan).remove(1);
+    });
+    assert_eq!(unused, []);
+}
