@@ -47,27 +47,6 @@ fn judge(catalogue: &Catalogue, name: &str) -> String {
 }
 
 #[test]
-fn what_a_recompute_withholds_is_neither_sent_nor_asked_about() {
-    let mut half = server("half", &["*"]);
-    half.withheld = vec!["put*".to_owned()];
-    half.approval_rules = serde_json::from_value(json!([
-        {"pattern": "put*", "on_reject": "fail"}, {"pattern": "ask", "on_reject": "fail"}
-    ]))
-    .unwrap();
-    let mut whole = server("whole", &["drop"]);
-    whole.withheld = vec!["*".to_owned()];
-    let catalogue = catalogue(&[(half, &["get", "put_one", "ask"]), (whole, &["drop"])]);
-    for (name, verdict) in [
-        ("get", "half/get"),
-        ("put_one", "suppressed_in_branch"),
-        ("ask", "gated half/ask"),
-        ("drop", "suppressed_in_branch"),
-    ] {
-        assert_eq!(judge(&catalogue, name), verdict, "{name}");
-    }
-}
-
-#[test]
 fn a_name_is_a_tool_only_if_its_server_offers_and_its_allowlist_permits_it() {
     let catalogue = catalogue(&[
         (
