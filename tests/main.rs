@@ -46,6 +46,8 @@ mod owner;
 mod pins;
 #[path = "suite/recompute.rs"]
 mod recompute;
+#[path = "suite/recompute_tools.rs"]
+mod recompute_tools;
 #[path = "suite/tools/mod.rs"]
 mod tools;
 #[path = "suite/trace.rs"]

@@ -89,6 +89,10 @@ pub struct ToolServer {
     /// Calls are not sent: the model gets the error `suppressed_in_branch`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suppressed: bool,
+    /// Names as in an allowlist, of which calls are not sent either: a recompute calls nothing that
+    /// changes the world, and asks nobody. The model gets the error `suppressed_in_branch`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub withheld: Vec<String>,
     /// The digests its tools were locked with, by name. Where there are any, a permitted tool with
     /// another digest, or with none, ends the task.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -117,7 +117,7 @@ fn not_sent(why: NotSent) -> &'static str {
         NotSent::SecretInArguments => "its arguments hold a secret",
         NotSent::Rejected => "people did not allow it",
         NotSent::InDoubt => "it may have happened before",
-        NotSent::SuppressedInBranch => "a branch does not change the world",
+        NotSent::SuppressedInBranch => "neither a branch nor a recompute changes the world",
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use ktsu_ledger::StreamId;
 use ktsu_ledger::event::plan::{AuthScheme, OnReject, ServerPlan, TimeoutBehavior, ToolRule};
 use ktsu_projections::run::RunState;
 
@@ -10,6 +11,7 @@ use super::Place;
 use super::secrets::WithSecrets;
 use crate::contract::runtime::{ApprovalRule, ToolServer};
 use crate::orchestrator::Shared;
+use crate::workflow::admit::tools::RECOMPUTE_KIND;
 use crate::workflow::definition::{Definition, Missing, Values};
 use crate::workflow::next::{Memo, ToldServer, secret_values};
 
@@ -51,6 +53,7 @@ pub(super) fn of(
             url: url(shared, &one.plan),
             suppressed: one.plan.stateful && state.suppresses_effects(),
             pins: pins(state, definition, &one.plan),
+            withheld: withheld(state.stream(), &one.plan),
             ..server(one, secret)
         }
     });
@@ -93,6 +96,19 @@ fn server(told: ToldServer, mut secret: Values) -> ToolServer {
         name: plan.name,
         ..ToolServer::default()
     }
+}
+
+/// What a recompute, or the run of a baseline, does not call: all of a server that keeps something,
+/// and whatever a person would have to approve.
+fn withheld(stream: &StreamId, plan: &ServerPlan) -> Vec<String> {
+    if stream.kind() != RECOMPUTE_KIND {
+        return Vec::new();
+    }
+    if plan.stateful {
+        return vec!["*".to_owned()];
+    }
+    let gated = plan.tools.iter().filter(|rule| rule.approval.is_some());
+    gated.map(|rule| rule.pattern.clone()).collect()
 }
 
 fn proof(scheme: AuthScheme, secret: &str) -> String {

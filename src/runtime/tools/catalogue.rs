@@ -28,6 +28,7 @@ struct Shelf {
     gates: Vec<String>,
     stateful: bool,
     suppressed: bool,
+    withheld: Vec<String>,
     tools: Vec<Known>,
 }
 
@@ -78,6 +79,7 @@ impl Catalogue {
                 .collect(),
             stateful: server.stateful,
             suppressed: server.suppressed,
+            withheld: server.withheld.clone(),
             tools: Vec::new(),
         });
         Self {
@@ -250,11 +252,15 @@ impl Catalogue {
         if let Some(words) = known.refuses(arguments) {
             return Some(Verdict::Refused("invalid_arguments", words));
         }
-        shelf.suppressed.then(|| {
-            let words = "Error: suppressed_in_branch: a branch does not change the world, so the \
-                         call was not sent.";
-            Verdict::Refused("suppressed_in_branch", words.to_owned())
-        })
+        let who = match covered(&shelf.withheld, &target.tool) {
+            true => "a recompute",
+            false if shelf.suppressed => "a branch",
+            false => return None,
+        };
+        let word = "suppressed_in_branch";
+        let text =
+            format!("Error: {word}: {who} does not change the world, so the call was not sent.");
+        Some(Verdict::Refused(word, text))
     }
 }
 

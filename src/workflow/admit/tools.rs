@@ -8,6 +8,9 @@ use ktsu_projections::run::Task;
 use ktsu_projections::run::calls::{CallState, Wanted};
 use serde_json::Value;
 
+/// The kind of the streams of recomputes, and of baselines that are held against a kit.
+pub const RECOMPUTE_KIND: &str = "recompute";
+
 /// Fills in what a report leaves open; says why it cannot be taken.
 ///
 /// # Errors
@@ -27,6 +30,7 @@ pub(super) fn fill(
     match event {
         AgentEvent::ToolCalled(called) => {
             permitted(servers, &called.server, &called.tool)?;
+            harmless(stream, servers, &called.server, &called.tool)?;
             let wanted = wanted(called.response, called.call)?;
             secretless(wanted)?;
             called.digest.clone_from(&wanted.digest);
@@ -44,6 +48,7 @@ pub(super) fn fill(
         }
         AgentEvent::ApprovalRequested(asked) => {
             permitted(servers, &asked.server, &asked.tool)?;
+            harmless(stream, servers, &asked.server, &asked.tool)?;
             let wanted = wanted(asked.response, asked.call)?;
             secretless(wanted)?;
             asked.digest.clone_from(&wanted.digest);
@@ -115,6 +120,22 @@ fn permitted(servers: &[ServerPlan], server: &str, tool: &str) -> Result<(), Str
         None => Err(format!("the agent has no tool server {server:?}")),
         Some(one) if !one.permits(tool) => Err(format!("tool_not_permitted: {tool}")),
         Some(_) => Ok(()),
+    }
+}
+
+/// A recompute changes nothing and asks nobody, whatever its runtime was told.
+fn harmless(
+    stream: &StreamId,
+    servers: &[ServerPlan],
+    server: &str,
+    tool: &str,
+) -> Result<(), String> {
+    let changes = |one: &ServerPlan| one.stateful || one.approval(tool).is_some();
+    match stream.kind() == RECOMPUTE_KIND && of(servers, server).is_some_and(changes) {
+        true => Err(format!(
+            "a recompute does not change the world: {tool} of {server} is not to be called"
+        )),
+        false => Ok(()),
     }
 }
 

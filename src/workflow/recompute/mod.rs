@@ -7,7 +7,8 @@
 //!
 //! Every agent step becomes a fan-out over what its tasks were given, one that bears any failure:
 //! what goes wrong with one answer says nothing about the others. Webhooks, transforms and children
-//! are not part of it, so nothing but model calls can come of it.
+//! are not part of it, so nothing but calls of models and of tools can come of it; tools that keep
+//! something, or that a person has to approve, are withheld when its tasks are sent out.
 
 pub mod compare;
 pub mod plan;
