@@ -373,6 +373,8 @@ fn describe_end(finished: &AgentFinished) -> String {
     match (text("code"), text("message")) {
         ("", _) => reason.to_owned(),
         (code, "") => format!("{reason}: {code}"),
+        (code, message) if message.starts_with(code) => message.to_owned(),
+        (code, message) if code == reason => format!("{reason}: {message}"),
         (code, message) => format!("{reason}: {code}: {message}"),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use ktsu_ledger::Timestamp;
 use ktsu_ledger::store::Reader;
 use ktsu_projections::approvals::{Kind, Record, Status};
 use serde_json::{Value, json};
@@ -13,6 +14,7 @@ use super::reading::{find_run, open, open_at};
 use super::table::Rows;
 use super::{Common, Failure, json as shape, text};
 use crate::history::approvals;
+use crate::orchestrator::clock::system;
 
 /// Runs that are looked at for `--all` and `--reviews`.
 const LOOKED_AT: usize = 10_000;
@@ -96,20 +98,22 @@ pub(super) fn list(common: &Common, asked: &Arguments) -> Result<ExitCode, Failu
         ));
         return Ok(ExitCode::SUCCESS);
     }
-    let head = [
-        "APPROVAL",
-        "RUN",
-        "STEP",
-        "TOOL",
-        "ARGUMENTS",
-        "STATUS",
-        "BY",
-    ];
+    let head = ["APPROVAL", "RUN", "STEP", "TOOL", "STATUS", "BY", "UNTIL"];
     let mut table = Rows::new(&head, &[]);
     for record in &records {
         table.push(row(record));
     }
     table.print();
+    // Whole, and apart: what people decide on must not be cut.
+    for record in &records {
+        line("");
+        line(&format!(
+            "{} {}",
+            record.approval_id,
+            text::line(&record.tool_name)
+        ));
+        line(&format!("  {}", text::line(&record.arguments.to_string())));
+    }
     if let Some(first) = records
         .iter()
         .find(|record| record.status == Status::Pending)
@@ -117,7 +121,10 @@ pub(super) fn list(common: &Common, asked: &Arguments) -> Result<ExitCode, Failu
         note("");
         note(&painted(
             DIM,
-            &format!("  ktsu approve {}{}", first.approval_id, place.flag),
+            &format!(
+                "  ktsu approve {} --digest {}{}",
+                first.approval_id, first.digest, place.flag
+            ),
         ));
         note(&painted(
             DIM,
@@ -141,10 +148,22 @@ fn row(record: &Record) -> Vec<String> {
         text::short(&record.run_id, 60),
         text::short(&record.step_id, 40),
         text::short(&format!("{} of {}", record.tool_name, record.server), 50),
-        text::short(&record.arguments.to_string(), 60),
         status.to_owned(),
-        text::short(&by.join(", "), 40),
+        match record.quorum {
+            0 | 1 => text::short(&by.join(", "), 40),
+            of => format!("{} of {of} {}", by.len(), text::short(&by.join(", "), 40)),
+        },
+        record.expires_at.map_or("-".to_owned(), until),
     ]
+}
+
+/// Until when people may decide; nobody may once that is over, though no timer has fired yet.
+fn until(at: Timestamp) -> String {
+    let shown = text::short(&at.to_string(), 19);
+    match at <= system()() {
+        true => format!("{shown} (over)"),
+        false => shown,
+    }
 }
 
 fn reviews(

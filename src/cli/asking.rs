@@ -201,7 +201,7 @@ fn question(record: &Record) -> String {
         "{} of {} {}",
         record.tool_name, record.server, record.arguments
     );
-    let call = text::short(&call, 2000);
+    let call = text::line(&call);
     match record.kind {
         Kind::Approval => format!("  {} asks for {call}", text::line(&record.step_id)),
         Kind::InDoubt => format!(

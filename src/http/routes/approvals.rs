@@ -193,6 +193,11 @@ pub(super) async fn decide(
     if decide.result.is_some() && decide.decision != Decision::Happened {
         return Err(invalid("result goes with the decision happened"));
     }
+    if decide.result.is_none() && decide.decision == Decision::Happened {
+        return Err(invalid(
+            "result is missing: what the call gave, which the model is told",
+        ));
+    }
     let wanted = decide.approval_id.clone();
     let said = orchestrator
         .say(&run.stream, Word::Decide(decide), None)
