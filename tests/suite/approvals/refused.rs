@@ -50,7 +50,7 @@ async fn no_decision_counts_that_is_on_something_else_or_by_somebody_who_may_not
         refused(&desk.who("nobody"), &run, said, 401, "unauthorized").await;
     }
     // It was not sent, so it cannot have happened.
-    let happened = json!({"decision": "happened"});
+    let happened = json!({"decision": "happened", "result": "it did"});
     refused(&p1, &run, happened, 409, "approval_refused").await;
     assert_eq!(decisions(&desk, &run).await, Vec::<Value>::new());
     assert_eq!(desk.server.asked(), []);
