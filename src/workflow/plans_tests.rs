@@ -78,7 +78,8 @@ pub(super) fn plan(workflows: Value) -> Value {
     }})
 }
 
-/// The servers of the agent `acts`: `s` may be asked again, `w` changes what lasts.
+/// The servers of the agent `acts`: `s` may be asked again, `w` changes what lasts, and `t` has some
+/// of the tools of `s`.
 fn servers() -> Value {
     let gate = |more: Value| {
         let mut policy = json!({"on_reject": "fail", "quorum": 1});
@@ -99,6 +100,8 @@ fn servers() -> Value {
          ]},
         {"file": "w.server.yaml", "name": "w", "url": "http://127.0.0.1:9", "version": "1.0.0",
          "stateful": true, "tools": [{"pattern": "write"}]},
+        {"file": "t.server.yaml", "name": "t", "url": "http://127.0.0.1:9", "version": "1.0.0",
+         "tools": [{"pattern": "read-*"}, {"pattern": "delete-*", "approval": gate(json!({}))}]},
     ])
 }
 

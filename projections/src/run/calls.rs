@@ -29,8 +29,10 @@ pub struct Calls {
 /// A tool that a model asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
-    /// The name the model gave it.
+    /// The name the model gave the call.
     pub id: String,
+    /// The tool, as the model calls it.
+    pub name: String,
     /// The arguments.
     pub arguments: Json,
     /// BLAKE3 of them.
@@ -48,11 +50,8 @@ pub enum CallState {
     Asked,
     /// People are to decide.
     Waiting(Gate),
-    /// They allowed it.
-    Allowed {
-        /// The `approval.requested`.
-        request: u64,
-    },
+    /// They allowed it: this call of this tool.
+    Allowed(Gate),
     /// They did not, or nobody decided in time, and the agent is told.
     Refused,
     /// About to be sent, or on its way.
@@ -165,6 +164,7 @@ impl Calls {
             let arguments = Json::from_value(&call["arguments"]).unwrap_or_default();
             Wanted {
                 id: call["id"].as_str().unwrap_or_default().to_owned(),
+                name: call["name"].as_str().unwrap_or_default().to_owned(),
                 digest: Hash::of(arguments.as_str().as_bytes()).to_string(),
                 arguments,
                 secret: call["secret"] == Value::Bool(true),
@@ -210,7 +210,7 @@ impl Calls {
             CallState::Sent(sending) => Some(sending),
             CallState::Asked
             | CallState::Waiting(_)
-            | CallState::Allowed { .. }
+            | CallState::Allowed(_)
             | CallState::Refused
             | CallState::Doubt { .. }
             | CallState::Again(_)
@@ -224,13 +224,6 @@ impl Calls {
     pub fn asks(&self, request: u64) -> Option<&Wanted> {
         let mut calls = self.list.iter();
         calls.find(|call| call.request() == Some(request))
-    }
-
-    /// The next end of a wait: when, and which `approval.requested` it is about.
-    pub fn next_end(&self) -> Option<(Timestamp, &Gate)> {
-        let gates = self.list.iter().filter_map(|call| call.state.gate());
-        let gates = gates.filter_map(|gate| Some((gate.until?, gate)));
-        gates.min_by_key(|(until, gate)| (*until, gate.request))
     }
 
     /// The table of calls: whether a frame may follow.
@@ -253,7 +246,10 @@ impl Calls {
             AgentEvent::ApprovalRequested(asked) => {
                 let wanted = self.get(asked.response, asked.call);
                 let fresh = wanted.is_some_and(|call| {
-                    call.state == CallState::Asked && !call.secret && call.digest == asked.digest
+                    call.state == CallState::Asked
+                        && !call.secret
+                        && call.digest == asked.digest
+                        && call.means(&asked.server, &asked.tool)
                 });
                 fresh && self.decided && self.are_at_rest()
             }
@@ -277,17 +273,22 @@ impl Calls {
         let Some(call) = self.get(called.response, called.call) else {
             return false;
         };
+        let same = |server: &str, tool: &str| (server, tool) == (&*called.server, &*called.tool);
+        let again = |sending: &Sending| {
+            called.again == Some(sending.first)
+                && called.approval == sending.approval
+                && same(&sending.server, &sending.tool)
+        };
         let follows = match &call.state {
             CallState::Asked => called.again.is_none() && called.approval.is_none(),
-            CallState::Allowed { request } => {
-                called.again.is_none() && called.approval == Some(*request)
+            CallState::Allowed(gate) => {
+                called.again.is_none()
+                    && called.approval == Some(gate.request)
+                    && same(&gate.server, &gate.tool)
             }
-            CallState::Again(sending) => {
-                called.again == Some(sending.first) && called.approval == sending.approval
-            }
+            CallState::Again(sending) => again(sending),
             CallState::Sent(sending) => {
-                let lost = sending.attempt < attempt && !sending.stateful;
-                lost && called.again == Some(sending.first) && called.approval == sending.approval
+                sending.attempt < attempt && !sending.stateful && again(sending)
             }
             CallState::Waiting(_)
             | CallState::Refused
@@ -296,7 +297,8 @@ impl Calls {
             | CallState::Unknown
             | CallState::Done { .. } => false,
         };
-        self.decided && follows && !call.secret && call.digest == called.digest
+        let meant = call.means(&called.server, &called.tool);
+        self.decided && follows && meant && !call.secret && call.digest == called.digest
     }
 
     fn may_return(&self, returned: &ToolReturned) -> bool {
@@ -308,7 +310,7 @@ impl Calls {
             (CallState::Known { called }, None) => returned.called == Some(*called),
             (
                 // Also of one that is to be sent again: its server may be held back by now.
-                CallState::Asked | CallState::Allowed { .. } | CallState::Again(_),
+                CallState::Asked | CallState::Allowed(_) | CallState::Again(_),
                 Some(
                     NotSent::UnknownTool | NotSent::InvalidArguments | NotSent::SuppressedInBranch,
                 ),
@@ -410,8 +412,7 @@ impl Calls {
                 gate.approved_by.push(decided.by.id.clone());
                 let needed = gate.policy.quorum.max(1) as usize;
                 if gate.approved_by.len() >= needed {
-                    let request = gate.request;
-                    call.state = CallState::Allowed { request };
+                    call.state = CallState::Allowed(gate.clone());
                 }
             }
             (CallState::Waiting(gate), Decision::Rejected | Decision::Happened) => {
@@ -465,6 +466,15 @@ impl CallState {
 }
 
 impl Wanted {
+    /// Whether this is the tool the model named: by its bare name, or in full (decision A2).
+    pub fn means(&self, server: &str, tool: &str) -> bool {
+        let in_full = || {
+            let rest = self.name.strip_prefix(server)?;
+            rest.strip_prefix("__")
+        };
+        self.name == tool || in_full() == Some(tool)
+    }
+
     /// Whether it is on its way as this `tool.called`.
     pub fn is_sent_as(&self, called: u64) -> bool {
         matches!(&self.state, CallState::Sent(sending) if sending.called == called)
@@ -476,7 +486,7 @@ impl Wanted {
             CallState::Waiting(gate) => Some(gate.request),
             CallState::Doubt { seq, .. } => Some(*seq),
             CallState::Asked
-            | CallState::Allowed { .. }
+            | CallState::Allowed(_)
             | CallState::Refused
             | CallState::Sent(_)
             | CallState::Again(_)

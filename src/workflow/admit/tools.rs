@@ -149,7 +149,7 @@ fn secretless(wanted: &Wanted) -> Result<(), String> {
 /// The first sending of a call, and the approval it has.
 fn sent_before(state: &CallState) -> (Option<u64>, Option<u64>) {
     match state {
-        CallState::Allowed { request } => (None, Some(*request)),
+        CallState::Allowed(gate) => (None, Some(gate.request)),
         CallState::Again(sending) | CallState::Sent(sending) => {
             (Some(sending.first), sending.approval)
         }

@@ -118,9 +118,40 @@ fn what_the_allowlists_do_not_permit_cannot_be_recorded_as_called() {
         ("w", "write\0"),
         ("nobody", "read-a"),
     ] {
-        let mut run = wants(&["read-a"]);
-        malformed(&mut run, &[call(0, server, tool)]);
+        let mut run = wants(&[tool]);
+        let words = malformed(&mut run, &[call(0, server, tool)]);
+        let refused = ["tool_not_permitted: ", "the agent has no tool server"];
+        assert!(refused.iter().any(|known| words.contains(known)), "{words}");
     }
+}
+
+#[test]
+fn a_call_is_of_the_tool_that_the_model_named() {
+    for (named, tool) in [
+        ("read-a", "read-b"),
+        ("s__read-a", "read-b"),
+        ("t__read-a", "read-a"),
+        ("s_read-a", "read-a"),
+        ("s__", "read-a"),
+    ] {
+        let mut run = wants(&[named]);
+        malformed(&mut run, &[call(0, "s", tool)]);
+        malformed(&mut run, &[gate(0, "delete-a")]);
+    }
+    for (named, server) in [("read-a", "s"), ("read-a", "t"), ("t__read-a", "t")] {
+        wants(&[named]).says("a", &[call(0, server, "read-a")]);
+    }
+}
+
+#[test]
+fn an_approval_is_for_the_tool_of_one_server() {
+    let mut run = gated("delete-a");
+    assert_eq!(run.decides("a", "ann", Approved, None), Ok(()));
+    malformed(&mut run, &[call(0, "t", "delete-a")]);
+    run.says("a", &[call(0, "s", "delete-a")]);
+    run.says("a", &[Say::Result(0)]);
+    ends(&mut run);
+    run.holds_together();
 }
 
 #[test]
@@ -319,6 +350,7 @@ fn a_lost_call_is_sent_again_under_the_same_key_where_nothing_lasts() {
     run.says("a", &[call(0, "s", "read-a")]);
     let first = run.last("tool.called a");
     assert!(run.loses("a", LostReason::Heartbeat, true));
+    malformed(&mut run, &[call(0, "t", "read-a")]);
     run.says("a", &[call(0, "s", "read-a")]);
     let again = run.last("tool.called a");
     assert_eq!(again["idempotency_key"], first["idempotency_key"]);
