@@ -114,37 +114,6 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// The text of a tool's result, as a model gets it: its text blocks, one below the other; a short
-/// note for every other block; the structured content where there is no text at all.
-pub fn result_text(content: &[Value], structured: Option<&Value>) -> String {
-    let is_text = |block: &&Value| block["type"] == "text";
-    let mut said: Vec<String> = content.iter().map(block_text).collect();
-    if let (None, Some(structured)) = (content.iter().find(is_text), structured) {
-        said.push(structured.to_string());
-    }
-    said.join("\n")
-}
-
-fn block_text(block: &Value) -> String {
-    let member = |name: &str| block[name].as_str().unwrap_or_default();
-    let kind = member("type");
-    match (kind, block.get("text"), block.get("data")) {
-        ("text", Some(Value::String(text)), _) => text.clone(),
-        // Base64: three bytes in four characters.
-        (_, _, Some(Value::String(data))) => {
-            format!(
-                "[{kind} {}, {} bytes]",
-                member("mimeType"),
-                data.len() / 4 * 3
-            )
-        }
-        _ => match block["uri"].as_str().or(block["resource"]["uri"].as_str()) {
-            Some(uri) => format!("[{kind} {uri}]"),
-            None => format!("[{kind}]"),
-        },
-    }
-}
-
 /// What a model wrote, without the one Markdown fence that may stand around it.
 pub fn unfenced(text: &str) -> &str {
     let text = text.trim();
@@ -154,28 +123,4 @@ pub fn unfenced(text: &str) -> &str {
     let inner = inner.strip_suffix("```").unwrap_or(inner);
     let language = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '+' | '.');
     inner.trim_start_matches(language).trim()
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn a_result_is_its_texts_and_a_note_for_the_rest() {
-        let text = |text: &str| json!({"type": "text", "text": text});
-        let image = json!({"type": "image", "mimeType": "image/png", "data": "QUJD"});
-        let link = json!({"type": "resource_link", "uri": "file:///a"});
-        let resource = json!({"type": "resource", "resource": {"uri": "file:///b", "text": "b"}});
-        let structured = json!({"n": 1});
-        let told = |content: &[Value]| result_text(content, Some(&structured));
-        assert_eq!(told(&[text("a"), text("b")]), "a\nb");
-        assert_eq!(
-            told(&[image, link, resource, json!({"type": "new"}), text("t")]),
-            "[image image/png, 3 bytes]\n[resource_link file:///a]\n[resource file:///b]\n[new]\nt"
-        );
-        assert_eq!(told(&[]), r#"{"n":1}"#);
-        assert_eq!(result_text(&[], None), "");
-    }
 }

@@ -11,6 +11,7 @@
 
 pub mod gateway;
 pub mod report;
+pub mod result;
 pub mod runtime;
 
 use axum::http::HeaderName;

@@ -1,10 +1,11 @@
-//! What a model reads of a tool's result: the blocks of MCP, as text.
+//! What a model reads of a tool's result: the blocks of MCP, as text. A reply that is played again
+//! from a recorded run has to be asked for in the same words.
 
 use serde_json::Value;
 
 /// The text of a result. Structured content only where no block has a text: a server that gives
 /// both says the same twice.
-pub(super) fn text(content: &Value, structured: Option<&Value>) -> String {
+pub fn text(content: &Value, structured: Option<&Value>) -> String {
     let blocks = content.as_array().map(Vec::as_slice).unwrap_or_default();
     let mut lines: Vec<String> = blocks.iter().map(block).collect();
     if let Some(structured) = structured

@@ -42,9 +42,7 @@ use crate::peer::Peer;
 
 pub use callbacks::Callbacks;
 pub use routes::openapi;
-pub use tools::{
-    Call, Doing, NoTools, Reach, Returned, Server, Session, Tool, ToolClient, ToolError,
-};
+pub use tools::{Call, Doing, Reach, Returned, Server, Session, Tool, ToolClient, ToolError};
 
 /// What a runtime is made of.
 pub struct Parts {

@@ -289,7 +289,7 @@ async fn a_gateway_that_starts_late_is_waited_for() {
     world.runtime = Runtime::new(Parts {
         gateway: Peer::remote(format!("http://{address}"), None),
         orchestrator: Callbacks::remote(&*world.url),
-        tools: Arc::new(NoTools),
+        tools: Arc::new(Servers::new().0),
     });
     world.service = Peer::Local(world.runtime.router());
     world.dispatch(&world.task()).await;
@@ -507,7 +507,7 @@ async fn before_the_orchestrator_stands_a_report_waits() {
     let runtime = Runtime::new(Parts {
         gateway: Peer::Local(gateway.router()),
         orchestrator: Callbacks::Local(Arc::clone(&late)),
-        tools: Arc::new(NoTools),
+        tools: Arc::new(Servers::new().0),
     });
     heartbeat::once(&runtime.0).await;
     let task = json!({"run_id": "r", "step_id": "s", "system": "", "user_message": "",

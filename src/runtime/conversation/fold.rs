@@ -6,9 +6,10 @@ use serde_json::Value;
 use super::frames::Returned;
 use super::requests::{Request, read};
 use super::round::Round;
-use super::{Conversation, Stage, end, refused, result};
+use super::{Conversation, Stage, end, refused};
 use crate::contract::gateway::ToolCall;
 use crate::contract::report::{Failure, Purpose};
+use crate::contract::result;
 use crate::runtime::reply;
 
 /// The members of a recorded `llm.response` that matter here.

@@ -23,7 +23,6 @@ mod end;
 mod fold;
 mod frames;
 mod requests;
-mod result;
 mod round;
 mod turn;
 

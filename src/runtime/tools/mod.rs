@@ -120,18 +120,3 @@ pub trait Session: Send + Sync {
     /// Tells the server that the session is over.
     fn close(self: Arc<Self>) -> Doing<'static, ()>;
 }
-
-/// A client for processes that call no tools: every server is out of its reach.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct NoTools;
-
-impl ToolClient for NoTools {
-    fn open(&self, _: Server) -> Doing<'_, Result<Arc<dyn Session>, ToolError>> {
-        let error = ToolError {
-            message: "this process calls no tools".to_owned(),
-            sent: false,
-            drifted: false,
-        };
-        Box::pin(std::future::ready(Err(error)))
-    }
-}

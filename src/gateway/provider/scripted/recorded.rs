@@ -12,7 +12,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::super::{Answer, Call};
-use crate::contract::gateway::{Message, ToolCall, result_text};
+use crate::contract::gateway::{Message, ToolCall};
+use crate::contract::result;
 use crate::gateway::error::{Code, Failure};
 use crate::kit::fault::{Fault, FaultCode, Faults};
 use crate::kit::yaml::Place;
@@ -92,7 +93,7 @@ struct Response {
 struct Returned {
     call: usize,
     #[serde(default)]
-    content: Vec<Value>,
+    content: Value,
     #[serde(default)]
     is_error: bool,
     response: u64,
@@ -265,7 +266,7 @@ impl Run {
         };
         let message = Message {
             role: "tool".to_owned(),
-            content: result_text(&returned.content, returned.structured.as_ref()),
+            content: result::text(&returned.content, returned.structured.as_ref()),
             tool_call_id: Some(call.id.clone()),
             is_error: returned.is_error,
             ..Message::default()
