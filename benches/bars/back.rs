@@ -242,7 +242,7 @@ pub(crate) fn of(effort: Effort, table: &mut Table) {
         let story = Story::of(&frames).unwrap();
         story_times.push(started.elapsed());
         let started = Instant::now();
-        let answer = provenance::answer(&story, "", "output.last.result.number").unwrap();
+        let answer = provenance::answer(&story, "", "output.last.result[0].number").unwrap();
         answer_times.push(started.elapsed());
         origins = answer.origins.len();
     }
