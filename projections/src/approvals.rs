@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use ktsu_ledger::event::plan::{ApprovalPolicy, OnReject, TimeoutBehavior};
+use ktsu_ledger::event::plan::{ApprovalPolicy, OnReject};
 use ktsu_ledger::event::{
     AgentEvent, ApprovalDecided, Decision, DoubtReason, Principal, RunEvent, StepEvent, ToolCalled,
 };
@@ -280,15 +280,9 @@ impl Approvals {
             tool_use_id: wanted["id"].as_str().unwrap_or_default().to_owned(),
             arguments: wanted["arguments"].take(),
             digest: String::new(),
-            on_reject: match policy.on_reject {
-                OnReject::Fail => "fail".to_owned(),
-                OnReject::Recover => "recover".to_owned(),
-            },
+            on_reject: policy.on_reject.as_str().to_owned(),
             timeout_ms: timeout.map_or(0, |timeout| timeout.ms),
-            timeout_behavior: timeout.map(|timeout| match timeout.behavior {
-                TimeoutBehavior::Fail => "fail".to_owned(),
-                TimeoutBehavior::Reject => "reject".to_owned(),
-            }),
+            timeout_behavior: timeout.map(|timeout| timeout.behavior.as_str().to_owned()),
             quorum: policy.quorum,
             not_by_proposer: policy.not_by_proposer,
             status: Status::Pending,

@@ -468,6 +468,16 @@ pub enum OnReject {
     Recover,
 }
 
+impl OnReject {
+    /// As it is persisted.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Fail => "fail",
+            Self::Recover => "recover",
+        }
+    }
+}
+
 /// `timeout:` and `timeout_behavior:`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApprovalTimeout {
@@ -485,6 +495,16 @@ pub enum TimeoutBehavior {
     Fail,
     /// As if a person had rejected the call: see `on_reject`.
     Reject,
+}
+
+impl TimeoutBehavior {
+    /// As it is persisted.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Fail => "fail",
+            Self::Reject => "reject",
+        }
+    }
 }
 
 /// `for_each:` of an agent step.

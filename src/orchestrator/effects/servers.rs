@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use ktsu_ledger::StreamId;
-use ktsu_ledger::event::plan::{AuthScheme, OnReject, ServerPlan, TimeoutBehavior, ToolRule};
+use ktsu_ledger::event::plan::{AuthScheme, ServerPlan, ToolRule};
 use ktsu_projections::run::RunState;
 
 use super::Place;
@@ -121,18 +121,10 @@ fn proof(scheme: AuthScheme, secret: &str) -> String {
 fn approval(rule: &ToolRule) -> Option<ApprovalRule> {
     let policy = rule.approval.as_ref()?;
     let timeout = policy.timeout.as_ref();
-    let behavior = timeout.map(|timeout| match timeout.behavior {
-        TimeoutBehavior::Fail => "fail",
-        TimeoutBehavior::Reject => "reject",
-    });
     Some(ApprovalRule {
-        on_reject: match policy.on_reject {
-            OnReject::Fail => "fail",
-            OnReject::Recover => "recover",
-        }
-        .to_owned(),
+        on_reject: policy.on_reject.as_str().to_owned(),
         pattern: rule.pattern.clone(),
-        timeout_behavior: behavior.map(str::to_owned),
+        timeout_behavior: timeout.map(|timeout| timeout.behavior.as_str().to_owned()),
         timeout_ms: timeout.map_or(0, |timeout| timeout.ms),
     })
 }
@@ -157,7 +149,9 @@ fn pins(state: &RunState, definition: &Definition, plan: &ServerPlan) -> BTreeMa
 
 #[cfg(test)]
 mod tests {
-    use ktsu_ledger::event::plan::{ApprovalPolicy, ApprovalTimeout, ServerAuth, ServerParam};
+    use ktsu_ledger::event::plan::{
+        ApprovalPolicy, ApprovalTimeout, OnReject, ServerAuth, ServerParam, TimeoutBehavior,
+    };
 
     use super::*;
 
