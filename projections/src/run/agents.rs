@@ -127,10 +127,7 @@ impl RunState {
         let is_open = task.open.is_some();
         self.spend.take(event, was_open, is_open);
         self.file(scope, at, event.item());
-        if self.suspended > 0 || asks_people(event) {
-            self.count_suspended();
-            self.note_waits(frame, scope, at, event);
-        }
+        self.note_waits(frame, scope, at, event);
     }
 
     pub(super) fn apply_worker(&mut self, frame: &Frame, scope: u32, at: u32, event: &WorkerEvent) {
@@ -242,7 +239,10 @@ impl RunState {
             .step_mut(scope, at)
             .and_then(|step| step.tasks.as_mut())
         {
+            let before = tasks.suspended.len();
             tasks.file(item);
+            let after = tasks.suspended.len();
+            self.suspended = (self.suspended + after).saturating_sub(before);
         }
         self.what_is_due(scope, at);
     }
@@ -262,14 +262,6 @@ impl RunState {
             None => false,
         };
     }
-}
-
-/// Whether a task may wait for people after this.
-fn asks_people(event: &AgentEvent) -> bool {
-    matches!(
-        event,
-        AgentEvent::ApprovalRequested(_) | AgentEvent::ToolInDoubt(_)
-    )
 }
 
 impl Task {

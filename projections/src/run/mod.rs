@@ -162,7 +162,7 @@ pub struct RunState {
     backoffs: BTreeSet<(Timestamp, u32, u32)>,
     spend: Spend,
     /// How many tasks wait for people.
-    suspended: u32,
+    suspended: usize,
     /// What people are to be told about it.
     notices: BTreeMap<notices::Notice, notices::Told>,
     /// Who said which params and values of the environment, in order.

@@ -77,7 +77,9 @@ impl RunState {
             }
             AgentEvent::ApprovalDecided(_)
             | AgentEvent::ApprovalExpired(_)
-            | AgentEvent::Finished(_) => {
+            | AgentEvent::Finished(_)
+                if !self.notices.is_empty() =>
+            {
                 let asked: Vec<u64> = self.asked().iter().map(|asked| asked.request).collect();
                 let waits = |notice: &Notice| asked.contains(&notice.0);
                 self.notices
@@ -90,7 +92,10 @@ impl RunState {
             | AgentEvent::BudgetExhausted(_)
             | AgentEvent::ToolCalled(_)
             | AgentEvent::ToolReturned(_)
-            | AgentEvent::ToolInDoubt(_) => {}
+            | AgentEvent::ToolInDoubt(_)
+            | AgentEvent::ApprovalDecided(_)
+            | AgentEvent::ApprovalExpired(_)
+            | AgentEvent::Finished(_) => {}
         }
     }
 

@@ -35,6 +35,8 @@ pub struct Tasks {
     outgoing: BTreeSet<u32>,
     /// Tasks to be judged.
     pending: BTreeSet<u32>,
+    /// Tasks that wait for people.
+    pub(super) suspended: BTreeSet<u32>,
 }
 
 /// How the items of a fan-out that has ended did.
@@ -145,6 +147,7 @@ impl Tasks {
         let index = item.unwrap_or_default();
         self.outgoing.remove(&index);
         self.pending.remove(&index);
+        self.suspended.remove(&index);
         match self.list.get(index as usize).map(|task| &task.phase) {
             Some(TaskPhase::Lost) if self.leaves_doubts(index) => self.pending.insert(index),
             Some(TaskPhase::Waiting | TaskPhase::Lost | TaskPhase::Resuming) => {
@@ -156,7 +159,8 @@ impl Tasks {
                 | TaskPhase::Doomed(_)
                 | TaskPhase::Finished { .. },
             ) => self.pending.insert(index),
-            Some(TaskPhase::Dispatched | TaskPhase::Suspended | TaskPhase::Settled) | None => false,
+            Some(TaskPhase::Suspended) => self.suspended.insert(index),
+            Some(TaskPhase::Dispatched | TaskPhase::Settled) | None => false,
         };
     }
 

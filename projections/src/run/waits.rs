@@ -53,9 +53,9 @@ impl RunState {
     pub fn awaits_people(&self, step: &Step) -> bool {
         step.status == StepStatus::Running
             && step.tasks.as_ref().is_some_and(|tasks| {
-                let waits = |task: &Task| task.phase == TaskPhase::Suspended;
-                let moves = |task: &Task| !waits(task) && task.phase != TaskPhase::Settled;
-                tasks.list.iter().any(waits) && !tasks.list.iter().any(moves)
+                let moves =
+                    |task: &Task| !matches!(task.phase, TaskPhase::Suspended | TaskPhase::Settled);
+                !tasks.suspended.is_empty() && !tasks.list.iter().any(moves)
             })
     }
 
@@ -88,17 +88,19 @@ impl RunState {
         running.flat_map(|(scope, at, step)| {
             let tasks = step.tasks.as_deref();
             tasks.into_iter().flat_map(move |tasks| {
-                let list = (0u32..).zip(&tasks.list);
-                let waiting = list.filter(|(_, task)| task.phase == TaskPhase::Suspended);
-                waiting.map(move |(index, task)| (scope, at, tasks.item(index), task))
+                let waiting = tasks.suspended.iter();
+                waiting.filter_map(move |index| {
+                    let task = tasks.list.get(*index as usize)?;
+                    Some((scope, at, tasks.item(*index), task))
+                })
             })
         })
     }
 
-    /// Keeps count of the tasks that wait for people.
+    /// Counts the tasks that wait for people anew, after steps were begun again. One task's coming
+    /// and going is counted where it is filed.
     pub(super) fn count_suspended(&mut self) {
-        let count = self.suspended_tasks().count();
-        self.suspended = u32::try_from(count).unwrap_or(u32::MAX);
+        self.suspended = self.suspended_tasks().count();
     }
 }
 

@@ -157,8 +157,9 @@ pub(in crate::orchestrator) fn send_all(
                 return;
             }
         };
+        let forgotten = forgotten(&frames);
         for mut task in again {
-            task.invoke.history = task.history(&frames);
+            task.invoke.history = task.history(&frames, &forgotten);
             tokio::spawn(task.send(Arc::clone(&shared), mailbox.clone()));
         }
     });
@@ -166,8 +167,7 @@ pub(in crate::orchestrator) fn send_all(
 
 impl Dispatch {
     /// What is recorded of the task, before this attempt, but for what a branch forgets.
-    fn history(&self, frames: &[Frame]) -> Vec<Recorded> {
-        let forgotten = forgotten(frames);
+    fn history(&self, frames: &[Frame], forgotten: &BTreeSet<u64>) -> Vec<Recorded> {
         let about = |frame: &&Frame| {
             let Event::Agent(event) = &frame.event else {
                 return false;

@@ -111,8 +111,13 @@ pub(super) fn namespace(state: &RunState, task: &Addressed, name: &str) -> Strin
 
 impl Kv {
     /// Makes a call, which is recorded in its run and under way.
-    pub(super) async fn call(&self, shared: &Arc<Shared>, call: OwnCall) -> Given {
-        let stream: StreamId = format!("kv:{}", call.namespace)
+    pub(super) async fn call(
+        &self,
+        shared: &Arc<Shared>,
+        namespace: &str,
+        call: &OwnCall,
+    ) -> Given {
+        let stream: StreamId = format!("kv:{namespace}")
             .parse()
             .map_err(|_| "the namespace has no name".to_owned())?;
         let held = {
@@ -124,7 +129,7 @@ impl Kv {
             Some(space) => space,
             None => load(shared, &stream).await?,
         };
-        let given = self.answer(shared, &stream, &mut space, &call).await;
+        let given = self.answer(shared, &stream, &mut space, call).await;
         // After an append of unknown outcome the ledger has stopped, or it is read again.
         if given.is_ok() || !matches!(call.tool.as_str(), "kv-set" | "kv-delete") {
             *held = Some(space);

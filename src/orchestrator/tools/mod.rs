@@ -56,10 +56,17 @@ pub(super) struct OwnCall {
     pub(super) arguments: Value,
     /// The idempotency key.
     pub(super) key: String,
-    /// For `ktsu/kv`: the stream that the values stand in.
-    pub(super) namespace: String,
+    /// What its server needs to answer it.
+    pub(super) given: Ready,
+}
+
+/// What a server needs beyond the call, or its answer.
+#[derive(Debug)]
+pub(super) enum Ready {
+    /// For `ktsu/kv`: the name of the stream that the values stand in.
+    Kv(String),
     /// For `ktsu/envelope`: what it gives.
-    pub(super) seen: Option<Given>,
+    Envelope(Given),
 }
 
 impl Own {
@@ -127,11 +134,11 @@ impl Orchestrator {
             None => {
                 Err("no such call is under way: it is to be recorded before it is made".to_owned())
             }
-            Some(call) => match server {
-                Own::Envelope => call
-                    .seen
-                    .unwrap_or_else(|| Err("there is nothing".to_owned())),
-                Own::Kv => self.shared.kv.call(&self.shared, call).await,
+            Some(call) => match call.given {
+                Ready::Envelope(given) => given,
+                Ready::Kv(ref namespace) => {
+                    self.shared.kv.call(&self.shared, namespace, &call).await
+                }
             },
         };
         match given {
@@ -211,17 +218,21 @@ pub(super) fn find(
     let mut plan = plan.filter(|plan| plan.name == sending.server && plan.file == server.file());
     plan.next()?;
     let arguments = wanted.arguments.to_value();
-    let told = told(definition, state, &Memo::default(), scope, step, task.item)?;
-    let mut servers = told.servers.iter();
-    let params = servers.find(|one| one.plan.name == sending.server);
-    let namespace = params.and_then(|one| one.params.get("namespace").cloned());
+    let given = match server {
+        Own::Envelope => Ready::Envelope(seen(state, scope, step, &sending.tool, &arguments)),
+        Own::Kv => {
+            let told = told(definition, state, &Memo::default(), scope, step, task.item)?;
+            let mut servers = told.servers.iter();
+            let params = servers.find(|one| one.plan.name == sending.server);
+            let name = params.and_then(|one| one.params.get("namespace"));
+            Ready::Kv(kv::namespace(state, task, name.map_or("", String::as_str)))
+        }
+    };
     Some(OwnCall {
         called: (state.stream().clone(), sending.called),
         tool: sending.tool.clone(),
         key: key.to_owned(),
-        namespace: kv::namespace(state, task, namespace.as_deref().unwrap_or_default()),
-        seen: (server == Own::Envelope)
-            .then(|| seen(state, scope, step, &sending.tool, &arguments)),
+        given,
         arguments,
     })
 }
