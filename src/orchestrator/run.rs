@@ -338,12 +338,19 @@ impl RunTask {
         });
     }
 
+    /// The armed timer has run down. Whatever the clock says, it is not before what it was set to:
+    /// who reads that a wait is over reads that its time has come.
     fn timer(&mut self) -> Result<(), Broken> {
         let Some((until, _)) = self.armed.take() else {
             return Ok(());
         };
+        self.settle(until, self.now().max(until))
+    }
+
+    /// Takes the timer that is due, if one is.
+    fn settle(&mut self, until: Timestamp, at: Timestamp) -> Result<(), Broken> {
         match admit::timer(&self.state, until) {
-            Some(input) => self.take(input),
+            Some(input) => self.take_at(input, at),
             None => Ok(()),
         }
     }
@@ -354,14 +361,19 @@ impl RunTask {
     }
 
     fn take(&mut self, input: Draft) -> Result<(), Broken> {
-        let turn = self.decide(vec![input])?;
+        self.take_at(input, self.now())
+    }
+
+    /// Takes an input that was judged by the clock, at the moment it was judged by.
+    fn take_at(&mut self, input: Draft, at: Timestamp) -> Result<(), Broken> {
+        let turn = self.decide(vec![input], at)?;
         self.hand_over(turn);
         Ok(())
     }
 
     /// Takes a report. Tells the frames of its turn that are about agents.
     fn take_report(&mut self, input: Vec<Draft>) -> Result<Vec<Frame>, Broken> {
-        let turn = self.decide(input)?;
+        let turn = self.decide(input, self.now())?;
         let about = |sealed: &&Sealed| matches!(sealed.frame.event, Event::Agent(_));
         let frames = turn.sealed.iter().filter(about);
         let frames = frames.map(|sealed| sealed.frame.clone()).collect();
@@ -369,8 +381,7 @@ impl RunTask {
         Ok(frames)
     }
 
-    fn decide(&mut self, input: Vec<Draft>) -> Result<Turn, Broken> {
-        let at = self.now();
+    fn decide(&mut self, input: Vec<Draft>, at: Timestamp) -> Result<Turn, Broken> {
         turn::take_report(&self.definition, &mut self.state, input, at, &self.memo)
     }
 

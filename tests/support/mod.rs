@@ -147,11 +147,22 @@ impl Lab {
         text: &str,
         pairs: &[(&str, &str)],
     ) -> Self {
+        Self::in_environment_at(ledger, kit, text, pairs, None).await
+    }
+
+    /// The same at any time.
+    pub(crate) async fn in_environment_at(
+        ledger: LedgerPlace,
+        kit: &KitDir,
+        text: &str,
+        pairs: &[(&str, &str)],
+        clock: Option<Clock>,
+    ) -> Self {
         let path = kit.dir.path().join("environments/test.env.yaml");
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, text).unwrap();
         let environment = Environment::load(&path).unwrap_or_else(|faults| panic!("{faults}"));
-        let mut setup = Self::setup(ledger, kit.load(), pairs, None, Agents::here());
+        let mut setup = Self::setup(ledger, kit.load(), pairs, clock, Agents::here());
         setup.environment = Some(environment);
         Self::open(setup).await
     }

@@ -7,6 +7,7 @@ use super::{Held, Message, RunTask, Taken};
 use crate::orchestrator::people::{NotDone, Said, Word};
 use crate::orchestrator::tools;
 use crate::workflow::admit;
+use crate::workflow::admit::approval::NotDecided;
 use crate::workflow::admit::report::{self, Reported};
 use crate::workflow::admit::{approval, person};
 use crate::workflow::turn::Broken;
@@ -79,18 +80,25 @@ impl RunTask {
             return Ok(Err(NotDone::Stale { expected, actual }));
         }
         word.redact(&self.shared.redactor_for(&self.definition));
+        let now = self.now();
         let input = match word {
             Word::Overlay(overlay) => person::overlay(&self.definition, &self.state, overlay),
             Word::Resume { from, by, reason } => person::resume(&self.state, from, by, reason),
-            Word::Decide(decide) => match approval::decide(&self.state, decide, self.now()) {
+            Word::Decide(decide) => match approval::decide(&self.state, decide, now) {
                 Ok(input) => Ok(input),
-                Err(refused) => return Ok(Err(refused.into())),
+                Err(refused) => {
+                    // Whoever is told that the time is over finds it recorded.
+                    if matches!(refused, NotDecided::Expired { .. }) {
+                        self.settle(now, now)?;
+                    }
+                    return Ok(Err(refused.into()));
+                }
             },
         };
         match input {
             Err(refused) => Ok(Err(refused.into())),
             Ok(input) => {
-                self.take(input)?;
+                self.take_at(input, now)?;
                 Ok(Ok(Said {
                     seq,
                     last: self.state.next_seq().saturating_sub(1),

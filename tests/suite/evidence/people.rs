@@ -3,13 +3,16 @@
 
 use ktsu::evidence::check::{Outcome, Verdict};
 use ktsu::evidence::tar;
-use ktsu_ledger::Record;
+use ktsu_ledger::{Record, Timestamp};
 use serde_json::{Value, json};
 
 use super::book::{Act, Book, rechained};
 use super::forgeries::{claim, judged};
 use crate::golden::{goldens, written};
 use crate::support::ledgers::Recorded;
+use crate::support::scenarios::MOMENT;
+use crate::support::scenarios::tools::all;
+use crate::support::stopped;
 
 fn golden(name: &str) -> Recorded {
     let name = format!("v1-tool-{name}");
@@ -38,6 +41,17 @@ fn honest_runs_prove_their_calls_and_decisions() {
                 "{name}: {outcome:?}"
             );
         }
+    }
+}
+
+#[tokio::test]
+async fn a_wait_ends_when_its_time_has_come_whatever_the_clock_says() {
+    for name in ["tool-late", "tool-soft"] {
+        let acting = all().into_iter().find(|acting| acting.name == name);
+        let clock = stopped(Timestamp::from_micros(MOMENT));
+        let run = acting.unwrap().by(clock).record().await;
+        let outcome = outcome_of(name, run);
+        assert_eq!(claim(&outcome, "approvals"), Verdict::Proven, "{outcome:?}");
     }
 }
 

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 
 use ktsu::assemble::LedgerPlace;
+use ktsu::orchestrator::Clock;
 use ktsu_ledger::StreamId;
 use ktsu_ledger::store::SqliteReader;
 use ktsu_projections::approvals::approval_id;
@@ -34,6 +35,7 @@ pub(crate) struct Acting {
     words: Vec<(&'static str, Vec<Word>)>,
     /// Whether the engine is started again while a call is on its way.
     again: bool,
+    clock: Option<Clock>,
 }
 
 const PEOPLE: [(&str, &str); 4] = [
@@ -128,6 +130,7 @@ impl Acting {
             turns,
             words: Vec::new(),
             again: false,
+            clock: None,
         }
     }
 
@@ -138,6 +141,12 @@ impl Acting {
 
     fn started_again(mut self) -> Self {
         self.again = true;
+        self
+    }
+
+    /// By another clock.
+    pub(crate) fn by(mut self, clock: Clock) -> Self {
+        self.clock = Some(clock);
         self
     }
 
@@ -170,7 +179,8 @@ impl Acting {
         }
         let place = LedgerPlace::File(ledger.to_owned());
         let pairs = [("SINK", url.as_str()), ("TOKEN", TOKEN)];
-        let lab = Lab::in_environment(place, &kit, &text, &pairs).await;
+        let clock = self.clock.clone();
+        let lab = Lab::in_environment_at(place, &kit, &text, &pairs, clock).await;
         Stage {
             lab,
             sink: sink.clone(),
