@@ -125,7 +125,7 @@ impl Driven {
             let more = next(&self.definition, &self.state, &self.memo);
             assert!(more.is_none(), "a turn ended before the fixpoint");
             let stuck = self.state.todo();
-            let over = self.state.status().is_terminal();
+            let over = self.state.status().is_terminal() || self.state.is_parked();
             assert!(over || stuck.is_none(), "nothing comes of {stuck:?}");
         }
     }

@@ -56,12 +56,12 @@ impl RunState {
         self.tasks_that(Task::is_live)
     }
 
-    /// The tasks that a runtime has, or will have again once people have decided.
+    /// The tasks that a runtime has, or will have again: of its own, or once people have decided.
     pub(super) fn under_way(&self) -> Vec<(u32, u32, Option<u32>)> {
         let waits = |task: &Task| {
             matches!(
                 task.phase,
-                TaskPhase::Suspended | TaskPhase::Resuming | TaskPhase::Doomed(_)
+                TaskPhase::Lost | TaskPhase::Suspended | TaskPhase::Resuming | TaskPhase::Doomed(_)
             )
         };
         self.tasks_that(|task| task.is_live() || waits(task))

@@ -294,7 +294,9 @@ impl RunState {
     fn is_permitted(&self, scope: u32, step: u32, event: &AgentEvent) -> bool {
         let server = |name: &str| {
             let mut servers = self.servers(scope, step).iter();
-            servers.find(|server| server.name == name)
+            // A branch does not change the world (decision F1).
+            let found = servers.find(|server| server.name == name);
+            found.filter(|server| !(server.stateful && self.suppresses_effects()))
         };
         match event {
             AgentEvent::ToolCalled(called) => server(&called.server).is_some_and(|server| {

@@ -111,6 +111,11 @@ fn taken(
     let mut after = task.sketch();
     let mut drafts = Vec::with_capacity(events.len());
     for (seq, mut event) in (state.next_seq()..).zip(events) {
+        if state.suppresses_effects()
+            && let Some(words) = tools::lasting(&event, servers)
+        {
+            return Reported::Malformed(words);
+        }
         let filled = tools::fill(&mut event, state.stream(), seq, &after, servers);
         if let Err(words) = filled.and_then(|()| hash(&mut event, &after, task)) {
             return Reported::Malformed(words);

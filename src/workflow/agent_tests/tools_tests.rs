@@ -1,9 +1,10 @@
 //! Calls of tools, and what people say about them: given frames, when a runtime or a person speaks,
 //! then frames (seed 000, invariants 4, 5 and 34; decisions A1, A4, F1).
 
-use ktsu_ledger::event::{Decision, FinishReason, LostReason, NotSent};
+use ktsu_ledger::event::{Decision, Effects, FinishReason, LostReason, NotSent};
 use ktsu_projections::approvals::{Approvals, Record, Status};
 use ktsu_projections::run::RunStatus;
+use ktsu_projections::run::calls::CallState;
 use serde_json::json;
 
 use crate::workflow::admit::approval::NotDecided;
@@ -428,6 +429,40 @@ fn only_a_call_in_doubt_can_have_happened() {
         matches!(said, Err(NotDecided::NotInDoubt { .. })),
         "{said:?}"
     );
+}
+
+#[test]
+fn a_branch_from_right_after_a_loss_asks_people_again() {
+    let mut run = gated("delete-a");
+    run.decides("a", "ann", Approved, None).unwrap();
+    run.says("a", &[call(0, "s", "delete-a")]);
+    assert!(run.loses("a", LostReason::Heartbeat, true));
+    let lost = run.kinds().iter().position(|kind| kind == "worker.lost a");
+    for at in [lost.unwrap(), lost.unwrap() + 1, run.frames.len()] {
+        let mut branch = run.branch(at, Effects::Suppress);
+        let calls = branch.task("a").calls.as_ref().unwrap();
+        assert_eq!(calls.list[0].state, CallState::Asked, "at {at}");
+        branch.says("a", &[gate(0, "delete-a")]);
+        branch.decides("a", "ann", Approved, None).unwrap();
+        branch.says("a", &[call(0, "s", "delete-a")]);
+        branch.says("a", &[Say::Result(0)]);
+        ends(&mut branch);
+        branch.is_whole();
+    }
+}
+
+#[test]
+fn a_branch_calls_what_lasts_only_if_it_is_to_execute_effects() {
+    let run = wants(&["write", "read-a"]);
+    let at = run.frames.len();
+    let mut branch = run.branch(at, Effects::Suppress);
+    let words = malformed(&mut branch, &[call(0, "w", "write")]);
+    assert!(words.contains("does not change the world"), "{words}");
+    let held = Say::NotSent(0, NotSent::SuppressedInBranch);
+    branch.says("a", &[held]);
+    branch.says("a", &[call(1, "s", "read-a")]);
+    run.branch(at, Effects::Execute)
+        .says("a", &[call(0, "w", "write")]);
 }
 
 #[test]

@@ -1,13 +1,19 @@
 //! Calls of tools and people's words, in runs that are driven by hand.
 
-use ktsu_ledger::event::{Decision, LlmResponse, Principal, Reference, Report};
-use ktsu_ledger::{Json, Timestamp};
+use std::sync::Arc;
+
+use ktsu_ledger::event::{
+    BranchCreated, Decision, Effects, LlmResponse, Principal, Reference, Report, RunEvent,
+};
+use ktsu_ledger::{Actor, Cause, Draft, Event, Json, Timestamp};
+use ktsu_projections::RunState;
 use ktsu_projections::run::calls::{CallState, Sending};
 use serde_json::{Value, json};
 
 use super::{Driven, Say, place};
 use crate::workflow::admit;
 use crate::workflow::admit::approval::{Decide, NotDecided, decide};
+use crate::workflow::next::Memo;
 
 /// A reply that asks for tools, each with the arguments `{"n": PLACE}`; one that is called `…!` has a
 /// secret in them.
@@ -54,6 +60,49 @@ pub(super) fn argument(frame: u64, call: u32) -> Reference {
 }
 
 impl Driven {
+    /// A branch of the run from before a frame, which somebody lets go on.
+    pub(in crate::workflow) fn branch(&self, at: usize, effects: Effects) -> Self {
+        let kept = &self.frames[..at];
+        let mut branch = Self {
+            definition: Arc::clone(&self.definition),
+            state: RunState::fold(kept).unwrap(),
+            memo: Memo::default(),
+            frames: kept.to_vec(),
+            now: self.now,
+        };
+        let by = Principal {
+            auth: "none".to_owned(),
+            id: "local".to_owned(),
+        };
+        let event = Event::Run(RunEvent::Branched(Box::new(BranchCreated {
+            branch_id: "branch_test".to_owned(),
+            by: by.clone(),
+            definition: None,
+            digest: None,
+            effects,
+            engine: "test".to_owned(),
+            env: None,
+            fork_position: at as u64,
+            limits: None,
+            params: None,
+            parent_run_id: "run_test".to_owned(),
+            reason: None,
+            restarts: false,
+            rules: crate::workflow::turn::RULES,
+            version: None,
+            workflow: None,
+        })));
+        branch.input(Draft {
+            scope: String::new(),
+            actor: Actor::Principal(by.id.clone()),
+            cause: vec![Cause::Here(at as u64 - 1)],
+            event,
+        });
+        let resumed = admit::person::resume(&branch.state, None, by, None).unwrap();
+        branch.input(resumed);
+        branch
+    }
+
     /// A call on its way.
     pub(in crate::workflow) fn sending(&self, name: &str, call: u32) -> &Sending {
         let calls = self.task(name).calls.as_ref().unwrap();
