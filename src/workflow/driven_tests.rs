@@ -192,6 +192,7 @@ impl Driven {
                 is_error: not_sent.is_some(),
                 item,
                 not_sent,
+                recorded: None,
                 report: report.clone(),
                 response,
                 step: step.clone(),

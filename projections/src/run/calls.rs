@@ -31,6 +31,8 @@ pub struct Calls {
 pub struct Wanted {
     /// The name the model gave it.
     pub id: String,
+    /// The tool, as the model calls it.
+    pub name: String,
     /// The arguments.
     pub arguments: Json,
     /// BLAKE3 of them.
@@ -167,6 +169,7 @@ impl Calls {
                 id: call["id"].as_str().unwrap_or_default().to_owned(),
                 digest: Hash::of(arguments.as_str().as_bytes()).to_string(),
                 arguments,
+                name: call["name"].as_str().unwrap_or_default().to_owned(),
                 secret: call["secret"] == Value::Bool(true),
                 state: CallState::Asked,
             }
@@ -303,6 +306,10 @@ impl Calls {
         let Some(call) = self.get(returned.response, returned.call) else {
             return false;
         };
+        if returned.recorded.is_some() {
+            // What was recorded of it is the task's to say.
+            return self.decided && call.state == CallState::Asked && returned.called.is_none();
+        }
         let fits = match (&call.state, returned.not_sent) {
             (CallState::Sent(sending), None) => returned.called == Some(sending.called),
             (CallState::Known { called }, None) => returned.called == Some(*called),
