@@ -123,9 +123,7 @@ pub enum NotABaseline {
         actual: String,
     },
     /// The results of tools are not those that were captured.
-    #[error(
-        "tool_results_corrupted: they have {actual}, the file says {said}; capture it again"
-    )]
+    #[error("tool_results_corrupted: they have {actual}, the file says {said}; capture it again")]
     ToolsHash {
         /// What the file says.
         said: String,

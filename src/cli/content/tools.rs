@@ -33,7 +33,10 @@ pub(super) fn returned(frames: &[Frame], returned: &ToolReturned, all: &str) {
         told.push(("tool", name));
     }
     if let Some(at) = &returned.recorded {
-        told.push(("recorded", format!("{} of {}, {}#{}", at.tool, at.server, at.stream, at.seq)));
+        told.push((
+            "recorded",
+            format!("{} of {}, {}#{}", at.tool, at.server, at.stream, at.seq),
+        ));
     }
     told.push(match returned.not_sent {
         Some(why) => ("not sent", not_sent(why).to_owned()),

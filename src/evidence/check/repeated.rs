@@ -55,7 +55,13 @@ fn gives(result: &RecordedResult, at: &RecordedAt, returned: &ToolReturned) -> b
     result.recorded == *at
         && (Some(result.item), &result.step) == (returned.item, &returned.step)
         && returned.called.is_none()
-        && says(returned) == (&result.content, result.is_error, result.not_sent, result.structured.as_ref())
+        && says(returned)
+            == (
+                &result.content,
+                result.is_error,
+                result.not_sent,
+                result.structured.as_ref(),
+            )
 }
 
 /// Whether the frame it names, as far as it is in the archive, says the same of the same call.
@@ -66,11 +72,12 @@ fn is_of(history: &History<'_>, at: &RecordedAt, returned: &ToolReturned, digest
     let Event::Agent(AgentEvent::ToolReturned(there)) = &frame.event else {
         return false;
     };
-    let called = there.called.and_then(|seq| history.elsewhere(&at.stream, seq));
+    let called = there
+        .called
+        .and_then(|seq| history.elsewhere(&at.stream, seq));
     let same_call = match called.as_ref().map(|frame| &frame.event) {
         Some(Event::Agent(AgentEvent::ToolCalled(called))) => {
-            (&called.server, &called.tool, called.digest.as_str())
-                == (&at.server, &at.tool, digest)
+            (&called.server, &called.tool, called.digest.as_str()) == (&at.server, &at.tool, digest)
         }
         Some(_) => false,
         None => there.called.is_none(),
@@ -83,5 +90,10 @@ type Says<'a> = (&'a Json, bool, Option<NotSent>, Option<&'a Json>);
 
 fn says(returned: &ToolReturned) -> Says<'_> {
     let structured = returned.structured.as_ref();
-    (&returned.content, returned.is_error, returned.not_sent, structured)
+    (
+        &returned.content,
+        returned.is_error,
+        returned.not_sent,
+        structured,
+    )
 }

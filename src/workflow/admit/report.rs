@@ -144,7 +144,10 @@ fn taken(
 /// What a frame follows from, and the recorded result that it repeats, if this ledger holds it.
 fn causes_of(event: &AgentEvent, after: &Task) -> Vec<Cause> {
     let mut causes = vec![Cause::Here(cause_of(event, after.last))];
-    let known = after.record.as_ref().is_some_and(|record| record.of.is_some());
+    let known = after
+        .record
+        .as_ref()
+        .is_some_and(|record| record.of.is_some());
     if let AgentEvent::ToolReturned(returned) = event
         && let Some(at) = returned.recorded.as_ref().filter(|_| known)
     {

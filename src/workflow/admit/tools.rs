@@ -5,8 +5,8 @@
 use ktsu_ledger::event::plan::ServerPlan;
 use ktsu_ledger::event::{AgentEvent, NotSent, ToolReturned};
 use ktsu_ledger::{Hash, Json, StreamId};
-use ktsu_projections::run::{Record, Task};
 use ktsu_projections::run::calls::{CallState, Wanted};
+use ktsu_projections::run::{Record, Task};
 use serde_json::{Value, json};
 
 /// The kind of the streams of recomputes, and of baselines that are held against a kit.
@@ -130,7 +130,10 @@ fn permitted(servers: &[ServerPlan], server: &str, tool: &str) -> Result<(), Str
 /// Puts what is recorded of a call that was not sent in the place of what the runtime says of it.
 /// The model is told what it was told then: a result, an error of the tool, a person's rejection.
 fn repeat(returned: &mut ToolReturned, wanted: &Wanted, record: &Record) {
-    if let Some(result) = record.answer(wanted).filter(|_| returned.not_sent.is_some()) {
+    if let Some(result) = record
+        .answer(wanted)
+        .filter(|_| returned.not_sent.is_some())
+    {
         returned.content = result.content.clone();
         returned.duration_ms = 0;
         returned.is_error = result.is_error;
@@ -139,7 +142,10 @@ fn repeat(returned: &mut ToolReturned, wanted: &Wanted, record: &Record) {
         returned.structured.clone_from(&result.structured);
     } else if returned.not_sent == Some(NotSent::SuppressedInBranch) {
         let tool = record.target(&wanted.name);
-        let tool = tool.map_or_else(|| wanted.name.clone(), |(server, tool)| format!("{tool} of {server}"));
+        let tool = tool.map_or_else(
+            || wanted.name.clone(),
+            |(server, tool)| format!("{tool} of {server}"),
+        );
         let place = record.of.as_deref().unwrap_or("the baseline");
         let words = format!(
             "Error: suppressed_in_branch: no recorded result of {tool} with these arguments is left \

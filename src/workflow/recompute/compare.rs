@@ -165,7 +165,10 @@ pub fn noted(task: ComparedTask, calls: Option<&Calls>) -> ComparedTask {
     }
     let words = match unanswered.len() {
         0 => return task,
-        1 => format!("1 call was not sent, and no recorded result answers it: {}", names.join("")),
+        1 => format!(
+            "1 call was not sent, and no recorded result answers it: {}",
+            names.join("")
+        ),
         more => format!(
             "{more} calls were not sent, and no recorded results answer them: {}",
             names.join(", ")
