@@ -1,7 +1,7 @@
 //! Runs whose agents call tools, tried under another definition: given the frames, when the plan
 //! says otherwise, then what is named (seed 000, invariants 5 and 34).
 
-use ktsu_ledger::event::{Decision, NotSent};
+use ktsu_ledger::event::{AgentEvent, Decision, NotSent};
 use serde_json::{Value, json};
 
 use super::*;
@@ -257,4 +257,21 @@ fn a_step_before_an_agent_changes_nothing_about_its_calls() {
             "{told}: {found:#?}"
         );
     }
+}
+
+#[test]
+fn a_request_names_the_frames_it_tells_of_by_their_new_numbers() {
+    let run = acted("s", "read-a", None);
+    let mut events = run.frames.iter().map(|frame| &frame.event);
+    let asks = |event: &&Event| event.kind() == "llm.request";
+    let mut event = events.find(asks).unwrap().clone();
+    let Event::Agent(AgentEvent::Request(request)) = &mut event else {
+        panic!("it is a request");
+    };
+    let told = json!([{"content": "hi", "role": "user"}, {"frame": 5, "role": "assistant"}]);
+    request.messages = Json::from_value(&told).unwrap();
+    moved::renumber(&mut event, |seq| Some(seq + 10));
+    let messages = &event.data()["messages"];
+    assert_eq!(messages[0], told[0]);
+    assert_eq!(messages[1], json!({"frame": 15, "role": "assistant"}));
 }
