@@ -76,6 +76,24 @@ fn samples(text: &str, value: &Json) -> Vec<Event> {
         step: Some(name()),
         stream: "run:r".to_owned(),
     });
+    let recorded = || RecordedAt {
+        seq: 7,
+        server: name(),
+        stream: "run:r".to_owned(),
+        tool: name(),
+    };
+    recomputed.results = [true, false]
+        .map(|full| RecordedResult {
+            content: value.clone(),
+            digest: name(),
+            is_error: full,
+            item: 1,
+            not_sent: full.then_some(NotSent::Rejected),
+            recorded: recorded(),
+            step: name(),
+            structured: full.then(|| value.clone()),
+        })
+        .to_vec();
     let given = BTreeMap::from([
         ("/b".to_owned(), Given::Ref(reference())),
         ("/a".to_owned(), Given::Template(name())),
@@ -439,6 +457,14 @@ fn samples_of_agents(text: &str, value: &Json, full: bool) -> Vec<Event> {
             is_error: full,
             item,
             not_sent: (!full).then_some(NotSent::InvalidArguments),
+            recorded: full.then(|| {
+                Box::new(RecordedAt {
+                    seq: 7,
+                    server: name(),
+                    stream: "run:r".to_owned(),
+                    tool: name(),
+                })
+            }),
             report: report(),
             response: 2,
             step: name(),

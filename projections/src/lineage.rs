@@ -349,6 +349,9 @@ fn describe_result(returned: &ToolReturned) -> String {
     } else {
         "a result"
     };
+    if let Some(at) = &returned.recorded {
+        return format!("{error} as recorded: {} of {}", at.tool, at.server);
+    }
     match returned.not_sent {
         None => format!("{error} after {} ms", returned.duration_ms),
         Some(why) => {

@@ -6,7 +6,7 @@ use ktsu_ledger::jcs;
 use serde::Serialize;
 
 use super::Baseline;
-use crate::workflow::recompute::{Before, End, judge};
+use crate::workflow::recompute::{Before, End, Task, judge, noted};
 
 /// The step of a plan that a baseline is of.
 #[derive(Debug, Clone, Copy)]
@@ -42,7 +42,8 @@ pub fn find<'a>(plan: &'a Plan, path: &str) -> Option<Found<'a>> {
 ///
 /// Where the file has the hash of an output alone, the same hash is the same value, and any other
 /// says nothing about what differs.
-pub fn held(baseline: &Baseline, fresh: Option<&End>, step: &StepPlan) -> ComparedTask {
+pub fn held(baseline: &Baseline, fresh: Option<&Task>, step: &StepPlan) -> ComparedTask {
+    let end = fresh.and_then(|task| task.end.as_ref());
     let before = match &baseline.snapshot.output {
         Some(output) => Before::Value(output.clone()),
         None => Before::Nothing(
@@ -52,8 +53,8 @@ pub fn held(baseline: &Baseline, fresh: Option<&End>, step: &StepPlan) -> Compar
     };
     // A fan-out's own schema judges its results as a whole.
     let schema = Some(step).filter(|_| baseline.metadata.item.is_none());
-    let mut task = judge(&before, fresh, schema);
-    let value = fresh.and_then(End::value);
+    let mut task = judge(&before, end, schema);
+    let value = end.and_then(End::value);
     let same = value.is_some_and(|value| jcs::digest(&value) == baseline.snapshot.output_hash);
     if task.status == Sameness::NotComparable && same {
         task.status = Sameness::Clean;
@@ -62,7 +63,7 @@ pub fn held(baseline: &Baseline, fresh: Option<&End>, step: &StepPlan) -> Compar
     ComparedTask {
         item: baseline.metadata.item,
         step: baseline.snapshot.step.clone(),
-        ..task
+        ..noted(task, fresh.map(|task| &task.calls))
     }
 }
 

@@ -5,15 +5,18 @@
 //! the same run gives the same bytes. The hashes are those of other systems too (decision F7).
 
 mod check;
+mod results;
 
 use std::collections::BTreeMap;
 
 use ktsu_ledger::canonical::{Unfit, parse_strict};
+use ktsu_ledger::event::RecordedResult;
 use ktsu_ledger::{Json, Timestamp, jcs};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 pub use check::{Counts, Found, Held, Report, Status, find, held};
+pub use results::ToolResult;
 
 use crate::workflow::recompute::{Recorded, Task};
 
@@ -74,6 +77,12 @@ pub struct Snapshot {
     pub output_hash: String,
     /// The step, by its path from the workflow: `triage`, `call/inner`.
     pub step: String,
+    /// What answers the calls of tools that are not sent; absent where none is recorded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_results: Vec<ToolResult>,
+    /// Of `tool_results`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_results_hash: Option<String>,
     /// The workflow's version.
     pub version: String,
     /// The workflow's name.
@@ -113,6 +122,14 @@ pub enum NotABaseline {
         /// What its output has.
         actual: String,
     },
+    /// The results of tools are not those that were captured.
+    #[error("tool_results_corrupted: they have {actual}, the file says {said}; capture it again")]
+    ToolsHash {
+        /// What the file says.
+        said: String,
+        /// What its results have.
+        actual: String,
+    },
 }
 
 impl Baseline {
@@ -139,6 +156,14 @@ impl Baseline {
         let said = shown(&read.snapshot.input_hash);
         if actual != read.snapshot.input_hash {
             return Err(NotABaseline::InputHash { said, actual });
+        }
+        let actual = results::hash_of(&read.snapshot.tool_results);
+        if actual != read.snapshot.tool_results_hash {
+            let word = |hash: Option<&str>| hash.map_or_else(|| "none".to_owned(), shown);
+            return Err(NotABaseline::ToolsHash {
+                said: word(read.snapshot.tool_results_hash.as_deref()),
+                actual: word(actual.as_deref()),
+            });
         }
         let said = shown(&read.snapshot.output_hash);
         match &read.snapshot.output {
@@ -171,6 +196,15 @@ impl Baseline {
         let mut pretty = serde_json::to_string_pretty(&value).unwrap_or_default();
         pretty.push('\n');
         Ok(pretty)
+    }
+
+    /// What answers the calls of its task that are not sent.
+    ///
+    /// # Errors
+    /// [`Unfit`] of what no frame could carry.
+    pub fn results(&self) -> Result<Vec<RecordedResult>, Unfit> {
+        let results = self.snapshot.tool_results.iter();
+        results.map(ToolResult::to_recorded).collect()
     }
 
     /// A name for its file: `call__inner.2.baseline.json`.
@@ -218,6 +252,7 @@ fn captured(recorded: &Recorded, task: &Task, wanted: &Wanted) -> Option<Baselin
     let Value::Object(input) = task.input() else {
         return None;
     };
+    let tool_results: Vec<ToolResult> = task.calls.results().map(ToolResult::of).collect();
     Some(Baseline {
         format: FORMAT.to_owned(),
         metadata: Metadata {
@@ -233,6 +268,8 @@ fn captured(recorded: &Recorded, task: &Task, wanted: &Wanted) -> Option<Baselin
             output_hash: jcs::digest(&output),
             output: (!wanted.hash_only).then_some(output),
             step: task.path(),
+            tool_results_hash: results::hash_of(&tool_results),
+            tool_results,
             version: recorded.version.clone(),
             workflow: recorded.workflow.clone(),
         },

@@ -5,6 +5,19 @@ use serde_json::json;
 use super::*;
 
 fn baseline() -> Baseline {
+    let tool_results = vec![ToolResult {
+        arguments_hash: "7".repeat(64),
+        content: json!([{"type": "text", "text": "ordered"}]),
+        is_error: true,
+        not_sent: Some(ktsu_ledger::event::NotSent::Rejected),
+        recorded: ktsu_ledger::event::RecordedAt {
+            seq: 9,
+            server: "shop".to_owned(),
+            stream: "run:1".to_owned(),
+            tool: "order".to_owned(),
+        },
+        structured: Some(Value::Null),
+    }];
     let input = json!({"msg": "good day", "n": 3, "deep": {"list": [1, null, true, "x"]}});
     let output = json!({"answer": "fine", "list": [{"a": 1.5}, "é"]});
     Baseline {
@@ -22,6 +35,8 @@ fn baseline() -> Baseline {
             output_hash: jcs::digest(&output),
             output: Some(output),
             step: "call/inner".to_owned(),
+            tool_results_hash: results::hash_of(&tool_results),
+            tool_results,
             version: "1.0.0".to_owned(),
             workflow: "triage".to_owned(),
         },
@@ -37,6 +52,13 @@ fn a_baseline_reads_back_as_it_was_written() {
     hash_only.snapshot.output = None;
     let text = hash_only.write().unwrap();
     assert_eq!(Baseline::read(text.as_bytes()), Ok(hash_only));
+    // A file of before there were results of tools in them.
+    let mut without = baseline();
+    without.snapshot.tool_results.clear();
+    without.snapshot.tool_results_hash = None;
+    let text = without.write().unwrap();
+    assert!(!text.contains("toolResults"), "{text}");
+    assert_eq!(Baseline::read(text.as_bytes()), Ok(without));
 }
 
 #[test]
@@ -46,6 +68,8 @@ fn what_was_changed_is_told_in_one_line() {
         ("good day", "bad day", "input_hash_mismatch"),
         ("\"n\": 3", "\"n\": 4", "input_hash_mismatch"),
         ("fine", "bad", "output_corrupted"),
+        ("ordered", "refused", "tool_results_corrupted"),
+        ("\"toolResultsHash\"", "\"toolResultHash\"", "malformed"),
         ("baseline@1", "baseline@2", "format \"ktsu-baseline@2\""),
         ("\"workflow\"", "\"workflaw\"", "malformed"),
         ("{", "", "malformed"),
@@ -110,6 +134,7 @@ fn five_thousand_mutations_are_read_as_they_were_or_refused_in_one_line() {
                 let same = jcs::digest(&Value::Object(after.input.clone()));
                 assert_eq!(same, after.input_hash);
                 assert_eq!(before.input_hash, after.input_hash);
+                assert_eq!(before.tool_results, after.tool_results);
                 assert_eq!(
                     jcs::text(&after.output.clone().unwrap()),
                     jcs::text(&before.output.clone().unwrap())

@@ -221,14 +221,17 @@ async fn ask(engine: &Engine, kit: &Kit, given: &Given) -> Result<Held, Failure>
         auth: "none".to_owned(),
         id: "local".to_owned(),
     };
+    let failed = |words: String| Failure::could_not_run(format!("{}: {words}", given.file));
+    let results = given.baseline.results();
+    let results = results.map_err(|unfit| failed(unfit.to_string()))?;
     let prepared = prepare_one(
         definition,
         found.agent,
         &snapshot.step,
         &snapshot.input,
+        &results,
         principal,
     );
-    let failed = |words: String| Failure::could_not_run(format!("{}: {words}", given.file));
     let prepared = prepared.map_err(|error| failed(error.to_string()))?;
     let begun = engine.orchestrator.begin(prepared).await;
     let id = begun.map_err(|error| failed(error.to_string()))?.run_id;
@@ -241,8 +244,7 @@ async fn ask(engine: &Engine, kit: &Kit, given: &Given) -> Result<Held, Failure>
     });
     let frames = read.await?;
     let fresh = Recorded::of(&frames).map_err(|error| failed(error.to_string()))?;
-    let end = fresh.tasks.first().and_then(|task| task.end.as_ref());
-    let task = held(&given.baseline, end, found.step);
+    let task = held(&given.baseline, fresh.tasks.first(), found.step);
     Ok(Held::of(given.file.clone(), &given.baseline, task))
 }
 

@@ -327,7 +327,7 @@ class Evidence:
             for frame in story.follow().open.values():
                 wrong_if(story.ended, "its run has ended, and nothing says what became of the call", frame.id)
                 open_.append(frame.id)
-            made |= {frame.id for frame in story.made.values()}
+            made |= {frame.id for frame in story.made.values()} | {"%s#%d" % (story.stream, seq) for seq in story.repeated}
         if open_: return None, open_[0] + ": its run goes on, and the call has no result yet"
         return NO_BLAKE3 if made and not _blake3 else "%d calls are accounted for" % len(made) if made else "no tool was called"
 # ---- What agents did, and on whose word -----------------------------------------------------------
@@ -338,7 +338,7 @@ class Story:
     """A run from its beginning, with all that it shares; what its calls and questions are."""
     def __init__(self, evidence, stream):
         self.evidence, self.stream, self.plan, self.proposer, self.ended = evidence, stream, None, None, False
-        self.made, self.open, self.returned, self.asked, self.decided, self.unknown = {}, {}, set(), {}, [], []
+        self.made, self.open, self.returned, self.asked, self.decided, self.unknown, self.repeated = {}, {}, set(), {}, [], [], {}
     def follow(self):
         for seq in range(1 + max(f.seq for f in self.evidence.frames if f.stream == self.stream)):
             frame = self.evidence.shared(self.stream, seq)
@@ -353,6 +353,7 @@ class Story:
         text = self.evidence.files["blobs/%s.json" % name]
         wrong_if(blake3(text) not in (None, name), "one of its blobs is another", frame.id)
         return load(text.decode("utf-8"))
+    def whole(self, frame): return dict(frame.data, **{one["path"][1:]: self.apart(frame, one["path"]) for one in frame.ext})
     def rules(self, frame):
         """What the definition says of the tool that a frame names."""
         def work(flow, step): return {one["id"]: one["work"] for one in self.plan["workflows"][flow]["steps"]}[step]
@@ -373,9 +374,25 @@ class Calls(Story):
             place, made = (data["response"], data["call"]), self.made.get(data.get("called"))
             wrong_if(place in self.returned, "the call has a result already")
             self.returned.add(place)
+            if "recorded" in data: return self.repeat(frame, self.whole(frame))
             if "not_sent" in data: return
             wrong_if(made is None or not same(made.data, data, "response", "call"), "it is the result of a call that was never made")
             self.open.pop(data["called"], None)
+    def repeat(self, frame, data):
+        """What a recompute did not send is answered by a result its first frame brings, once, and by the one the run recorded."""
+        start, at, says = self.evidence.shared(self.stream, 0), data["recorded"], ("content", "is_error", "not_sent", "structured")
+        reply = self.evidence.shared(self.stream, data["response"])
+        calls = self.whole(reply)["tool_calls"] if reply is not None and reply.type == "llm.response" and same(reply.data, data, "step", "item") else []
+        digest = blake3(canonical(calls[data["call"]]["arguments"]).encode("utf-8")) if data["call"] < len(calls) else ""
+        brought = self.whole(start).get("results", []) if start.type == "recompute.created" and "called" not in data else []
+        left = [n for n, one in enumerate(brought) if n not in self.repeated.values() and digest in (None, one["digest"]) and same(one, data, "item", "recorded", "step", *says)]
+        wrong_if(not left, "its recompute brings no such result for the call")
+        self.repeated[frame.seq] = left[0]
+        there = self.evidence.shared(at["stream"], at["seq"])
+        if there is None: return
+        called = self.evidence.shared(at["stream"], there.data["called"]) if "called" in there.data else None
+        known = "called" not in there.data or called is not None and called.type == "tool.called" and same(called.data, at, "server", "tool") and digest in (None, called.data["digest"])
+        wrong_if(there.type != "tool.returned" or not known or not same(self.whole(there), data, *says), "the run recorded another result")
     def call(self, frame, data):
         reply, call, first = self.evidence.shared(self.stream, data["response"]), data["call"], data.get("again")
         right = reply is not None and reply.type == "llm.response" and same(reply.data, data, "step", "item") and data["arguments"] == {"frame": reply.seq, "path": "/tool_calls/%d/arguments" % call}
@@ -407,7 +424,7 @@ class People(Story):
             wrong_if(asked is None or asked["state"] or asked["until"] is None or asked["until"] > micros(frame.at), "no wait was over")
             asked["state"] = "expired"
         elif frame.type == "tool.called": self.call(frame, data)
-        elif frame.type == "tool.returned" and data.get("not_sent") in ("rejected", "in_doubt"):
+        elif frame.type == "tool.returned" and data.get("not_sent") in ("rejected", "in_doubt") and "recorded" not in data:
             gate = data["not_sent"] == "rejected"
             wrong_if(not self.settled(gate, ("rejected", "expired") if gate else ("rejected",), response=data["response"], call=data["call"]), "nobody rejected the call")
         elif frame.type == "agent.finished" and "report" not in data:

@@ -5,5 +5,6 @@ mod fan_out_tests;
 mod loss_tests;
 mod random_tests;
 mod refusals_tests;
+mod repeated_tests;
 mod settle_tests;
 mod tools_tests;

@@ -23,9 +23,10 @@ use super::admit::report::{Reported, losses, lost, report};
 use super::admit::{self, Answer, Invocation};
 use super::definition::Definition;
 use super::next::{Memo, next};
+use super::recompute::{Recorded, prepare};
 use super::replay::{Definitions, replay};
 use super::turn::{Turn, begin, continued, take_report};
-use tools_tests::{argument, names, wants};
+use tools_tests::{argument, names, offered, wants};
 
 /// More frames than any test needs: a run that decides for ever ends here.
 const TOO_MANY: usize = 60_000;
@@ -43,6 +44,8 @@ pub(super) struct Driven {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Say {
     Ask(Purpose),
+    /// A turn, whose model is told of these tools: server and tool.
+    Offer(Vec<(&'static str, &'static str)>),
     Reply {
         cost: u64,
     },
@@ -55,6 +58,8 @@ pub(super) enum Say {
     Call(u32, String, String),
     /// It was answered.
     Result(u32),
+    /// It was answered with an error of the tool.
+    Fails(u32),
     /// It was not sent.
     NotSent(u32, NotSent),
     /// No answer came.
@@ -100,9 +105,22 @@ impl Driven {
             },
         };
         let draft = admit::invocation(&definition, asked).unwrap();
+        Self::begun(definition, "run_test", draft)
+    }
+
+    /// The recompute of a run.
+    pub(super) fn recompute(&self) -> Self {
+        let principal = self.state.created().principal.clone();
+        let recorded = Recorded::of(&self.frames).unwrap();
+        let prepared = prepare(&recorded, None, principal).unwrap();
+        let definition = Arc::new(prepared.definition);
+        Self::begun(definition, "recompute_test", prepared.created)
+    }
+
+    fn begun(definition: Arc<Definition>, name: &str, draft: Draft) -> Self {
         let memo = Memo::default();
         let at = Timestamp::from_micros(1_000_000);
-        let stream = StreamId::run("run_test").unwrap();
+        let stream = StreamId::run(name).unwrap();
         let (state, turn) = begin(&definition, stream, draft, at, &memo).unwrap();
         let mut driven = Self {
             definition,
@@ -176,7 +194,7 @@ impl Driven {
     }
 
     /// The events of a report, as the orchestrator makes them of what a runtime sent.
-    fn events(&self, name: &str, attempt: u32, n: u32, says: &[Say]) -> Vec<AgentEvent> {
+    pub(super) fn events(&self, name: &str, attempt: u32, n: u32, says: &[Say]) -> Vec<AgentEvent> {
         let (_, step, item) = place(name);
         let task = self.task(name);
         let digest = ktsu_ledger::Hash::of(format!("{says:?}").as_bytes()).to_string();
@@ -192,14 +210,15 @@ impl Driven {
                 is_error: not_sent.is_some(),
                 item,
                 not_sent,
+                recorded: None,
                 report: report.clone(),
                 response,
                 step: step.clone(),
                 structured: None,
             }))
         };
-        let event = |say: &Say| match say.clone() {
-            Say::Ask(purpose) => AgentEvent::Request(LlmRequest {
+        let asks = |purpose: Purpose, tools: Option<Json>| {
+            AgentEvent::Request(LlmRequest {
                 attempt,
                 base: match purpose {
                     Purpose::Turn => task.asked.as_ref().map(|call| call.seq),
@@ -213,8 +232,12 @@ impl Driven {
                 purpose,
                 report: report.clone(),
                 step: step.clone(),
-                tools: None,
-            }),
+                tools,
+            })
+        };
+        let event = |say: &Say| match say.clone() {
+            Say::Ask(purpose) => asks(purpose, None),
+            Say::Offer(tools) => asks(Purpose::Turn, Some(offered(&tools))),
             Say::Reply { cost } => AgentEvent::Response(Box::new(LlmResponse {
                 attempt,
                 cached: false,
@@ -287,6 +310,14 @@ impl Driven {
                 }))
             }
             Say::Result(call) => returned(response, call, None),
+            Say::Fails(call) => match returned(response, call, None) {
+                AgentEvent::ToolReturned(mut returned) => {
+                    returned.content = Json::parse(br#"[{"text":"no","type":"text"}]"#).unwrap();
+                    returned.is_error = true;
+                    AgentEvent::ToolReturned(returned)
+                }
+                other => other,
+            },
             Say::NotSent(call, why) => returned(response, call, Some(why)),
             Say::Doubt(call) => AgentEvent::ToolInDoubt(ToolInDoubt {
                 attempt,

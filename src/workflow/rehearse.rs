@@ -7,6 +7,7 @@
 
 mod compare;
 mod divergence;
+mod moved;
 mod policies;
 
 pub use compare::compare;
@@ -15,7 +16,7 @@ pub use divergence::{Divergence, What};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use ktsu_ledger::event::{AgentEvent, EnvValue, Role, RunCreated, RunEvent, Why, WorkerEvent};
+use ktsu_ledger::event::{EnvValue, Role, RunCreated, RunEvent, Why, WorkerEvent};
 use ktsu_ledger::frame::Link;
 use ktsu_ledger::{Cause, Draft, Event, Frame, Hash, Json};
 use ktsu_projections::run::{RunState, StepStatus};
@@ -300,15 +301,7 @@ impl Stage<'_> {
             Cause::There(..) => None,
         });
         draft.cause = causes.collect();
-        match &mut draft.event {
-            Event::Agent(AgentEvent::Request(request)) => {
-                request.base = request.base.and_then(here);
-            }
-            Event::Agent(AgentEvent::Response(response)) => {
-                response.request = here(response.request).unwrap_or(u64::MAX);
-            }
-            _ => {}
-        }
+        moved::renumber(&mut draft.event, here);
         draft
     }
 
@@ -368,3 +361,6 @@ impl Stage<'_> {
 pub fn head(rehearsal: &Rehearsal) -> Hash {
     rehearsal.state.link().prev
 }
+
+#[cfg(test)]
+mod tests;

@@ -29,7 +29,8 @@ pub use item::{ItemCompleted, ItemEvent, ItemFailed, ItemStarted};
 pub use kv::{KvDeleted, KvEvent, KvSet};
 pub use person::{OverlaySet, PersonEvent};
 pub use recompute::{
-    ComparedTask, RecomputeCompared, RecomputeEvent, RecomputeOf, Sameness, ValueChange,
+    ComparedTask, RecomputeCompared, RecomputeEvent, RecomputeOf, RecordedResult, Sameness,
+    ValueChange,
 };
 pub use run::{
     ClockJumped, Continued, EnvValue, Limits, Principal, RunCompleted, RunCreated, RunEvent,
@@ -44,7 +45,7 @@ pub use store::{
 };
 pub use tool::{
     ApprovalDecided, ApprovalExpired, ApprovalRequested, Decision, DoubtReason, NotSent,
-    ToolCalled, ToolInDoubt, ToolReturned,
+    RecordedAt, ToolCalled, ToolInDoubt, ToolReturned,
 };
 pub use webhook::{WebhookAnswer, WebhookDead, WebhookEvent, WebhookSent};
 pub use worker::{LostReason, WorkerDispatched, WorkerEvent, WorkerLost};

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::Role;
 use super::branch::BranchCreated;
 use super::plan::Webhooks;
-use super::recompute::RecomputeOf;
+use super::recompute::{RecomputeOf, RecordedResult};
 use super::step::Reference;
 use crate::canonical::Json;
 use crate::time::Timestamp;
@@ -90,6 +90,13 @@ pub struct RunCreated {
     pub params: Json,
     /// Who asked for it.
     pub principal: Principal,
+    /// For a recompute: what answers the calls it does not send, by task in the order of the run.
+    #[serde(
+        default,
+        deserialize_with = "super::null_is_empty",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub results: Vec<RecordedResult>,
     /// The version of the decision rules: strict replay under another version means nothing.
     pub rules: u32,
     /// The workflow's version.

@@ -12,7 +12,8 @@
 //! ```
 //!
 //! `tool.called` is durable before the call leaves the process. An approval is about one call, and
-//! names the digest of its exact arguments.
+//! names the digest of its exact arguments. In a recompute, a call that is not to be sent is answered
+//! by a result that the run recorded: `tool.returned{recorded}`.
 
 use serde::{Deserialize, Serialize};
 
@@ -70,8 +71,23 @@ pub enum NotSent {
     Rejected,
     /// Whether an earlier sending happened is not known, and a person said not to send it again.
     InDoubt,
-    /// A branch does not change the world (decision F1).
+    /// A branch does not change the world (decision F1), nor does a recompute: no result of such a
+    /// call is recorded that could answer it.
     SuppressedInBranch,
+}
+
+/// Where a result comes from that answers a call of a recompute: the `tool.returned` of the run it
+/// is of, or of the one that a baseline was captured from, which another ledger may hold.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordedAt {
+    /// Its number.
+    pub seq: u64,
+    /// The server that gave it, by the name the agent had for it.
+    pub server: String,
+    /// Its stream.
+    pub stream: String,
+    /// The tool, by the name the server had for it.
+    pub tool: String,
 }
 
 /// `tool.returned`.
@@ -98,6 +114,10 @@ pub struct ToolReturned {
     /// Why it was not sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_sent: Option<NotSent>,
+    /// In a recompute: the recorded result this one repeats. Nothing was sent for it; `not_sent` is
+    /// what the recorded one says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recorded: Option<Box<RecordedAt>>,
     /// The report.
     pub report: Report,
     /// The `llm.response` that asked for it.

@@ -135,6 +135,7 @@ pub(crate) fn created(workflow: &str) -> Draft {
                 auth: "none".to_owned(),
                 id: "local".to_owned(),
             },
+            results: Vec::new(),
             rules: 1,
             version: "1.0.0".to_owned(),
             workflow: workflow.to_owned(),

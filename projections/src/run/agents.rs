@@ -148,6 +148,9 @@ impl RunState {
             .agent_plan(scope, at)
             .and_then(|plan| plan.for_each.clone());
         let failing = self.failing.is_some();
+        let results = self.created.results.as_ref();
+        let results = results.filter(|_| matches!(event, ItemEvent::Started(_)));
+        let record = results.map(|results| Box::new(results.task(event.step(), event.item())));
         let Some(tasks) = self
             .step_mut(scope, at)
             .and_then(|step| step.tasks.as_mut())
@@ -157,7 +160,8 @@ impl RunState {
         let over = failing || each.is_some_and(|each| tasks.too_many_failed(&each));
         match event {
             ItemEvent::Started(started) => {
-                let task = Task::waiting(started.input.clone(), frame.seq, tasks.before);
+                let mut task = Task::waiting(started.input.clone(), frame.seq, tasks.before);
+                task.record = record;
                 tasks.list.push(task);
             }
             ItemEvent::Completed(done) => {

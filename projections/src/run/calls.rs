@@ -305,6 +305,10 @@ impl Calls {
         let Some(call) = self.get(returned.response, returned.call) else {
             return false;
         };
+        if returned.recorded.is_some() {
+            // What was recorded of it is the task's to say.
+            return self.decided && call.state == CallState::Asked && returned.called.is_none();
+        }
         let fits = match (&call.state, returned.not_sent) {
             (CallState::Sent(sending), None) => returned.called == Some(sending.called),
             (CallState::Known { called }, None) => returned.called == Some(*called),

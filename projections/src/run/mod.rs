@@ -15,6 +15,7 @@ pub mod notices;
 mod outline;
 mod person;
 mod pins;
+pub mod record;
 pub mod reserved;
 mod scope;
 pub mod task;
@@ -25,6 +26,7 @@ pub mod waits;
 pub use outline::{AgentShape, BadPlan, Outline, Shape};
 pub use person::{Fork, Overlaid};
 pub use pins::Pins;
+pub use record::{Record, Results};
 pub use scope::{Effective, Ended, Held, Phase, Scope, Step, StepStatus};
 pub use task::{Hint, ItemEnd, Reflection, Seen, Task, TaskPhase};
 pub use tasks::{Counts, Due, Tasks};
@@ -140,6 +142,8 @@ pub struct Created {
     pub of: Option<RecomputeOf>,
     /// The tools its lock names, if it has one that does.
     pub pins: Option<Box<Pins>>,
+    /// For a recompute: what answers the calls that it does not send.
+    pub results: Option<Box<Results>>,
 }
 
 /// See the module documentation.
@@ -206,6 +210,8 @@ impl RunState {
             return Err(Refusal::NotARun);
         }
         let pins = Pins::of(created);
+        let recomputes = matches!(frame.event, Event::Recompute(_));
+        let results = recomputes.then(|| Box::new(Results::of(created)));
         let created = Created {
             at: frame.at,
             params: created.params.clone(),
@@ -218,6 +224,7 @@ impl RunState {
             idempotency_digest: created.idempotency_digest.clone(),
             of: created.of.clone(),
             pins,
+            results,
         };
         Ok(Self::pending(frame, outline, created))
     }

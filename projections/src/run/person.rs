@@ -69,6 +69,7 @@ impl RunState {
             idempotency_digest: None,
             of: None,
             pins: None,
+            results: None,
         };
         let mut state = Self::pending(frame, outline, created);
         state.park(frame, branch);

@@ -13,6 +13,7 @@ use ktsu_ledger::{Hash, Json, Timestamp};
 use serde_json::json;
 
 use super::calls::{Calls, Doomed};
+use super::record::Record;
 use super::reserved;
 
 /// How often a lost task is sent out again, those that a restart of the orchestrator cost not
@@ -38,6 +39,8 @@ pub struct Task {
     pub calls: Option<Box<Calls>>,
     /// Digests of what later requests may name by its frame: replies that ask for tools, results.
     pub told: BTreeMap<u64, String>,
+    /// In a recompute: what answers the calls that are not sent.
+    pub record: Option<Box<Record>>,
     /// Its draft, if it may reflect.
     pub draft: Option<Json>,
     /// How far its reflection is.
@@ -198,6 +201,7 @@ impl Task {
             open: self.open.clone(),
             asked: self.asked.clone(),
             calls: self.calls.clone(),
+            record: self.record.clone(),
             draft: self.draft.clone(),
             reflection: self.reflection,
             reports: self.reports.last().cloned().into_iter().collect(),
@@ -264,7 +268,10 @@ impl Task {
             }
             AgentEvent::ReflectStarted(_) => current && self.phase == TaskPhase::Drafted,
             AgentEvent::BudgetExhausted(_) => live && reported && self.open.is_none(),
-            AgentEvent::ToolCalled(_) | AgentEvent::ToolReturned(_) => live && reported && calls(),
+            AgentEvent::ToolCalled(_) => live && reported && calls(),
+            AgentEvent::ToolReturned(returned) => {
+                live && reported && calls() && self.fits_record(returned)
+            }
             AgentEvent::ApprovalRequested(_) => speaks && reported && calls(),
             AgentEvent::ToolInDoubt(doubt) => match doubt.report {
                 Some(_) => speaks && reported && calls(),
@@ -282,6 +289,16 @@ impl Task {
                         None => current && self.is_unfinished(),
                     }
             }
+        }
+    }
+
+    /// Whether a result is what the record gives for its call: where there is one for it, no other.
+    fn fits_record(&self, returned: &ToolReturned) -> bool {
+        let calls = self.calls.as_ref();
+        let call = calls.and_then(|calls| calls.get(returned.response, returned.call));
+        match (&self.record, call) {
+            (Some(record), Some(call)) => record.fits(call, returned),
+            (None, _) | (_, None) => returned.recorded.is_none(),
         }
     }
 
@@ -340,6 +357,9 @@ impl Task {
                     seq,
                     digest: request.digest.clone(),
                 };
+                if let Some(record) = &mut self.record {
+                    record.offer(request.tools.as_ref());
+                }
                 self.open = Some(call.clone());
                 self.asked = Some(call);
                 if request.purpose == Purpose::Reflect {
@@ -371,6 +391,9 @@ impl Task {
             AgentEvent::BudgetExhausted(_) => {}
             AgentEvent::ToolReturned(returned) => {
                 self.told.insert(seq, result_digest(returned));
+                if let (Some(record), Some(at)) = (&mut self.record, &returned.recorded) {
+                    record.spend(at);
+                }
                 self.take_call(seq, at, event, hint);
             }
             AgentEvent::ToolCalled(_)

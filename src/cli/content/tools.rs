@@ -32,6 +32,12 @@ pub(super) fn returned(frames: &[Frame], returned: &ToolReturned, all: &str) {
     if let Some(name) = name(frames, returned) {
         told.push(("tool", name));
     }
+    if let Some(at) = &returned.recorded {
+        told.push((
+            "recorded",
+            format!("{} of {}, {}#{}", at.tool, at.server, at.stream, at.seq),
+        ));
+    }
     told.push(match returned.not_sent {
         Some(why) => ("not sent", not_sent(why).to_owned()),
         None => ("time", text::duration(returned.duration_ms)),

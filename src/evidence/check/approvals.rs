@@ -257,6 +257,8 @@ impl<'a> People<'a> {
 
     fn answer(&self, returned: &ToolReturned) -> Result<(), &'static str> {
         let (gate, states): (bool, &[State]) = match returned.not_sent {
+            // Whoever said so did in the run that is recomputed.
+            _ if returned.recorded.is_some() => return Ok(()),
             Some(NotSent::Rejected) => (true, &[State::Rejected, State::Expired]),
             Some(NotSent::InDoubt) => (false, &[State::Rejected]),
             _ => return Ok(()),

@@ -39,6 +39,16 @@ impl Evidence {
 }
 
 impl History<'_> {
+    /// A frame with its blobs put back.
+    pub(super) fn whole(&self, seq: u64) -> Option<Frame> {
+        self.evidence.whole(self.stream, seq)
+    }
+
+    /// As [`History::whole`], of another stream of the archive.
+    pub(super) fn elsewhere(&self, stream: &str, seq: u64) -> Option<Frame> {
+        self.evidence.whole(stream, seq)
+    }
+
     /// What a reply of a task asks for: the digest of the arguments of one of its calls.
     pub(super) fn asked(
         &self,

@@ -16,6 +16,7 @@ mod content;
 mod frames;
 mod history;
 mod lock;
+mod repeated;
 mod tools;
 mod tree;
 

@@ -1,5 +1,6 @@
 //! Whether every call of a tool is accounted for: asked for by a model with these arguments,
-//! permitted by the definition, answered once or known to be in doubt.
+//! permitted by the definition, answered once or known to be in doubt; and every result that no call
+//! gave repeats a recorded one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,6 +9,7 @@ use ktsu_ledger::event::{AgentEvent, RunEvent, ToolCalled, ToolReturned};
 use ktsu_ledger::{Event, Frame};
 
 use super::history::{History, server};
+use super::repeated::Results;
 use super::{Claim, Evidence, Wrong};
 
 /// What is known of the calls of a run at a frame.
@@ -19,6 +21,9 @@ struct Calls<'a> {
     open: BTreeMap<u64, &'a Frame>,
     /// What has its result: reply and place.
     returned: BTreeSet<(u64, u32)>,
+    /// Of a recompute: what it repeats, and the frames that do.
+    results: Results,
+    repeated: BTreeSet<u64>,
     ended: bool,
 }
 
@@ -37,7 +42,9 @@ impl Evidence {
                 }
                 open = open.or(stray.map(|frame| frame.id()));
                 let frames = history.frames.iter();
-                let called = frames.filter(|frame| calls.made.contains_key(&frame.seq));
+                let called = frames.filter(|frame| {
+                    calls.made.contains_key(&frame.seq) || calls.repeated.contains(&frame.seq)
+                });
                 made.extend(called.map(|frame| frame.id()));
             }
             Ok((made.len(), open))
@@ -82,7 +89,9 @@ impl<'a> Calls<'a> {
                 _ => {}
             },
             Event::Agent(AgentEvent::ToolCalled(called)) => self.call(history, frame, called)?,
-            Event::Agent(AgentEvent::ToolReturned(returned)) => self.answer(returned)?,
+            Event::Agent(AgentEvent::ToolReturned(returned)) => {
+                self.answer(history, frame.seq, returned)?;
+            }
             Event::Agent(AgentEvent::ToolInDoubt(doubt)) => {
                 self.open.remove(&doubt.called);
                 if !self.made.contains_key(&doubt.called) {
@@ -132,10 +141,19 @@ impl<'a> Calls<'a> {
         Ok(())
     }
 
-    fn answer(&mut self, returned: &ToolReturned) -> Result<(), &'static str> {
+    fn answer(
+        &mut self,
+        history: &History<'_>,
+        seq: u64,
+        returned: &ToolReturned,
+    ) -> Result<(), &'static str> {
         let place = (returned.response, returned.call);
         if !self.returned.insert(place) {
             return Err("the call has a result already");
+        }
+        if returned.recorded.is_some() {
+            self.repeated.insert(seq);
+            return self.results.take(history, seq);
         }
         if returned.not_sent.is_some() {
             return Ok(());

@@ -216,7 +216,13 @@ impl Walk<'_, '_> {
             let asked = asked.as_ref().and_then(|data| data.pointer(&place));
             let name = asked.and_then(|call| call["name"].as_str());
             let name = name.unwrap_or("a tool");
+            let recorded = &data["recorded"];
             let text = match data["not_sent"].as_str() {
+                _ if recorded.is_object() => format!(
+                    "{name}, answered by the recorded result {}#{}; asked for in frame {reply}",
+                    recorded["stream"].as_str().unwrap_or_default(),
+                    recorded["seq"]
+                ),
                 Some(why) => format!("{name}, not called: {why}; asked for in frame {reply}"),
                 None => format!("{name}, with the arguments in frame {reply}"),
             };

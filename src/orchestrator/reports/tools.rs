@@ -75,6 +75,7 @@ impl About<'_> {
             is_error: said.is_error || not_sent.is_some(),
             item: self.item,
             not_sent,
+            recorded: None,
             report: self.report.clone(),
             response: said.response,
             step: self.step.to_owned(),

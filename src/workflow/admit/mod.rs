@@ -90,6 +90,7 @@ pub fn invocation(definition: &Definition, asked: Invocation) -> Result<Draft, N
         of: None,
         params: Json::from_value(&resolved).map_err(too_deep)?,
         principal: asked.principal,
+        results: Vec::new(),
         rules: turn::RULES,
         version: root.plan.version.clone(),
         workflow: root.plan.name.clone(),

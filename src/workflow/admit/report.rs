@@ -134,7 +134,7 @@ fn taken(
             );
             return Reported::Malformed(words);
         }
-        let cause = vec![Cause::Here(cause_of(&event, after.last))];
+        let cause = causes_of(&event, &after);
         after.take(seq, state.at(), &event, Hint::default());
         drafts.push(Draft {
             scope: scope.to_owned(),
@@ -144,6 +144,22 @@ fn taken(
         });
     }
     Reported::Taken(drafts)
+}
+
+/// What a frame follows from, and the recorded result that it repeats, if this ledger holds it.
+fn causes_of(event: &AgentEvent, after: &Task) -> Vec<Cause> {
+    let mut causes = vec![Cause::Here(cause_of(event, after.last))];
+    let known = after
+        .record
+        .as_ref()
+        .is_some_and(|record| record.of.is_some());
+    if let AgentEvent::ToolReturned(returned) = event
+        && let Some(at) = returned.recorded.as_ref().filter(|_| known)
+    {
+        let there = at.stream.parse().ok();
+        causes.extend(there.map(|stream| Cause::There(stream, at.seq)));
+    }
+    causes
 }
 
 /// What a frame follows from: a call from the reply that asked for it, a result from its call.

@@ -1,12 +1,13 @@
 //! What the definition and the state know about calls of tools better than whoever reports them:
-//! digests, idempotency keys, approvals, policies (seed 000, invariants 4 and 34; decisions A1, A4).
+//! digests, idempotency keys, approvals, policies (seed 000, invariants 4 and 34; decisions A1, A4);
+//! and in a recompute, what the run recorded of the calls that are not sent there.
 
 use ktsu_ledger::event::plan::ServerPlan;
-use ktsu_ledger::event::{AgentEvent, ToolReturned};
-use ktsu_ledger::{Hash, StreamId};
-use ktsu_projections::run::Task;
+use ktsu_ledger::event::{AgentEvent, NotSent, ToolReturned};
+use ktsu_ledger::{Hash, Json, StreamId};
 use ktsu_projections::run::calls::{CallState, Wanted};
-use serde_json::Value;
+use ktsu_projections::run::{Record, Task};
+use serde_json::{Value, json};
 
 /// The kind of the streams of recomputes, and of baselines that are held against a kit.
 pub const RECOMPUTE_KIND: &str = "recompute";
@@ -60,6 +61,9 @@ pub(super) fn fill(
         AgentEvent::ToolReturned(returned) => {
             let wanted = wanted(returned.response, returned.call)?;
             returned.called = called(returned, wanted);
+            if let Some(record) = &task.record {
+                repeat(returned, wanted, record);
+            }
         }
         AgentEvent::Request(_)
         | AgentEvent::Response(_)
@@ -123,6 +127,43 @@ fn permitted(servers: &[ServerPlan], server: &str, tool: &str) -> Result<(), Str
     }
 }
 
+/// Puts what is recorded of a call that was not sent in the place of what the runtime says of it.
+/// The model is told what it was told then: a result, an error of the tool, a person's rejection.
+fn repeat(returned: &mut ToolReturned, wanted: &Wanted, record: &Record) {
+    if let Some(result) = record
+        .answer(wanted)
+        .filter(|_| returned.not_sent.is_some())
+    {
+        returned.content = result.content.clone();
+        returned.duration_ms = 0;
+        returned.is_error = result.is_error;
+        returned.not_sent = result.not_sent;
+        returned.recorded = Some(Box::new(result.recorded.clone()));
+        returned.structured.clone_from(&result.structured);
+    } else if returned.not_sent == Some(NotSent::SuppressedInBranch) {
+        let tool = record.target(&wanted.name);
+        let tool = tool.map_or_else(
+            || wanted.name.clone(),
+            |(server, tool)| format!("{tool} of {server}"),
+        );
+        let place = record.of.as_deref().unwrap_or("the baseline");
+        let words = format!(
+            "Error: suppressed_in_branch: no recorded result of {tool} with these arguments is left \
+             in {place}, and a recompute calls no server that keeps something and asks nobody, so \
+             the call was not sent."
+        );
+        let content = json!([{"type": "text", "text": words}]);
+        returned.content = Json::from_value(&content).unwrap_or_default();
+        returned.structured = None;
+    }
+}
+
+/// Whether a recompute does not send calls of a tool: its server keeps something, or a person would
+/// have to approve it.
+pub fn withheld(server: &ServerPlan, tool: &str) -> bool {
+    server.stateful || server.approval(tool).is_some()
+}
+
 /// A recompute changes nothing and asks nobody, whatever its runtime was told.
 fn harmless(
     stream: &StreamId,
@@ -130,8 +171,8 @@ fn harmless(
     server: &str,
     tool: &str,
 ) -> Result<(), String> {
-    let changes = |one: &ServerPlan| one.stateful || one.approval(tool).is_some();
-    match stream.kind() == RECOMPUTE_KIND && of(servers, server).is_some_and(changes) {
+    let changes = of(servers, server).is_some_and(|one| withheld(one, tool));
+    match stream.kind() == RECOMPUTE_KIND && changes {
         true => Err(format!(
             "a recompute does not change the world: {tool} of {server} is not to be called"
         )),

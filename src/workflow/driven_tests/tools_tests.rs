@@ -54,6 +54,15 @@ pub(super) fn wants(
     }
 }
 
+/// What a model is told of tools.
+pub(super) fn offered(tools: &[(&str, &str)]) -> Json {
+    let tools = tools.iter().map(|(server, tool)| {
+        json!({"description": "", "digest": "", "input_schema": {"type": "object"},
+            "name": tool, "server": server, "tool": tool})
+    });
+    Json::from_value(&tools.collect()).unwrap()
+}
+
 pub(super) fn argument(frame: u64, call: u32) -> Reference {
     let path = format!("/tool_calls/{call}/arguments");
     Reference { frame, path }

@@ -1,7 +1,8 @@
 //! What came out again, beside what was recorded.
 //!
 //! A schema that is broken is told, and the values are compared all the same: looking judges nothing
-//! (seed 004). What has nothing to be compared with is never called clean.
+//! (seed 004). What has nothing to be compared with is never called clean, nor is what came of a model
+//! that asked for a call which the run has no result of.
 
 use ktsu_ledger::event::plan::StepPlan;
 use ktsu_ledger::event::{ComparedTask, RecomputeCompared, Sameness, ValueChange, Violation};
@@ -10,6 +11,7 @@ use ktsu_projections::run::FoldError;
 use ktsu_projections::value_diff::diff;
 use serde_json::{Value, json};
 
+use super::results::Calls;
 use super::{End, Recorded, Task};
 use crate::workflow::definition::{Faults, Step};
 use crate::workflow::next::violations;
@@ -76,7 +78,8 @@ pub fn compare(run: &Recorded, fresh: &[Frame]) -> Result<RecomputeCompared, Fol
             let step = before.filter(|_| item.is_none()).map(|task| &task.step);
             let missing = || Before::Nothing("the run has no such task any more".to_owned(), None);
             let known = before.map_or_else(missing, Before::of);
-            let judged = judge(&known, end, step);
+            let calls = after.map(|task| &task.calls);
+            let judged = noted(judge(&known, end, step), calls);
             results.extend(end.and_then(End::value));
             tasks.push(ComparedTask {
                 item,
@@ -148,6 +151,38 @@ pub fn judge(before: &Before, after: Option<&End>, step: Option<&StepPlan>) -> C
         Sameness::ValueChanged
     };
     task
+}
+
+/// What is to be said of a task besides: that calls of it had no recorded result to answer them. Its
+/// model was told less than that of the run, so that the same value shows nothing.
+pub fn noted(task: ComparedTask, calls: Option<&Calls>) -> ComparedTask {
+    let mut names: Vec<&str> = Vec::new();
+    let unanswered = calls.map_or(&[][..], |calls| calls.unanswered.as_slice());
+    for name in unanswered {
+        if !names.contains(&name.as_str()) {
+            names.push(name);
+        }
+    }
+    let words = match unanswered.len() {
+        0 => return task,
+        1 => format!(
+            "1 call was not sent, and no recorded result answers it: {}",
+            names.join("")
+        ),
+        more => format!(
+            "{more} calls were not sent, and no recorded results answer them: {}",
+            names.join(", ")
+        ),
+    };
+    let reason = match task.reason {
+        Some(reason) => format!("{reason}; {words}"),
+        None => words,
+    };
+    ComparedTask {
+        reason: Some(reason),
+        status: task.status.max(Sameness::NotComparable),
+        ..task
+    }
 }
 
 fn failed(task: ComparedTask, reason: String) -> ComparedTask {

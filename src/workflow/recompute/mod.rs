@@ -7,18 +7,22 @@
 //!
 //! Every agent step becomes a fan-out over what its tasks were given, one that bears any failure:
 //! what goes wrong with one answer says nothing about the others. Webhooks, transforms and children
-//! are not part of it, so nothing but calls of models and of tools can come of it; tools that keep
-//! something, or that a person has to approve, are withheld when its tasks are sent out.
+//! are not part of it, so nothing but calls of models and of tools can come of it; calls of tools that
+//! keep something, or that a person has to approve, are not sent: `results` of the run answer them.
 
 pub mod compare;
 pub mod plan;
 pub mod recorded;
+pub mod results;
 
-pub use compare::{Before, compare, judge};
+pub use compare::{Before, compare, judge, noted};
 pub use plan::{Prepared, prepare, prepare_one};
 pub use recorded::{End, Recorded, Task};
 
 use ktsu_projections::run::FoldError;
+
+/// The most bytes of recorded results that a recompute takes over.
+pub const MAX_RESULTS: usize = 8 << 20;
 
 /// Why a run cannot be recomputed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -35,6 +39,12 @@ pub enum NotRecomputed {
     /// It is a recompute itself.
     #[error("a recompute cannot be recomputed; recompute the run it is of")]
     IsRecompute,
+    /// More is recorded of its tools than a frame should carry.
+    #[error(
+        "the recorded results of its tools come to {0} bytes, more than {MAX_RESULTS}; \
+         recompute one step of it"
+    )]
+    TooMuch(usize),
     /// What came out is no definition.
     #[error("the recorded inputs cannot be given again: {0}")]
     Unusable(String),

@@ -6,12 +6,14 @@ use ktsu_ledger::event::plan::{
     AgentFile, AgentPlan, FORMAT, FanOut, Plan, Policy, StepPlan, Variable, Visibility, Webhooks,
     Work, WorkflowPlan,
 };
-use ktsu_ledger::event::{EnvValue, Limits, Principal, RecomputeEvent, RecomputeOf, RunCreated};
+use ktsu_ledger::event::{
+    EnvValue, Limits, Principal, RecomputeEvent, RecomputeOf, RecordedResult, RunCreated,
+};
 use ktsu_ledger::id::MAX_NAME;
 use ktsu_ledger::{Actor, Cause, Draft, Event, Json};
 use serde_json::{Map, Value, json};
 
-use super::{NotRecomputed, Recorded, Task};
+use super::{MAX_RESULTS, NotRecomputed, Recorded, Task};
 use crate::workflow::admit::ENGINE;
 use crate::workflow::definition::Definition;
 use crate::workflow::template::Template;
@@ -59,6 +61,7 @@ pub fn prepare(
     let mut steps = Vec::new();
     let mut params = Map::new();
     let mut agents = BTreeMap::new();
+    let mut results = Vec::new();
     for path in &paths {
         let tasks = groups.get(path).map(Vec::as_slice).unwrap_or_default();
         let Some(first) = tasks.first() else { continue };
@@ -69,6 +72,9 @@ pub fn prepare(
         let tree = first.agent.params.as_ref().map(Json::to_value);
         let tree = tree.map(|tree| rewritten(&tree, "", first, &mut leaves));
         steps.push(fan_out(&id, &first.agent, tree)?);
+        for (item, task) in (0..).zip(tasks) {
+            results.extend(of_item(task.calls.results(), &id, item));
+        }
         let given = tasks.iter().map(|task| given(task, &leaves));
         params.insert(
             id,
@@ -92,11 +98,13 @@ pub fn prepare(
             stream: recorded.stream.to_string(),
         }),
         cause: vec![Cause::There(recorded.stream.clone(), recorded.last)],
+        results,
     };
     parts.prepared(principal)
 }
 
-/// Prepares one task of a definition at hand: an agent step, given these params.
+/// Prepares one task of a definition at hand: an agent step, given these params. `results` answer
+/// the calls that are not sent.
 ///
 /// # Errors
 /// [`NotRecomputed`].
@@ -105,6 +113,7 @@ pub fn prepare_one(
     agent: &AgentPlan,
     path: &str,
     input: &Map<String, Value>,
+    results: &[RecordedResult],
     principal: Principal,
 ) -> Result<Prepared, NotRecomputed> {
     let id = unique(path, &Map::new());
@@ -113,6 +122,7 @@ pub fn prepare_one(
     let tree = Value::Object(tree.collect());
     let values: Vec<&Value> = input.values().collect();
     let root = definition.root().map(|root| &root.plan);
+    let results = of_item(results.iter(), &id, 0).collect();
     let file = definition.agents.get(&agent.file);
     let file = file.map(|one| (agent.file.clone(), one.file.clone()));
     let parts = Parts {
@@ -127,6 +137,7 @@ pub fn prepare_one(
         values: BTreeMap::new(),
         of: None,
         cause: Vec::new(),
+        results,
     };
     parts.prepared(principal)
 }
@@ -144,10 +155,15 @@ struct Parts {
     values: BTreeMap<String, EnvValue>,
     of: Option<RecomputeOf>,
     cause: Vec<Cause>,
+    results: Vec<RecordedResult>,
 }
 
 impl Parts {
     fn prepared(self, principal: Principal) -> Result<Prepared, NotRecomputed> {
+        let bytes: usize = self.results.iter().map(size).sum();
+        if bytes > MAX_RESULTS {
+            return Err(NotRecomputed::TooMuch(bytes));
+        }
         let workflow = WorkflowPlan {
             env: self.env,
             invoke: None,
@@ -183,6 +199,7 @@ impl Parts {
             of: self.of,
             params: tree(&json!({ "steps": self.params }))?,
             principal: principal.clone(),
+            results: self.results,
             rules: turn::RULES,
             version: self.version,
             workflow: self.workflow,
@@ -198,6 +215,24 @@ impl Parts {
             created,
         })
     }
+}
+
+/// Recorded results as those of an item of a step of the recompute.
+fn of_item<'a>(
+    results: impl Iterator<Item = &'a RecordedResult>,
+    step: &str,
+    item: u32,
+) -> impl Iterator<Item = RecordedResult> {
+    results.map(move |result| RecordedResult {
+        item,
+        step: step.to_owned(),
+        ..result.clone()
+    })
+}
+
+fn size(result: &RecordedResult) -> usize {
+    let structured = result.structured.as_ref();
+    result.content.as_str().len() + structured.map_or(0, |json| json.as_str().len())
 }
 
 /// One step that asks an agent for each of its tasks.

@@ -12,6 +12,8 @@ use ktsu_projections::run::reserved::is_reserved;
 use ktsu_projections::run::{BadPlan, FoldError, RunState};
 use serde_json::{Map, Value, json};
 
+use super::results::Calls;
+
 /// What is recorded of a run's agents.
 #[derive(Debug)]
 pub struct Recorded {
@@ -55,6 +57,8 @@ pub struct Task {
     pub dispatched: bool,
     /// Whether a model's reply is recorded.
     pub called: bool,
+    /// Its calls of tools.
+    pub calls: Calls,
     /// How it ended, if it did.
     pub end: Option<End>,
     /// When it ended.
@@ -198,14 +202,17 @@ impl Walk<'_> {
                     task.dispatched = true;
                 }
             }
-            Event::Agent(event @ AgentEvent::Response(_)) => {
+            Event::Agent(event) => {
+                let plan = self.plan;
                 if let Some(task) = self.find(&frame.scope, event.step(), event.item()) {
-                    task.called = true;
+                    task.called |= matches!(event, AgentEvent::Response(_));
+                    let file = plan.agents.get(&task.agent.file);
+                    let servers = file.map_or(&[][..], |file| file.servers.as_slice());
+                    task.calls.take(frame, event, servers);
                 }
             }
             Event::Run(_)
             | Event::Recompute(_)
-            | Event::Agent(_)
             | Event::Worker(_)
             | Event::Webhook(_)
             | Event::Person(_)
@@ -308,6 +315,7 @@ impl Walk<'_> {
             given,
             dispatched: false,
             called: false,
+            calls: Calls::default(),
             end: None,
             ended_at: None,
             violations: Vec::new(),

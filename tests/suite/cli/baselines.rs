@@ -202,3 +202,76 @@ fn a_broken_baseline_is_told_in_one_line_before_any_model_is_asked() {
         .warns("do not fit into one file");
     assert!(!desk.path().join("many.json").exists());
 }
+
+const KEEPER: &str = r#"
+name: keeper
+version: 1.0.0
+model: std
+prompt: {system: You keep things., user: Keep it.}
+servers: [{name: ktsu/kv, access: {allowlist: [kv-get, kv-set]}}]
+output: {schema: {type: object, required: [kept]}}
+"#;
+
+/// A kit whose agent keeps this value and reads it back; the server it does so with is stateful.
+fn keeping(desk: &Desk, value: u32) {
+    let flow = "kind: workflow\nname: keep\nversion: 1.0.0\n\
+                pipeline: [{id: keep, agent: ./agents/keeper.agent.yaml}]\n";
+    desk.write_file("kit/workflows/keep.workflow.yaml", flow);
+    desk.write_file("kit/agents/keeper.agent.yaml", KEEPER);
+    desk.write_file("kit/gateway.yaml", GATEWAY);
+    let rules = format!(
+        "rules:\n  - {{when: {{turn: 1}}, tool_calls: [{{name: kv-set, arguments: {{key: k, value: {value}}}}}]}}\n  \
+         - {{when: {{turn: 2}}, tool_calls: [{{name: kv-get, arguments: {{key: k}}}}]}}\n\
+         default: {{reply: {{kept: \"{{{{ results.kv-get }}}}\"}}}}\n"
+    );
+    desk.write_file("kit/replies.yaml", &rules);
+}
+
+#[test]
+fn a_stateful_server_is_called_once_however_often_its_run_is_recomputed_and_tested() {
+    let desk = Desk::new();
+    keeping(&desk, 1);
+    let run = run(&desk);
+    let calls = |id: &str| {
+        let frames = desk.ktsu(&["frames", id, "--json"]).is(0).out.clone();
+        frames.matches(r#""type":"tool.called""#).count()
+    };
+    assert_eq!(calls(&run), 2);
+    desk.ktsu(&["recompute", &run, "--kit", "kit"])
+        .is(0)
+        .says("verdict clean");
+    desk.ktsu(&["capture", &run, "-o", "base"]).is(0);
+    let text = std::fs::read_to_string(desk.path().join("base/keep.baseline.json")).unwrap();
+    let one: Value = serde_json::from_str(&text).unwrap();
+    let results = one["snapshot"]["toolResults"].as_array().unwrap();
+    assert_eq!(results[0]["recorded"]["tool"], "kv-set", "{text}");
+    assert_eq!(results[1]["recorded"]["tool"], "kv-get", "{text}");
+    let test = || desk.ktsu(&["test", "base", "--kit", "kit"]);
+    test().is(0).says("pass  1 of 1 clean");
+    // The agent wants to keep something else now. It reads back what it read then.
+    keeping(&desk, 2);
+    let words = "1 call was not sent, and no recorded result answers it: kv-set";
+    test().is(1).says("not_comparable").says(words);
+    let said = desk.ktsu(&["recompute", &run, "--kit", "kit", "--json"]);
+    let verdict = said.is(1).json();
+    assert_eq!(verdict["status"], "not_comparable", "{verdict:#}");
+    assert_eq!(verdict["tasks"][0]["reason"], words);
+    let id = verdict["recompute_id"].as_str().unwrap();
+    assert_eq!(calls(id), 0);
+    desk.ktsu(&["trace", id])
+        .is(0)
+        .says("a result as recorded: kv-get of ktsu/kv");
+    desk.ktsu(&["replay", id, "--strict"]).is(0);
+    // A baseline of before there were results in them: nothing is sent, and nothing is clean.
+    keeping(&desk, 1);
+    let mut old = one.clone();
+    for member in ["toolResults", "toolResultsHash"] {
+        old["snapshot"].as_object_mut().unwrap().remove(member);
+    }
+    desk.write_file("base/keep.baseline.json", &old.to_string());
+    test()
+        .is(1)
+        .says("value_changed")
+        .says("2 calls were not sent");
+    desk.ktsu(&["verify"]).is(0);
+}

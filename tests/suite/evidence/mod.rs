@@ -8,6 +8,7 @@ mod book;
 mod forgeries;
 mod locks;
 mod people;
+mod repeated;
 mod transfer;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,67 @@
+//! The recorded results of tools in a baseline: what answers the calls that are not sent when it is
+//! held against a kit, so that no ledger is needed for it.
+
+use ktsu_ledger::canonical::Unfit;
+use ktsu_ledger::event::{NotSent, RecordedAt, RecordedResult};
+use ktsu_ledger::{Json, jcs};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// What a call gave.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct ToolResult {
+    /// BLAKE3 of the arguments, as frames have it.
+    pub arguments_hash: String,
+    /// The blocks of the result.
+    pub content: Value,
+    /// Whether the tool says that it failed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_error: bool,
+    /// Why the call was not sent, if it was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_sent: Option<NotSent>,
+    /// Where it stands, and whose result it is.
+    pub recorded: RecordedAt,
+    /// Its structured content.
+    #[serde(
+        default,
+        deserialize_with = "super::present",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub structured: Option<Value>,
+}
+
+impl ToolResult {
+    pub(super) fn of(result: &RecordedResult) -> Self {
+        Self {
+            arguments_hash: result.digest.clone(),
+            content: result.content.to_value(),
+            is_error: result.is_error,
+            not_sent: result.not_sent,
+            recorded: result.recorded.clone(),
+            structured: result.structured.as_ref().map(Json::to_value),
+        }
+    }
+
+    /// As a recompute takes it; the task is the recompute's to say.
+    pub(super) fn to_recorded(&self) -> Result<RecordedResult, Unfit> {
+        let structured = self.structured.as_ref().map(Json::from_value);
+        Ok(RecordedResult {
+            content: Json::from_value(&self.content)?,
+            digest: self.arguments_hash.clone(),
+            is_error: self.is_error,
+            item: 0,
+            not_sent: self.not_sent,
+            recorded: self.recorded.clone(),
+            step: String::new(),
+            structured: structured.transpose()?,
+        })
+    }
+}
+
+/// The hash of some results; of none there is none.
+pub(super) fn hash_of(results: &[ToolResult]) -> Option<String> {
+    let value = serde_json::to_value(results).unwrap_or_default();
+    (!results.is_empty()).then(|| jcs::digest(&value))
+}

@@ -1,0 +1,99 @@
+//! Whether the results that a recompute repeats are those that its first frame brings, each for the
+//! call it was of and once; and, where the run is in the archive, those that the run recorded.
+
+use std::collections::BTreeSet;
+
+use ktsu_ledger::event::{
+    AgentEvent, NotSent, RecomputeEvent, RecordedAt, RecordedResult, ToolReturned,
+};
+use ktsu_ledger::{Event, Json};
+
+use super::history::History;
+
+/// The results that a recompute brings.
+#[derive(Default)]
+pub(super) struct Results {
+    list: Option<Vec<RecordedResult>>,
+    used: BTreeSet<usize>,
+}
+
+impl Results {
+    /// Takes a frame that repeats a result.
+    pub(super) fn take(&mut self, history: &History<'_>, seq: u64) -> Result<(), &'static str> {
+        let unread = "what it repeats cannot be read";
+        let frame = history.whole(seq).ok_or(unread)?;
+        let Event::Agent(AgentEvent::ToolReturned(returned)) = &frame.event else {
+            return Err(unread);
+        };
+        let Some(at) = returned.recorded.as_deref() else {
+            return Err(unread);
+        };
+        let task = (returned.step.as_str(), returned.item);
+        let digest = history.asked(task, returned.response, returned.call);
+        let digest = digest.ok_or("nothing asks for the call")?;
+        let list = self.list.get_or_insert_with(|| brought(history));
+        let mut left = (0..).zip(list).filter(|(at, _)| !self.used.contains(at));
+        let found = left.find(|(_, one)| one.digest == digest && gives(one, at, returned));
+        let (used, _) = found.ok_or("its recompute brings no such result for the call")?;
+        self.used.insert(used);
+        match is_of(history, at, returned, &digest) {
+            false => Err("the run recorded another result"),
+            true => Ok(()),
+        }
+    }
+}
+
+/// What the first frame brings; nothing where the stream is no recompute.
+fn brought(history: &History<'_>) -> Vec<RecordedResult> {
+    match history.whole(0).map(|frame| frame.event) {
+        Some(Event::Recompute(RecomputeEvent::Created(created))) => created.results,
+        _ => Vec::new(),
+    }
+}
+
+fn gives(result: &RecordedResult, at: &RecordedAt, returned: &ToolReturned) -> bool {
+    result.recorded == *at
+        && (Some(result.item), &result.step) == (returned.item, &returned.step)
+        && returned.called.is_none()
+        && says(returned)
+            == (
+                &result.content,
+                result.is_error,
+                result.not_sent,
+                result.structured.as_ref(),
+            )
+}
+
+/// Whether the frame it names, as far as it is in the archive, says the same of the same call.
+fn is_of(history: &History<'_>, at: &RecordedAt, returned: &ToolReturned, digest: &str) -> bool {
+    let Some(frame) = history.elsewhere(&at.stream, at.seq) else {
+        return true;
+    };
+    let Event::Agent(AgentEvent::ToolReturned(there)) = &frame.event else {
+        return false;
+    };
+    let called = there
+        .called
+        .and_then(|seq| history.elsewhere(&at.stream, seq));
+    let same_call = match called.as_ref().map(|frame| &frame.event) {
+        Some(Event::Agent(AgentEvent::ToolCalled(called))) => {
+            (&called.server, &called.tool, called.digest.as_str()) == (&at.server, &at.tool, digest)
+        }
+        Some(_) => false,
+        None => there.called.is_none(),
+    };
+    same_call && says(there) == says(returned)
+}
+
+/// Content, whether it is an error, why it was not sent, structured content.
+type Says<'a> = (&'a Json, bool, Option<NotSent>, Option<&'a Json>);
+
+fn says(returned: &ToolReturned) -> Says<'_> {
+    let structured = returned.structured.as_ref();
+    (
+        &returned.content,
+        returned.is_error,
+        returned.not_sent,
+        structured,
+    )
+}
