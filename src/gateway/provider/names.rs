@@ -30,7 +30,10 @@ impl Names {
         let offered = call.tools.iter().map(|tool| tool.name.as_str());
         let tools = offered.chain(before().map(|call| call.name.as_str()));
         let tools = Sent::of(tools.collect());
-        let back = tools.0.iter().map(|(own, made)| (made.clone(), own.clone()));
+        let back = tools
+            .0
+            .iter()
+            .map(|(own, made)| (made.clone(), own.clone()));
         Self {
             back: back.collect(),
             tools,

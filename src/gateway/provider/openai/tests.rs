@@ -1,5 +1,6 @@
 use super::*;
 use crate::egress::Response;
+use crate::gateway::error::Cause;
 use crate::gateway::provider::wire::{MOST_BYTES, MOST_WORDS};
 use crate::secret::Secret;
 
@@ -28,6 +29,7 @@ fn told(status: u16, body: &str) -> Result<Answer, Failure> {
         headers: axum::http::HeaderMap::new(),
         body: body.as_bytes().to_vec(),
         truncated: false,
+        timed_out: false,
         duration_ms: 1,
     };
     read(&response, &Redactor::new([&Secret::new("sk-secret-key")]))
@@ -167,13 +169,18 @@ fn a_reply_that_broke_off_is_never_used() {
         headers: axum::http::HeaderMap::new(),
         body,
         truncated: true,
+        timed_out: false,
         duration_ms: 1,
     };
     let failure = read(&response, &Redactor::default()).unwrap_err();
     assert_eq!(
-        (failure.code, failure.retryable),
-        (Code::ProviderError, true)
+        (failure.code, failure.retryable, failure.cause),
+        (Code::ProviderError, true, Cause::Unreachable)
     );
+    response.timed_out = true;
+    let failure = read(&response, &Redactor::default()).unwrap_err();
+    assert_eq!((failure.retryable, failure.cause), (true, Cause::Timeout));
+    response.timed_out = false;
     response.body = vec![b' '; MOST_BYTES];
     assert!(!read(&response, &Redactor::default()).unwrap_err().retryable);
 }
