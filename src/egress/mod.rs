@@ -83,6 +83,8 @@ pub struct Response {
     /// Whether the body is not whole: it was longer, or it broke off or was too slow after the
     /// status had come. A status is an answer in any case.
     pub truncated: bool,
+    /// Whether it is not whole because [`Request::timeout`] was over.
+    pub timed_out: bool,
     /// From the moment there was a place at the host.
     pub duration_ms: u64,
 }
@@ -188,13 +190,13 @@ impl Client {
         let status = answer.status().as_u16();
         let headers = answer.headers().clone();
         let mut body = Vec::new();
-        let truncated =
-            tokio::time::timeout_at(deadline, keep(&mut answer, &mut body, wanted)).await;
+        let kept = tokio::time::timeout_at(deadline, keep(&mut answer, &mut body, wanted)).await;
         Ok(Response {
             status,
             headers,
             body,
-            truncated: truncated.unwrap_or(true),
+            timed_out: kept.is_err(),
+            truncated: kept.unwrap_or(true),
             duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
         })
     }

@@ -148,6 +148,7 @@ async fn a_status_is_an_answer_even_if_its_body_hangs_or_breaks_off() {
     slow.timeout = Duration::from_millis(200);
     let answer = local().send(slow).await.expect("an answer");
     assert_eq!((answer.status, answer.truncated), (200, true));
+    assert!(answer.timed_out, "it hung");
     assert_eq!(answer.body, b"part");
 
     let (listener, address) = listener().await;
@@ -160,6 +161,7 @@ async fn a_status_is_an_answer_even_if_its_body_hangs_or_breaks_off() {
         .await
         .expect("an answer");
     assert_eq!((answer.status, answer.truncated), (200, true));
+    assert!(!answer.timed_out, "it broke off");
 }
 
 #[tokio::test]

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! round: model -> door of its provider -> ask -> answered: done
-//!          next model of the group, if another might do better <- failed
+//!          next model of the group, if another might do better <- failed, or the door is shut
+//!        where all that are left are shut: the first that opens
 //!        pause, then the next round, if `retry` says so and the deadline leaves room
 //! ```
 //!
@@ -10,11 +11,13 @@
 
 use std::time::Duration;
 
+use futures_util::future::select_all;
+use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::config::Model;
 use super::error::{Cause, Code, Failure};
-use super::limit::{Door, Shut};
+use super::limit::{Entered, Shut};
 use super::provider::{Answer, Call, Provider};
 use super::route::Route;
 use super::{Inner, Served};
@@ -24,11 +27,26 @@ use crate::contract::gateway::Invoke;
 /// as long as they.
 const DEADLINE: Duration = Duration::from_secs(300);
 
+/// Such a name cannot be redacted: it would be another tool's, and an id another call's.
+const NAMES_A_KEY: &str = "upstream sent a tool call whose name or id holds a key of the gateway's, \
+                           so its reply is not given";
+
 /// What came of asking one model.
 struct Told<'r> {
     model: &'r Model,
     failure: Failure,
 }
+
+/// Models of a round that were not asked yet.
+struct Left<'i, 'r> {
+    /// Nobody looked at their doors yet.
+    unseen: std::slice::Iter<'r, Model>,
+    /// Those whose provider was at its limit.
+    busy: Vec<(&'r Model, &'i Served)>,
+}
+
+/// A provider that may be asked now, with the place of the call there.
+type Admitted<'i> = (&'i Provider, Entered<'i>);
 
 impl Inner {
     /// Asks the models of a group until one answers.
@@ -56,6 +74,19 @@ impl Inner {
         let longest = served.filter_map(|served| served.timeout).max();
         longest.unwrap_or_default().max(DEADLINE)
     }
+
+    /// Whether a key of ours stands in the name or the id of a tool call, in any form.
+    fn names_a_key(&self, answer: &Answer) -> bool {
+        let mut words = answer
+            .tool_calls
+            .iter()
+            .flat_map(|one| [&one.name, &one.id]);
+        words.any(|word| {
+            let mut shown = Value::from(word.as_str());
+            self.redactor.redact_value(&mut shown);
+            shown != word.as_str()
+        })
+    }
 }
 
 /// A call under way.
@@ -68,7 +99,7 @@ struct Asking<'i, 'r> {
     limit: Duration,
 }
 
-impl<'r> Asking<'_, 'r> {
+impl<'i, 'r> Asking<'i, 'r> {
     fn call(&self, invoke: Invoke) -> Call {
         Call {
             group: invoke.group,
@@ -84,24 +115,100 @@ impl<'r> Asking<'_, 'r> {
         let turn = self.route.turn();
         let mut rounds = 0;
         loop {
-            let mut told = Vec::new();
-            for model in self.route.round(turn, rounds) {
-                call.model.clone_from(&model.id);
-                match self.one(model, &call).await {
-                    Ok(answer) => return Ok((model, answer)),
-                    Err(failure) => told.push(Told { model, failure }),
-                }
-                let leads_on = told.last().is_some_and(|told| leads_on(&told.failure));
-                if !leads_on || Instant::now() >= self.deadline {
-                    break;
-                }
-            }
+            let models = self.route.round(turn, rounds);
+            let told = match self.round(models, &mut call).await {
+                Ok(answered) => return Ok(answered),
+                Err(told) => told,
+            };
             rounds += 1;
             let Some(pause) = self.pause(rounds, &told) else {
                 return Err(self.summed_up(told));
             };
             sleep(pause).await;
         }
+    }
+
+    /// Asks each model once until one answers. No time is lost at a door while another stands open.
+    async fn round(
+        &self,
+        models: &'r [Model],
+        call: &mut Call,
+    ) -> Result<(&'r Model, Answer), Vec<Told<'r>>> {
+        let mut told = Vec::new();
+        let mut left = Left {
+            unseen: models.iter(),
+            busy: Vec::new(),
+        };
+        while let Some((model, admitted)) = self.next(&mut left).await {
+            call.model.clone_from(&model.id);
+            let asked = match admitted {
+                Ok((provider, place)) => self.answer(provider, place, call).await,
+                Err(failure) => Err(failure),
+            };
+            let failure = match asked {
+                Ok(answer) => return Ok((model, answer)),
+                Err(failure) => self.told(model, failure),
+            };
+            let goes_on = leads_on(&failure.failure);
+            told.push(failure);
+            if !goes_on {
+                break;
+            }
+            if Instant::now() >= self.deadline {
+                let late = |model: &'r Model| self.told(model, self.shut(model, Shut::TooLate));
+                told.extend(left.busy.into_iter().map(|(model, _)| late(model)));
+                break;
+            }
+        }
+        Err(told)
+    }
+
+    /// The next model to be asked: the first whose provider has room, in the order of the group, and
+    /// where none of those left has any, the first that gets some.
+    async fn next(
+        &self,
+        left: &mut Left<'i, 'r>,
+    ) -> Option<(&'r Model, Result<Admitted<'i>, Failure>)> {
+        for model in left.unseen.by_ref() {
+            let Some(served) = self.inner.providers.get(&model.provider) else {
+                let words = format!("there is no provider {:?}", model.provider);
+                let failure = Failure::new(Code::ProviderNotRegistered, words);
+                return Some((model, Err(failure)));
+            };
+            match served.door.enter_now() {
+                Some(place) => return Some((model, Ok((&served.provider, place)))),
+                None => left.busy.push((model, served)),
+            }
+        }
+        if left.busy.is_empty() {
+            return None;
+        }
+        let (entered, at) = self.first_open(&left.busy).await;
+        let (model, served) = left.busy.remove(at);
+        let admitted = match entered {
+            Ok(place) => Ok((&served.provider, place)),
+            Err(why) => Err(self.shut(model, why)),
+        };
+        Some((model, admitted))
+    }
+
+    /// Waits at all of these doors, of which there is one at least: the first that opens or is of no
+    /// use, by the place of its model.
+    async fn first_open(
+        &self,
+        busy: &[(&Model, &'i Served)],
+    ) -> (Result<Entered<'i>, Shut>, usize) {
+        // In each line once, however many models are behind its door.
+        let is_another = |at: usize, served: &Served| {
+            let mut before = busy.iter().take(at);
+            before.all(|(_, one)| !std::ptr::eq(*one, served))
+        };
+        let doors = busy.iter().enumerate();
+        let doors = doors.filter(|(at, (_, served))| is_another(*at, served));
+        let waits = doors.map(|(at, (_, served))| {
+            Box::pin(async move { (served.door.enter(self.deadline).await, at) })
+        });
+        select_all(waits).await.0
     }
 
     /// How long to wait for another round; none if there is no other in time.
@@ -112,55 +219,44 @@ impl<'r> Asking<'_, 'r> {
         (pause < left).then_some(pause)
     }
 
-    async fn one(&self, model: &Model, call: &Call) -> Result<Answer, Failure> {
-        let asked = match self.inner.providers.get(&model.provider) {
-            Some(served) => self.served(served, model, call).await,
-            None => Err(Failure::new(
-                Code::ProviderNotRegistered,
-                format!("there is no provider {:?}", model.provider),
-            )),
-        };
-        asked.map_err(|mut failure| {
-            failure.message = self.inner.redactor.redact_text(&failure.message);
-            let (run, step) = (self.run.as_str(), self.step.as_str());
-            // Without the provider's words: they can repeat what the gateway does not know to be
-            // secret.
-            tracing::warn!(run, step, %model, error = failure.code.text(), "a model call failed");
-            failure
-        })
+    fn told(&self, model: &'r Model, mut failure: Failure) -> Told<'r> {
+        failure.message = self.inner.redactor.redact_text(&failure.message);
+        let (run, step) = (self.run.as_str(), self.step.as_str());
+        // Without the provider's words: they can repeat what the gateway does not know to be secret.
+        tracing::warn!(run, step, %model, error = failure.code.text(), "a model call failed");
+        Told { model, failure }
     }
 
-    async fn served(&self, served: &Served, model: &Model, call: &Call) -> Result<Answer, Failure> {
-        let _place = self.enter(&served.door, model).await?;
-        self.answer(&served.provider, call).await
-    }
-
-    async fn enter<'d>(
-        &self,
-        door: &'d Door,
-        model: &Model,
-    ) -> Result<super::limit::Entered<'d>, Failure> {
+    fn shut(&self, model: &Model, why: Shut) -> Failure {
         let provider = &model.provider;
-        let words = match door.enter(self.deadline).await {
-            Ok(entered) => return Ok(entered),
-            Err(Shut::TooLate) => format!(
+        let words = match why {
+            Shut::TooLate => format!(
                 "the rate_limit of {provider} leaves no turn within {} ms",
                 self.limit.as_millis()
             ),
-            Err(Shut::TooMany) => format!("too many calls wait for {provider} already"),
+            Shut::TooMany => format!("too many calls wait for {provider} already"),
         };
         let code = Code::NoModelsAvailable;
-        Err(Failure::passing(code, Cause::RateLimited, words))
+        Failure::passing(code, Cause::RateLimited, words)
     }
 
-    async fn answer(&self, provider: &Provider, call: &Call) -> Result<Answer, Failure> {
+    async fn answer(
+        &self,
+        provider: &Provider,
+        _place: Entered<'_>,
+        call: &Call,
+    ) -> Result<Answer, Failure> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         let asked = timeout_at(self.deadline, provider.answer(call, left)).await;
-        asked.unwrap_or_else(|_| {
+        let answer = asked.unwrap_or_else(|_| {
             let limit = self.limit.as_millis();
             let words = format!("no reply within the deadline of {limit} ms");
             Err(Failure::passing(Code::ProviderError, Cause::Timeout, words))
-        })
+        })?;
+        match self.inner.names_a_key(&answer) {
+            true => Err(Failure::new(Code::InternalError, NAMES_A_KEY)),
+            false => Ok(answer),
+        }
     }
 
     /// What all failures of the last round come to.

@@ -1,7 +1,8 @@
 //! How much a provider is asked at once and in a minute. Who comes too early waits in order.
 //!
 //! Waiting is bounded twice: by the deadline of each call, and by the number of calls that wait. Who
-//! stops waiting leaves nothing behind: a turn is taken by the call that goes, not by those that
+//! arrives is told at once if its turn cannot come in time, with everybody counted who stands ahead.
+//! Who stops waiting leaves nothing behind: a turn is taken by the call that goes, not by those that
 //! stand in line.
 
 use std::collections::VecDeque;
@@ -52,20 +53,35 @@ impl Door {
         }
     }
 
-    /// Waits for a place and a turn, in the order of asking.
+    /// A place and a turn if both are there now and nobody waits for them; never waits.
+    pub(super) fn enter_now(&self) -> Option<Entered<'_>> {
+        let place = match &self.places {
+            Some(places) => Some(places.try_acquire().ok()?),
+            None => None,
+        };
+        let goes = self.rate.as_ref().is_none_or(Rate::turn_now);
+        goes.then_some(Entered { _place: place })
+    }
+
+    /// Waits for a place and a turn, in the order of asking. A call whose turn comes too late, behind
+    /// all those that wait already, does not wait for it.
     pub(super) async fn enter(&self, deadline: Instant) -> Result<Entered<'_>, Shut> {
         if self.places.is_none() && self.rate.is_none() {
             return Ok(Entered { _place: None });
         }
         let _seat = self.seats.try_acquire().map_err(|_| Shut::TooMany)?;
+        let in_line = match &self.rate {
+            Some(rate) => Some(rate.stand_in_line(deadline)?),
+            None => None,
+        };
         let entering = async {
             // The place first: a turn that is taken is a call that goes now.
             let place = match &self.places {
                 Some(places) => Some(places.acquire().await.map_err(|_| Shut::TooMany)?),
                 None => None,
             };
-            if let Some(rate) = &self.rate {
-                rate.turn(deadline).await?;
+            if let Some(in_line) = in_line {
+                in_line.turn(deadline).await?;
             }
             Ok(Entered { _place: place })
         };
@@ -77,160 +93,128 @@ impl Door {
 /// At most so many calls begin within any minute.
 #[derive(Debug)]
 struct Rate {
-    most: usize,
     /// One call at a time looks for its turn, in the order of asking.
     line: Semaphore,
+    turns: Mutex<Turns>,
+}
+
+/// Turns that are taken, and those that are spoken for.
+#[derive(Debug)]
+struct Turns {
+    /// At least 1.
+    most: usize,
     /// When the last calls began, the oldest first; never more than `most`.
-    begun: Mutex<VecDeque<Instant>>,
+    begun: VecDeque<Instant>,
+    /// How many calls wait, be it for a place or for their turn.
+    waiting: usize,
 }
 
 impl Rate {
     fn new(most: usize) -> Self {
+        let turns = Turns {
+            most: most.max(1),
+            begun: VecDeque::new(),
+            waiting: 0,
+        };
         Self {
-            most,
             line: Semaphore::new(1),
-            begun: Mutex::default(),
+            turns: Mutex::new(turns),
         }
     }
 
-    async fn turn(&self, deadline: Instant) -> Result<(), Shut> {
-        let _first = self.line.acquire().await.map_err(|_| Shut::TooMany)?;
-        let free = self.free();
-        if let Some(free) = free {
-            if free > deadline {
+    /// Takes a turn that is free now and that nobody waits for.
+    fn turn_now(&self) -> bool {
+        let mut turns = self.turns();
+        let now = Instant::now();
+        let is_free = turns.due(turns.waiting, now) <= now;
+        if is_free {
+            turns.begin(now);
+        }
+        is_free
+    }
+
+    fn stand_in_line(&self, deadline: Instant) -> Result<InLine<'_>, Shut> {
+        let mut turns = self.turns();
+        if turns.due(turns.waiting, Instant::now()) > deadline {
+            return Err(Shut::TooLate);
+        }
+        turns.waiting += 1;
+        Ok(InLine {
+            rate: self,
+            waits: true,
+        })
+    }
+
+    fn turns(&self) -> MutexGuard<'_, Turns> {
+        // Held for a few lines that look at a queue or move it on.
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Turns {
+    /// When a call may begin behind so many others, if each of them goes as soon as it may.
+    fn due(&self, ahead: usize, now: Instant) -> Instant {
+        // Every turn is a window behind the one `most` turns before it.
+        let at = self.begun.len().saturating_add(ahead);
+        let windows = |count: usize| WINDOW * u32::try_from(count).unwrap_or_default();
+        match (at / self.most, self.begun.get(at % self.most)) {
+            (count, Some(begun)) => (*begun + WINDOW).max(now) + windows(count.saturating_sub(1)),
+            (count, None) => now + windows(count),
+        }
+    }
+
+    fn begin(&mut self, now: Instant) {
+        self.begun.push_back(now);
+        if self.begun.len() > self.most {
+            self.begun.pop_front();
+        }
+    }
+}
+
+/// A call that waits for its turn. Who drops it leaves the line, and those behind move up.
+#[derive(Debug)]
+struct InLine<'r> {
+    rate: &'r Rate,
+    waits: bool,
+}
+
+impl InLine<'_> {
+    async fn turn(mut self, deadline: Instant) -> Result<(), Shut> {
+        let rate = self.rate;
+        let _first = rate.line.acquire().await.map_err(|_| Shut::TooMany)?;
+        while let Some(due) = self.later() {
+            // Those ahead may have been slower than they might.
+            if due > deadline {
                 return Err(Shut::TooLate);
             }
-            sleep_until(free).await;
+            sleep_until(due).await;
         }
-        let mut begun = self.begun();
-        if free.is_some() {
-            begun.pop_front();
-        }
-        begun.push_back(Instant::now());
         Ok(())
     }
 
-    /// When the next call may begin; at once if nothing is said.
-    fn free(&self) -> Option<Instant> {
-        let begun = self.begun();
-        let oldest = begun.front().filter(|_| begun.len() >= self.most)?;
-        Some(*oldest + WINDOW)
+    /// When the turn of the first in line comes; none if it is taken with this. A call is never
+    /// counted twice, as one that began and as one that waits.
+    fn later(&mut self) -> Option<Instant> {
+        let mut turns = self.rate.turns();
+        let now = Instant::now();
+        let due = turns.due(0, now);
+        if due > now {
+            return Some(due);
+        }
+        turns.begin(now);
+        turns.waiting -= 1;
+        self.waits = false;
+        None
     }
+}
 
-    fn begun(&self) -> MutexGuard<'_, VecDeque<Instant>> {
-        // Held for a few lines that look at a queue or move it on.
-        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
+impl Drop for InLine<'_> {
+    fn drop(&mut self) {
+        if self.waits {
+            self.rate.turns().waiting -= 1;
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-    use std::task::{Context, Poll, Waker};
-
-    use super::*;
-
-    fn door(per_minute: Option<u32>, concurrent: Option<u32>) -> Arc<Door> {
-        Arc::new(Door::new(Limit {
-            per_minute,
-            concurrent,
-        }))
-    }
-
-    fn in_seconds(seconds: u64) -> Instant {
-        Instant::now() + Duration::from_secs(seconds)
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn no_minute_sees_more_calls_begin_than_the_limit() {
-        let door = door(Some(3), None);
-        let start = Instant::now();
-        let mut begun = Vec::new();
-        for _ in 0..8 {
-            door.enter(in_seconds(600)).await.unwrap();
-            begun.push(start.elapsed().as_secs());
-        }
-        assert_eq!(begun, [0, 0, 0, 60, 60, 60, 120, 120]);
-        // A pause counts: the window slides.
-        tokio::time::advance(Duration::from_secs(30)).await;
-        door.enter(in_seconds(1)).await.unwrap();
-        assert_eq!(door.enter(in_seconds(29)).await.unwrap_err(), Shut::TooLate);
-        door.enter(in_seconds(31)).await.unwrap();
-        assert_eq!(start.elapsed().as_secs(), 180);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn who_would_wait_too_long_is_told_at_once() {
-        let door = door(Some(1), None);
-        let start = Instant::now();
-        door.enter(in_seconds(1)).await.unwrap();
-        assert_eq!(door.enter(in_seconds(59)).await.unwrap_err(), Shut::TooLate);
-        assert_eq!(start.elapsed(), Duration::ZERO);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn who_stops_waiting_takes_nobodys_turn() {
-        let door = door(Some(1), Some(5));
-        door.enter(in_seconds(1)).await.unwrap();
-        let mut context = Context::from_waker(Waker::noop());
-        for _ in 0..10 {
-            let mut gone = Box::pin(door.enter(in_seconds(600)));
-            assert!(gone.as_mut().poll(&mut context).is_pending());
-        }
-        let start = Instant::now();
-        door.enter(in_seconds(61)).await.unwrap();
-        assert_eq!(start.elapsed().as_secs(), 60);
-        assert_eq!(door.seats.available_permits(), MOST_WAITING);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn turns_come_in_the_order_of_asking() {
-        let door = door(Some(1), None);
-        door.enter(in_seconds(1)).await.unwrap();
-        let mut context = Context::from_waker(Waker::noop());
-        let (mut first, mut second) = (
-            Box::pin(door.enter(in_seconds(600))),
-            Box::pin(door.enter(in_seconds(600))),
-        );
-        assert!(first.as_mut().poll(&mut context).is_pending());
-        assert!(second.as_mut().poll(&mut context).is_pending());
-        tokio::time::advance(Duration::from_secs(61)).await;
-        assert!(second.as_mut().poll(&mut context).is_pending());
-        assert!(matches!(
-            first.as_mut().poll(&mut context),
-            Poll::Ready(Ok(_))
-        ));
-        assert!(second.as_mut().poll(&mut context).is_pending());
-        second.await.unwrap();
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_place_is_free_again_when_its_call_ends() {
-        let door = door(None, Some(2));
-        let (one, two) = (
-            door.enter(in_seconds(1)).await.unwrap(),
-            door.enter(in_seconds(1)).await.unwrap(),
-        );
-        assert_eq!(door.enter(in_seconds(5)).await.unwrap_err(), Shut::TooLate);
-        drop(one);
-        let three = door.enter(in_seconds(5)).await.unwrap();
-        drop((two, three));
-        assert_eq!(door.places.as_ref().unwrap().available_permits(), 2);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_line_is_bounded() {
-        let door = door(None, Some(1));
-        let _busy = door.enter(in_seconds(1)).await.unwrap();
-        let mut context = Context::from_waker(Waker::noop());
-        let mut line: Vec<_> = (0..MOST_WAITING)
-            .map(|_| Box::pin(door.enter(in_seconds(9))))
-            .collect();
-        for waiting in &mut line {
-            assert!(waiting.as_mut().poll(&mut context).is_pending());
-        }
-        assert_eq!(door.enter(in_seconds(9)).await.unwrap_err(), Shut::TooMany);
-        line.pop();
-        assert_eq!(door.enter(in_seconds(9)).await.unwrap_err(), Shut::TooLate);
-    }
-}
+mod tests;

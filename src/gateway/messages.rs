@@ -1,18 +1,21 @@
-//! Whether messages make a conversation that every provider takes: known roles, and a result for
-//! every tool call, right behind it.
+//! Whether messages make a conversation that every provider takes: known roles, arguments that are
+//! objects, and a result for every tool call, right behind it.
 //!
 //! Providers differ in what they let pass. What is refused here is refused for all of them, so that
 //! an agent that works on a script does not fail on a real model.
 
 use std::collections::BTreeSet;
 
-use super::error::{Code, Failure};
-use crate::contract::gateway::Message;
+use serde_json::{Map, Value};
 
-/// Refuses what is no conversation, with the place of the first thing that is wrong.
-pub(super) fn check(messages: &[Message]) -> Result<(), Failure> {
+use super::error::{Code, Failure};
+use crate::contract::gateway::{Message, ToolCall};
+
+/// Refuses what is no conversation, with the place of the first thing that is wrong. Calls without
+/// arguments get none, in the form that every provider takes.
+pub(super) fn check(messages: &mut [Message]) -> Result<(), Failure> {
     let mut open = Open::default();
-    for (at, message) in messages.iter().enumerate() {
+    for (at, message) in messages.iter_mut().enumerate() {
         let found = match message.role.as_str() {
             "tool" => open.answered(message),
             "assistant" => open.none_left().and_then(|()| open.asked(message)),
@@ -34,16 +37,19 @@ fn refused(words: &str) -> Failure {
 struct Open(BTreeSet<String>);
 
 impl Open {
-    fn asked(&mut self, message: &Message) -> Result<(), String> {
+    fn asked(&mut self, message: &mut Message) -> Result<(), String> {
         if message.tool_call_id.is_some() {
             return Err(" is of an assistant and has a tool_call_id".to_owned());
         }
-        for (at, call) in message.tool_calls.iter().enumerate() {
+        for (at, call) in message.tool_calls.iter_mut().enumerate() {
             if call.name.is_empty() || call.id.is_empty() {
                 return Err(format!(".tool_calls[{at}] needs an id and a name"));
             }
             if !self.0.insert(call.id.clone()) {
                 return Err(format!(".tool_calls[{at}] has the id of another call"));
+            }
+            if !has_arguments(call) {
+                return Err(format!(".tool_calls[{at}].arguments must be an object"));
             }
         }
         Ok(())
@@ -68,6 +74,13 @@ impl Open {
     }
 }
 
+fn has_arguments(call: &mut ToolCall) -> bool {
+    if call.arguments.is_null() {
+        call.arguments = Value::Object(Map::new());
+    }
+    call.arguments.is_object()
+}
+
 fn without_calls(message: &Message) -> Result<(), String> {
     match message.tool_calls.is_empty() && message.tool_call_id.is_none() {
         true => Ok(()),
@@ -82,8 +95,8 @@ mod tests {
     use super::*;
 
     fn told(messages: Value) -> Result<(), String> {
-        let messages: Vec<Message> = serde_json::from_value(messages).unwrap();
-        check(&messages).map_err(|failure| failure.message)
+        let mut messages: Vec<Message> = serde_json::from_value(messages).unwrap();
+        check(&mut messages).map_err(|failure| failure.message)
     }
 
     fn calls(ids: &[&str]) -> Value {
@@ -109,6 +122,28 @@ mod tests {
             user
         ]);
         assert_eq!(told(whole), Ok(()), "ids are unique within their reply");
+    }
+
+    #[test]
+    fn arguments_are_an_object_and_none_are_an_empty_one() {
+        let asked = |arguments: Value| {
+            let call = json!({"id": "a", "name": "f", "arguments": arguments});
+            json!({"role": "assistant", "tool_calls": [call]})
+        };
+        for other in [json!("{}"), json!([]), json!(1), json!(true)] {
+            let said = told(json!([asked(other), result("a")])).unwrap_err();
+            let words = "messages[0].tool_calls[0].arguments must be an object";
+            assert_eq!(said, words);
+        }
+        let mut absent = asked(Value::Null);
+        let call = absent["tool_calls"][0].as_object_mut().unwrap();
+        call.remove("arguments");
+        for none in [absent, asked(Value::Null), asked(json!({}))] {
+            let mut messages: Vec<Message> =
+                serde_json::from_value(json!([none, result("a")])).unwrap();
+            check(&mut messages).unwrap();
+            assert_eq!(messages[0].tool_calls[0].arguments, json!({}));
+        }
     }
 
     #[test]

@@ -15,6 +15,8 @@ mod build;
 pub mod config;
 pub mod error;
 #[cfg(test)]
+mod fallback_tests;
+#[cfg(test)]
 mod fixture_tests;
 mod http;
 mod limit;
@@ -140,8 +142,8 @@ impl Gateway {
     ///
     /// # Errors
     /// [`Failure`], without any key of a provider in it.
-    pub async fn invoke(&self, invoke: Invoke, key: Option<&str>) -> Result<Reply, Failure> {
-        check(&invoke)?;
+    pub async fn invoke(&self, mut invoke: Invoke, key: Option<&str>) -> Result<Reply, Failure> {
+        check(&mut invoke)?;
         if !self.0.routes.contains_key(&invoke.group) {
             return Err(self.unknown_group(&invoke.group));
         }
@@ -225,12 +227,12 @@ fn name(key: &str, invoke: &Invoke) -> Name {
 }
 
 /// What the types of a request cannot say.
-fn check(invoke: &Invoke) -> Result<(), Failure> {
+fn check(invoke: &mut Invoke) -> Result<(), Failure> {
     let refuse = |words: String| Err(Failure::new(Code::InvalidRequest, words));
     if invoke.messages.is_empty() {
         return refuse("messages is empty".to_owned());
     }
-    messages::check(&invoke.messages)?;
+    messages::check(&mut invoke.messages)?;
     if invoke.max_tokens == 0 {
         return refuse("max_tokens must be at least 1".to_owned());
     }

@@ -10,6 +10,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ktsu_ledger::canonical::parse_strict;
 use serde_json::{Value, json};
 
 use super::error::Failure;
@@ -55,6 +56,21 @@ fn schema(tool: &Tool) -> Value {
         Value::Null => json!({"type": "object"}),
         schema => schema.clone(),
     }
+}
+
+/// The arguments of a call, from the text they came as. Not only what is no object is passed on raw:
+/// so is what could not be kept exactly, like a whole number beyond 64 bits or a member that stands
+/// twice. A tool that is called with something else than was asked for is worse than none.
+fn arguments(text: &str) -> Value {
+    match parse_strict(text.as_bytes()) {
+        Ok(Value::Object(members)) => Value::Object(members),
+        Ok(_) | Err(_) => raw(text),
+    }
+}
+
+/// Arguments that are none, as they came.
+fn raw(text: &str) -> Value {
+    json!({"_raw": text})
 }
 
 /// Said of a reply that ran out of tokens before it had any text.

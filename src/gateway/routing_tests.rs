@@ -2,14 +2,12 @@
 //! where waiting does.
 
 use std::io::Write;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::ThreadId;
 use std::time::Duration;
 
 use axum::Router;
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 
 use super::tests::{Asked, KEY, Reply, ask, completion, gateway, post, provider, served};
 use crate::peer::Peer;
@@ -253,39 +251,6 @@ async fn a_call_whose_turn_comes_too_late_is_refused_at_once() {
     );
 }
 
-#[tokio::test]
-async fn no_more_calls_are_under_way_than_the_limit_and_all_are_answered() {
-    let (under_way, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let gate = Arc::new(Semaphore::new(0));
-    let answer = {
-        let (most, gate) = (Arc::clone(&most), Arc::clone(&gate));
-        move || {
-            let (under_way, most, gate) = (under_way.clone(), most.clone(), gate.clone());
-            async move {
-                let now = under_way.fetch_add(1, Ordering::SeqCst) + 1;
-                most.fetch_max(now, Ordering::SeqCst);
-                // The first two wait for each other, so that there are two at once; and a while
-                // longer, so that a third would be seen.
-                if now == 2 {
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                    gate.add_permits(100);
-                }
-                gate.acquire().await.unwrap().forget();
-                under_way.fetch_sub(1, Ordering::SeqCst);
-                completion("fine")
-            }
-        }
-    };
-    let url = served(Router::new().fallback(answer)).await;
-    let providers = remote('a', &url, "rate_limit: {concurrent: 2},");
-    let text = format!("providers:\n{providers}model_groups: [{{name: g, models: [a/m]}}]");
-    let peer = gateway(&text, "rules: []");
-    let calls = (0..20).map(|_| post(&peer, None, ask("U")));
-    let replies = futures_util::future::join_all(calls).await;
-    assert!(replies.iter().all(|(status, _)| *status == 200));
-    assert_eq!(most.load(Ordering::SeqCst), 2);
-}
-
 /// In virtual time: a script needs no socket.
 fn scripted(group: &str, limit: &str, rules: &str) -> Peer {
     let text = format!(
@@ -293,6 +258,18 @@ fn scripted(group: &str, limit: &str, rules: &str) -> Peer {
          model_groups: [{{name: g, models: [s/m], {group}}}]"
     );
     gateway(&text, rules)
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_calls_are_under_way_than_the_limit_and_all_are_answered() {
+    let rules = "rules: [{text: fine, delay_ms: 1000}]";
+    let peer = scripted("", "rate_limit: {concurrent: 2},", rules);
+    let start = tokio::time::Instant::now();
+    let calls = (0..20).map(|_| post(&peer, None, ask("U")));
+    let replies = futures_util::future::join_all(calls).await;
+    assert!(replies.iter().all(|(status, _)| *status == 200));
+    // A second each: one at a time would take 20, three at a time 7.
+    assert_eq!(start.elapsed().as_secs(), 10);
 }
 
 #[tokio::test(start_paused = true)]

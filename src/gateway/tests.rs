@@ -454,3 +454,68 @@ async fn the_examples_of_the_page_work() {
         (&json!("billing"), &json!("12"))
     );
 }
+
+#[tokio::test]
+async fn a_reply_that_names_a_tool_or_a_call_after_a_key_is_not_given() {
+    let asked_for = |id: &str, name: &str| {
+        let function = json!({"name": name, "arguments": "{}"});
+        let call = json!({"id": id, "type": "function", "function": function});
+        json!({"choices": [{"message": {"content": "x", "tool_calls": [call]}}]}).to_string()
+    };
+    let hexadecimal: String = KEY.bytes().map(|byte| format!("{byte:02x}")).collect();
+    for (id, name) in [
+        ("c", KEY.to_owned()),
+        ("c", format!("f-{hexadecimal}")),
+        (KEY, "f".to_owned()),
+        (&format!("c-{KEY}-1"), "f".to_owned()),
+    ] {
+        let (url, _asked) = one(200, asked_for(id, &name)).await;
+        let (status, refused) = post(&real(&url, ""), None, ask("U")).await;
+        assert_eq!(
+            (status, &refused["error"]),
+            (500, &json!("internal_error")),
+            "{refused}"
+        );
+        let said = refused.to_string();
+        assert!(said.contains("a key of the gateway's"), "{said}");
+        assert!(
+            !said.contains(KEY) && !said.contains(&hexadecimal),
+            "{said}"
+        );
+    }
+    let (url, _asked) = one(200, asked_for("c", "f")).await;
+    let (status, reply) = post(&real(&url, ""), None, ask("U")).await;
+    assert_eq!(
+        (status, &reply["tool_calls"][0]["name"]),
+        (200, &json!("f"))
+    );
+}
+
+#[tokio::test]
+async fn a_reply_that_comes_too_slowly_is_a_timeout_and_asked_again_as_one() {
+    let whole = completion("fine");
+    let (half, _) = whole.split_at(20);
+    for (on, asked) in [("timeout", 2), ("unreachable", 1)] {
+        let (url, count) = slow(half.as_bytes().to_vec()).await;
+        let text = format!(
+            "providers: [{{name: p, type: openai, config: {{base_url: '{url}', api_key: {KEY}, timeout_s: 0.3}}}}]
+model_groups: [{{name: g, models: [p/m], retry: {{attempts: 2, backoff: 1ms, on: [{on}]}}}}]"
+        );
+        let (status, refused) = post(&gateway(&text, "rules: []"), None, ask("U")).await;
+        assert_eq!((status, &refused["retryable"]), (502, &json!(true)));
+        assert_eq!(count.load(Ordering::SeqCst), asked, "{on}");
+    }
+}
+
+/// A provider that begins its replies and never ends them, and how often it was asked.
+async fn slow(beginning: Vec<u8>) -> (String, Arc<AtomicUsize>) {
+    let count = Arc::new(AtomicUsize::new(0));
+    let asked = Arc::clone(&count);
+    let answer = move || {
+        asked.fetch_add(1, Ordering::SeqCst);
+        let begun = futures_util::stream::iter([Ok::<_, std::io::Error>(beginning.clone())]);
+        let never = futures_util::stream::pending();
+        async move { Body::from_stream(futures_util::StreamExt::chain(begun, never)) }
+    };
+    (served(Router::new().fallback(answer)).await, count)
+}

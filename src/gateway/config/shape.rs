@@ -1,6 +1,6 @@
 //! The shape of `gateway.yaml`, and of providers wherever they stand.
 
-use crate::kit::shape::{DECLARED, DURATION, Key, Of, SECONDS, Shape};
+use crate::kit::shape::{ATTEMPTS, BACKOFF, DECLARED, DURATION, FAILURES, Key, Of, SECONDS, Shape};
 
 /// The whole file.
 pub(crate) const GATEWAY: Shape = Shape::new(
@@ -141,20 +141,11 @@ pub(super) const STRATEGIES: [&str; 3] = ["cost_optimized", "fallback", "round_r
 pub(super) const RETRY: Shape = Shape::new(
     "retry",
     &[
-        Key::new("attempts", Of::Whole(2, 10), "In all").required(),
-        Key::new(
-            "backoff",
-            DURATION,
-            "The first pause, which doubles; 1s by default",
-        ),
+        ATTEMPTS,
+        BACKOFF,
         Key::new(
             "on",
-            Of::List(&Of::Words(&[
-                "rate_limited",
-                "server_error",
-                "timeout",
-                "unreachable",
-            ])),
+            FAILURES,
             "What is tried again; all of them by default",
         ),
     ],

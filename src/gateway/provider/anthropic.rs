@@ -8,12 +8,14 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use axum::http::{HeaderName, HeaderValue};
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::names::{Names, sent};
+use super::names::Names;
 use super::wire::{Endpoint, unusable};
-use super::{Answer, Call, numbered, schema};
+use super::{Answer, Call, arguments, numbered, raw, schema};
 use crate::contract::gateway::{Message, Tool, ToolCall};
 use crate::gateway::error::Failure;
 
@@ -52,10 +54,11 @@ fn spent(error: &Value) -> bool {
 
 /// A call as the provider takes it.
 fn body(call: &Call) -> Value {
+    let names = Names::of(call);
     let mut body = json!({
         "model": call.model,
         "max_tokens": call.max_tokens,
-        "messages": messages(&call.messages),
+        "messages": messages(&call.messages, &names),
     });
     let system = call.messages.iter().filter(|one| one.role == "system");
     let system: Vec<&str> = system.map(|message| message.content.as_str()).collect();
@@ -66,17 +69,17 @@ fn body(call: &Call) -> Value {
         body["temperature"] = json!(temperature);
     }
     if !call.tools.is_empty() {
-        body["tools"] = call.tools.iter().map(tool).collect();
-    } else if let Some(tools) = bygone(&call.messages) {
+        body["tools"] = call.tools.iter().map(|one| tool(one, &names)).collect();
+    } else if let Some(tools) = bygone(&call.messages, &names) {
         body["tools"] = tools;
         body["tool_choice"] = json!({"type": "none"});
     }
     body
 }
 
-fn tool(tool: &Tool) -> Value {
+fn tool(tool: &Tool, names: &Names) -> Value {
     json!({
-        "name": sent(&tool.name),
+        "name": names.tool(&tool.name),
         "description": tool.description,
         "input_schema": schema(tool),
     })
@@ -84,21 +87,21 @@ fn tool(tool: &Tool) -> Value {
 
 /// The tools that a conversation mentions: without them the API answers with nothing, or not at all,
 /// where none is on offer any more.
-fn bygone(messages: &[Message]) -> Option<Value> {
+fn bygone(messages: &[Message], names: &Names) -> Option<Value> {
     let calls = messages.iter().flat_map(|message| &message.tool_calls);
-    let names: BTreeSet<&str> = calls.map(|call| call.name.as_str()).collect();
-    let tool = |name: &&str| json!({"name": sent(name), "input_schema": {"type": "object"}});
-    (!names.is_empty()).then(|| names.iter().map(tool).collect())
+    let used: BTreeSet<&str> = calls.map(|call| call.name.as_str()).collect();
+    let tool = |name: &&str| json!({"name": names.tool(name), "input_schema": {"type": "object"}});
+    (!used.is_empty()).then(|| used.iter().map(tool).collect())
 }
 
-fn messages(messages: &[Message]) -> Value {
+fn messages(messages: &[Message], names: &Names) -> Value {
     let mut turns: Vec<(&str, Vec<Value>)> = Vec::new();
     for message in messages.iter().filter(|one| one.role != "system") {
         let role = match message.role.as_str() {
             "assistant" => "assistant",
             _ => "user",
         };
-        let blocks = blocks(message);
+        let blocks = blocks(message, names);
         match turns.last_mut() {
             Some((last, before)) if *last == role => before.extend(blocks),
             Some(_) | None => turns.push((role, blocks)),
@@ -108,11 +111,11 @@ fn messages(messages: &[Message]) -> Value {
     turns.into_iter().map(turn).collect()
 }
 
-fn blocks(message: &Message) -> Vec<Value> {
+fn blocks(message: &Message, names: &Names) -> Vec<Value> {
     if let Some(id) = &message.tool_call_id {
         let mut result = json!({
             "type": "tool_result",
-            "tool_use_id": sent(id),
+            "tool_use_id": names.id(id),
             "content": message.content,
         });
         if message.is_error {
@@ -126,7 +129,7 @@ fn blocks(message: &Message) -> Vec<Value> {
         blocks.push(json!({"type": "text", "text": message.content}));
     }
     let calls = message.tool_calls.iter().map(|call| {
-        let (id, name) = (sent(&call.id), sent(&call.name));
+        let (id, name) = (names.id(&call.id), names.tool(&call.name));
         json!({"type": "tool_use", "id": id, "name": name, "input": call.arguments})
     });
     blocks.extend(calls);
@@ -141,21 +144,44 @@ struct Reply {
 }
 
 /// A block of a reply. Of kinds that are not for us, thinking above all, nothing is read.
-#[derive(Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
 enum Block {
-    Text {
-        text: String,
-    },
-    ToolUse {
-        #[serde(default)]
-        id: String,
-        name: String,
-        #[serde(default)]
-        input: Value,
-    },
-    #[serde(other)]
+    Text(Text),
+    ToolUse(ToolUse),
     Other,
+}
+
+#[derive(Deserialize)]
+struct Kind {
+    #[serde(rename = "type")]
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct Text {
+    text: String,
+}
+
+#[derive(Deserialize)]
+struct ToolUse {
+    #[serde(default)]
+    id: String,
+    name: String,
+    /// As it was written, so that nothing is lost before it is judged.
+    input: Option<Box<RawValue>>,
+}
+
+impl<'de> Deserialize<'de> for Block {
+    /// By hand, since serde reads the members of a tagged enum into a form that has lost their text.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let block = Box::<RawValue>::deserialize(deserializer)?;
+        let kind: Kind = serde_json::from_str(block.get()).map_err(D::Error::custom)?;
+        let block = match kind.name.as_str() {
+            "text" => serde_json::from_str(block.get()).map(Self::Text),
+            "tool_use" => serde_json::from_str(block.get()).map(Self::ToolUse),
+            _ => Ok(Self::Other),
+        };
+        block.map_err(D::Error::custom)
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -177,22 +203,18 @@ struct Details {
 fn answer(reply: Reply, call: &Call) -> Result<Answer, Failure> {
     let names = Names::of(call);
     let cut = reply.stop_reason.as_deref() == Some("max_tokens");
-    let last_is_call = matches!(reply.content.last(), Some(Block::ToolUse { .. }));
     let (mut content, mut calls) = (String::new(), Vec::new());
-    for block in reply.content {
+    for block in &reply.content {
         match block {
-            Block::Text { text } => content.push_str(&text),
-            Block::ToolUse { id, name, input } => calls.push(ToolCall {
-                id,
-                name: names.back(name),
-                arguments: arguments(input),
-            }),
+            Block::Text(Text { text }) => content.push_str(text),
+            Block::ToolUse(used) => calls.push(tool_call(used, &names)),
             Block::Other => {}
         }
     }
-    if let (true, Some(last)) = (cut && last_is_call, calls.last_mut()) {
-        // Arguments that may be half are no arguments.
-        last.arguments = json!({"_raw": last.arguments.to_string()});
+    let last = reply.content.last();
+    if let (true, Some(Block::ToolUse(used)), Some(last)) = (cut, last, calls.last_mut()) {
+        // Arguments that may be half are no arguments, even if they read as whole ones.
+        last.arguments = raw(used.input.as_ref().map_or("", |input| input.get()));
     }
     if content.is_empty() && calls.is_empty() {
         return Err(empty(reply.stop_reason.as_deref(), call));
@@ -216,13 +238,12 @@ fn answer(reply: Reply, call: &Call) -> Result<Answer, Failure> {
     })
 }
 
-fn arguments(input: Value) -> Value {
-    match input {
-        Value::Object(members) => Value::Object(members),
-        Value::Null => json!({}),
-        other @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
-            json!({"_raw": other.to_string()})
-        }
+fn tool_call(used: &ToolUse, names: &Names) -> ToolCall {
+    let input = used.input.as_ref();
+    ToolCall {
+        id: used.id.clone(),
+        name: names.back(&used.name),
+        arguments: input.map_or_else(|| json!({}), |input| arguments(input.get())),
     }
 }
 

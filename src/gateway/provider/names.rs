@@ -1,46 +1,87 @@
 //! Names of tools and ids of calls, as providers take them: letters, digits, `_` and `-`, at most
 //! 64 of them. Tool servers and other providers are freer than that.
 //!
-//! What does not fit is sent under a name made of it, and comes back under its own.
+//! What does not fit is sent under a name made of it, and comes back under its own. Within a call no
+//! two are sent under the same: a server that names a tool as we would name another's does not get
+//! that one's calls.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Call;
 
 /// The longest name that both providers take.
 const LONGEST: usize = 64;
-/// How many digits of its digest tell one shortened name from another.
+/// How many digits of its digest tell one shortened name from another, where that is enough.
 const DIGITS: usize = 8;
 
-/// The names of a call that do not fit, by those they are sent under.
-#[derive(Debug, Default)]
-pub(super) struct Names(BTreeMap<String, String>);
+/// The names and ids of a call as they are sent.
+#[derive(Debug)]
+pub(super) struct Names {
+    tools: Sent,
+    ids: Sent,
+    /// The names of tools that do not fit, by those they are sent under.
+    back: BTreeMap<String, String>,
+}
 
 impl Names {
-    /// Of the tools on offer, and of those that were asked for before.
+    /// Of the tools on offer, of those that were asked for before, and of the calls of these.
     pub(super) fn of(call: &Call) -> Self {
-        let offered = call.tools.iter().map(|tool| &tool.name);
-        let before = call
-            .messages
+        let before = || call.messages.iter().flat_map(|one| &one.tool_calls);
+        let offered = call.tools.iter().map(|tool| tool.name.as_str());
+        let tools = offered.chain(before().map(|call| call.name.as_str()));
+        let tools = Sent::of(tools.collect());
+        let back = tools
+            .0
             .iter()
-            .flat_map(|message| &message.tool_calls)
-            .map(|call| &call.name);
-        let misfits = offered.chain(before).filter(|name| !fits(name));
-        Self(misfits.map(|name| (made_of(name), name.clone())).collect())
+            .map(|(own, made)| (made.clone(), own.clone()));
+        Self {
+            back: back.collect(),
+            tools,
+            ids: Sent::of(before().map(|call| call.id.as_str()).collect()),
+        }
+    }
+
+    /// The name of a tool of this call as it is sent.
+    pub(super) fn tool<'n>(&'n self, own: &'n str) -> &'n str {
+        self.tools.of_own(own)
+    }
+
+    /// The id of a call before this one as it is sent.
+    pub(super) fn id<'n>(&'n self, own: &'n str) -> &'n str {
+        self.ids.of_own(own)
     }
 
     /// The name that a model used, as it was given to us.
-    pub(super) fn back(&self, name: String) -> String {
-        self.0.get(&name).cloned().unwrap_or(name)
+    pub(super) fn back(&self, sent: &str) -> String {
+        let own = self.back.get(sent).map(String::as_str);
+        own.unwrap_or(sent).to_owned()
     }
 }
 
-/// The name, or the id, as it is sent. The same one always gives the same.
-pub(super) fn sent(name: &str) -> Cow<'_, str> {
-    match fits(name) {
-        true => Cow::Borrowed(name),
-        false => Cow::Owned(made_of(name)),
+/// What is sent in place of those that do not fit.
+#[derive(Debug)]
+struct Sent(BTreeMap<String, String>);
+
+impl Sent {
+    /// The same ones always give the same.
+    fn of(names: BTreeSet<&str>) -> Self {
+        // What fits is sent as it is, so that it has its name before any other is made.
+        let (plain, misfits): (Vec<&str>, Vec<&str>) = names.into_iter().partition(|one| fits(one));
+        let mut taken: BTreeSet<String> = plain.into_iter().map(str::to_owned).collect();
+        let made = misfits.into_iter().map(|own| {
+            let mut tries = 0;
+            let mut made = made_of(own, tries);
+            while !taken.insert(made.clone()) {
+                tries += 1;
+                made = made_of(own, tries);
+            }
+            (own.to_owned(), made)
+        });
+        Self(made.collect())
+    }
+
+    fn of_own<'n>(&'n self, own: &'n str) -> &'n str {
+        self.0.get(own).map_or(own, String::as_str)
     }
 }
 
@@ -52,29 +93,62 @@ fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_' || c == '-'
 }
 
-fn made_of(name: &str) -> String {
+/// A digit more of the digest with every try, and another digest once all of them are used.
+fn made_of(name: &str, tries: usize) -> String {
+    let digits = (DIGITS + tries).min(LONGEST - 1);
+    let digest = match tries <= LONGEST - 1 - DIGITS {
+        true => blake3::hash(name.as_bytes()),
+        false => blake3::hash(format!("{tries} {name}").as_bytes()),
+    };
     let plain = name.chars().map(|c| if is_plain(c) { c } else { '_' });
-    let beginning: String = plain.take(LONGEST - DIGITS - 1).collect();
-    let digest = blake3::hash(name.as_bytes()).to_hex();
-    let digits: String = digest.chars().take(DIGITS).collect();
+    let beginning: String = plain.take(LONGEST - digits - 1).collect();
+    let digits: String = digest.to_hex().chars().take(digits).collect();
     format!("{beginning}_{digits}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::contract::gateway::{Message, Tool, ToolCall};
+
+    fn names(offered: &[&str], ids: &[&str]) -> Names {
+        let tool = |name: &&str| Tool {
+            name: (*name).to_owned(),
+            ..Tool::default()
+        };
+        let call = |id: &&str| ToolCall {
+            id: (*id).to_owned(),
+            name: "f".to_owned(),
+            ..ToolCall::default()
+        };
+        Names::of(&Call {
+            group: "g".to_owned(),
+            model: "m".to_owned(),
+            messages: vec![Message {
+                role: "assistant".to_owned(),
+                tool_calls: ids.iter().map(call).collect(),
+                ..Message::default()
+            }],
+            max_tokens: 1,
+            temperature: None,
+            tools: offered.iter().map(tool).collect(),
+        })
+    }
 
     #[test]
     fn a_name_that_fits_is_sent_as_it_is() {
-        for name in ["kv-get", "crm__read_all", "A", &"x".repeat(64)] {
-            assert_eq!(sent(name), name);
+        let own = ["kv-get", "crm__read_all", "A", &"x".repeat(64)];
+        let names = names(&own, &own);
+        for own in own {
+            assert_eq!((names.tool(own), names.id(own)), (own, own));
+            assert_eq!(names.back(own), own);
         }
     }
 
     #[test]
     fn other_names_are_sent_as_ones_that_fit_and_are_told_apart() {
         let long = "x".repeat(64);
-        let names = [
+        let own = [
             "kv.get",
             "kv/get",
             "kv get",
@@ -83,10 +157,29 @@ mod tests {
             &format!("{long}a"),
             &format!("{long}b"),
         ];
-        let made: std::collections::BTreeSet<String> =
-            names.iter().map(|name| sent(name).into_owned()).collect();
-        assert_eq!(made.len(), names.len());
+        let names = names(&own, &own);
+        let made: BTreeSet<&str> = own.iter().map(|own| names.tool(own)).collect();
+        assert_eq!(made.len(), own.len());
         assert!(made.iter().all(|name| fits(name)), "{made:?}");
-        assert!(sent("kv.get").starts_with("kv_get_"));
+        assert!(own.iter().all(|own| names.back(names.tool(own)) == **own));
+        assert_eq!(names.tool("kv.get"), "kv_get_1d9064c3");
+        assert_eq!(names.id("kv.get"), "kv_get_1d9064c3");
+    }
+
+    #[test]
+    fn a_tool_named_like_one_we_would_make_of_another_gets_none_of_its_calls() {
+        let mut own = vec!["kv.get".to_owned()];
+        // However many there are, and however far it was foreseen.
+        for tries in 0..100 {
+            own.push(made_of("kv.get", tries));
+            let offered: Vec<&str> = own.iter().map(String::as_str).collect();
+            let names = names(&offered, &offered);
+            let sent: BTreeSet<&str> = own.iter().map(|own| names.tool(own)).collect();
+            assert_eq!(sent.len(), own.len(), "two are sent under one name");
+            assert!(sent.iter().all(|name| fits(name)), "{sent:?}");
+            assert!(own.iter().all(|own| names.back(names.tool(own)) == *own));
+            let ids: BTreeSet<&str> = own.iter().map(|own| names.id(own)).collect();
+            assert_eq!(ids.len(), own.len(), "two are sent under one id");
+        }
     }
 }

@@ -3,15 +3,17 @@
 //! Two pure conversions, a call to a body and a completion to an answer, with one sending between
 //! them.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use axum::http::header;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::names::{Names, sent};
+use super::names::Names;
 use super::wire::{self, Endpoint, unusable};
-use super::{Answer, Call, numbered, schema};
+use super::{Answer, Call, arguments, numbered, raw, schema};
 use crate::contract::gateway::{Message, Tool, ToolCall};
 use crate::gateway::error::{Code, Failure};
 use crate::secret::Redactor;
@@ -45,32 +47,44 @@ fn spent(error: &Value) -> bool {
 
 /// A call as the provider takes it.
 fn body(call: &Call, max_tokens_as: &str) -> Value {
+    let names = Names::of(call);
     let mut body = Map::new();
     body.insert("model".to_owned(), json!(call.model));
-    body.insert(
-        "messages".to_owned(),
-        call.messages.iter().map(message).collect(),
-    );
+    let messages = call.messages.iter().map(|one| message(one, &names));
+    body.insert("messages".to_owned(), messages.collect());
     body.insert(max_tokens_as.to_owned(), json!(call.max_tokens));
     if let Some(temperature) = call.temperature {
         body.insert("temperature".to_owned(), json!(temperature));
     }
     if !call.tools.is_empty() {
-        body.insert("tools".to_owned(), call.tools.iter().map(tool).collect());
+        let tools = call.tools.iter().map(|one| tool(one, &names));
+        body.insert("tools".to_owned(), tools.collect());
     }
     Value::Object(body)
 }
 
-fn tool(tool: &Tool) -> Value {
+fn tool(tool: &Tool, names: &Names) -> Value {
     let function = json!({
-        "name": sent(&tool.name),
+        "name": names.tool(&tool.name),
         "description": tool.description,
-        "parameters": schema(tool),
+        "parameters": parameters(tool),
     });
     json!({"type": "function", "function": function})
 }
 
-fn message(message: &Message) -> Value {
+/// The schema of the arguments. This API refuses an object that does not say its properties, which
+/// JSON Schema lets pass and tools without arguments make use of.
+fn parameters(tool: &Tool) -> Value {
+    let mut schema = schema(tool);
+    if let Value::Object(members) = &mut schema
+        && members.get("type").is_some_and(|kind| kind == "object")
+    {
+        members.entry("properties").or_insert_with(|| json!({}));
+    }
+    schema
+}
+
+fn message(message: &Message, names: &Names) -> Value {
     let (role, content) = (message.role.as_str(), message.content.as_str());
     if let Some(id) = &message.tool_call_id {
         // There is no other place to say so.
@@ -78,15 +92,15 @@ fn message(message: &Message) -> Value {
             true => format!("Error: {content}"),
             false => content.to_owned(),
         };
-        return json!({"role": role, "tool_call_id": sent(id), "content": content});
+        return json!({"role": role, "tool_call_id": names.id(id), "content": content});
     }
     if message.tool_calls.is_empty() {
         return json!({"role": role, "content": content});
     }
     let calls = message.tool_calls.iter().map(|call| {
-        let name = sent(&call.name);
+        let name = names.tool(&call.name);
         let function = json!({"name": name, "arguments": call.arguments.to_string()});
-        json!({"id": sent(&call.id), "type": "function", "function": function})
+        json!({"id": names.id(&call.id), "type": "function", "function": function})
     });
     let mut told = json!({"role": role, "tool_calls": calls.collect::<Value>()});
     if !content.is_empty() {
@@ -139,8 +153,8 @@ struct Asked {
 #[derive(Deserialize)]
 struct Function {
     name: String,
-    #[serde(default)]
-    arguments: Value,
+    /// As it was written, so that nothing is lost before it is judged.
+    arguments: Option<Box<RawValue>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -171,9 +185,14 @@ fn answer(completion: Completion, call: &Call, redactor: &Redactor) -> Result<An
         content = said.refusal.unwrap_or_default();
     }
     let names = Names::of(call);
-    let calls = said.tool_calls.unwrap_or_default();
-    let calls = calls.into_iter().map(|call| tool_call(call, &names));
-    let tool_calls = numbered(calls.collect(), &call.messages);
+    let asked = said.tool_calls.unwrap_or_default();
+    let calls = asked.iter().map(|asked| tool_call(asked, &names));
+    let mut tool_calls = numbered(calls.collect(), &call.messages);
+    let cut = choice.finish_reason.as_deref() == Some("length");
+    if let (true, Some(asked), Some(last)) = (cut, asked.last(), tool_calls.last_mut()) {
+        // Arguments that may be half are no arguments, even if they read as whole ones.
+        last.arguments = raw(&written(asked));
+    }
     if content.is_empty() && tool_calls.is_empty() {
         return Err(empty(choice.finish_reason.as_deref(), call));
     }
@@ -202,25 +221,27 @@ fn text(content: Content) -> String {
     }
 }
 
-/// Arguments travel as JSON text; what cannot be read is passed on as it came.
-fn tool_call(call: Asked, names: &Names) -> ToolCall {
-    let arguments = match call.function.arguments {
-        // Some servers of this dialect send the object itself.
-        Value::Object(members) => Value::Object(members),
-        Value::Null => json!({}),
-        Value::String(text) => match serde_json::from_str(&text) {
-            Ok(Value::Object(members)) => Value::Object(members),
-            Ok(_) | Err(_) if text.trim().is_empty() => json!({}),
-            Ok(_) | Err(_) => json!({"_raw": text}),
-        },
-        other @ (Value::Bool(_) | Value::Number(_) | Value::Array(_)) => {
-            json!({"_raw": other.to_string()})
-        }
-    };
+fn tool_call(asked: &Asked, names: &Names) -> ToolCall {
+    let text = written(asked);
     ToolCall {
-        id: call.id.unwrap_or_default(),
-        name: names.back(call.function.name),
-        arguments,
+        id: asked.id.clone().unwrap_or_default(),
+        name: names.back(&asked.function.name),
+        arguments: match text.trim() {
+            "" => json!({}),
+            _ => arguments(&text),
+        },
+    }
+}
+
+/// The text of the arguments. They travel as JSON text within a string; some servers of this dialect
+/// send the object itself.
+fn written(asked: &Asked) -> Cow<'_, str> {
+    let Some(arguments) = &asked.function.arguments else {
+        return Cow::Borrowed("");
+    };
+    match serde_json::from_str::<String>(arguments.get()) {
+        Ok(text) => Cow::Owned(text),
+        Err(_) => Cow::Borrowed(arguments.get()),
     }
 }
 

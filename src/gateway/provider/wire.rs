@@ -92,6 +92,10 @@ pub(super) fn read<T: DeserializeOwned>(
     if !(200..300).contains(&response.status) {
         return Err(refusal(response, redactor, spent));
     }
+    if response.timed_out {
+        let words = "upstream did not end its reply in time";
+        return Err(Failure::passing(Code::ProviderError, Cause::Timeout, words));
+    }
     if response.truncated && response.body.len() >= MOST_BYTES {
         let words = format!("upstream sent more than {MOST_BYTES} bytes");
         return Err(Failure::new(Code::ProviderError, words));

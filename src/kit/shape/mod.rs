@@ -133,6 +133,22 @@ pub(crate) const TEMPLATE: Of = Of::Form("\\{\\{");
 /// Whether webhooks are sent.
 pub(crate) const WEBHOOKS: Of = Of::Words(&["execute", "suppress"]);
 
+/// How often `retry:` asks in all, wherever it stands.
+pub(crate) const ATTEMPTS: Key = Key::new("attempts", Of::Whole(2, 10), "In all").required();
+/// The pauses of `retry:`.
+pub(crate) const BACKOFF: Key = Key::new(
+    "backoff",
+    DURATION,
+    "The first pause, which doubles; 1s by default",
+);
+/// The failures that `retry:` can name.
+pub(crate) const FAILURES: Of = Of::List(&Of::Words(&[
+    "rate_limited",
+    "server_error",
+    "timeout",
+    "unreachable",
+]));
+
 /// `params: {schema}`.
 pub(crate) const PARAMS: Shape = Shape::new(
     "params",

@@ -1,8 +1,8 @@
 //! The shape of `workflows/NAME.workflow.yaml`.
 
 use super::{
-    DECLARED, DURATION, HEADER, Key, NAME, Of, PARAMS, SCHEME, SECONDS, Shape, TEMPLATE, VERSION,
-    WEBHOOKS,
+    ATTEMPTS, BACKOFF, DECLARED, FAILURES, HEADER, Key, NAME, Of, PARAMS, SCHEME, SECONDS, Shape,
+    TEMPLATE, VERSION, WEBHOOKS,
 };
 
 /// The whole file.
@@ -231,20 +231,11 @@ pub(crate) const WEBHOOK: Shape = Shape::new(
 pub(crate) const RETRY: Shape = Shape::new(
     "retry",
     &[
-        Key::new("attempts", Of::Whole(2, 10), "In all").required(),
-        Key::new(
-            "backoff",
-            DURATION,
-            "The first pause, which doubles; 1s by default",
-        ),
+        ATTEMPTS,
+        BACKOFF,
         Key::new(
             "on",
-            Of::List(&Of::Words(&[
-                "rate_limited",
-                "server_error",
-                "timeout",
-                "unreachable",
-            ])),
+            FAILURES,
             "What is tried again; all but rate_limited by default",
         ),
     ],

@@ -288,6 +288,7 @@ mod tests {
             status: 200,
             headers: HeaderMap::new(),
             body: body.as_bytes()[..body.len().min(keep)].to_vec(),
+            timed_out: false,
             truncated: broke_off || body.len() > keep,
             duration_ms: 0,
         };

@@ -77,6 +77,14 @@ providers: [{{name: office, type: scripted, config: {{rules: '{rules}'}}}}]
         assert_eq!(answer.status, 200, "{}", answer.text());
     }
 
+    /// Somebody edits the request.
+    fn edit(&self, from: &str, to: &str) {
+        let path = self.files.path().join("requests/AR-1041.txt");
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.contains(from), "{text}");
+        std::fs::write(path, text.replace(from, to)).unwrap();
+    }
+
     fn grant(&self) -> Option<String> {
         std::fs::read_to_string(self.files.path().join("grants/AR-1041.txt")).ok()
     }
@@ -164,4 +172,37 @@ async fn nobody_is_asked_about_what_the_policy_forbids_or_a_request_demands() {
     assert_eq!(attack["error"]["code"], "injection_attempt", "{attack:#}");
     let all = office.lab.client.get("/approvals?status=all").await.json();
     assert_eq!(all, json!([]));
+}
+
+#[tokio::test]
+async fn the_clerk_proposes_nothing_that_the_policy_may_forbid() {
+    for (from, to) in [
+        ("ledger-reports", "payroll"),
+        ("ledger-reports", "Payroll archive"),
+        ("Level: read", "Level: write"),
+        ("2027-03-31", "2099-12-31"),
+        ("Reason: ", "Because: "),
+    ] {
+        let office = Office::open().await;
+        office.edit(from, to);
+        let body = json!({"request": "AR-1041"});
+        let run = office.lab.client.invoke("access", body).await;
+        assert_eq!(office.ends(&run).await["granted"], false, "{to}");
+        let all = office.lab.client.get("/approvals?status=all").await.json();
+        assert_eq!(all, json!([]), "{to}");
+    }
+}
+
+#[tokio::test]
+async fn the_auditor_confirms_no_grant_that_it_does_not_know() {
+    let office = Office::open().await;
+    office.edit("Ines Duarte", "Ines Duarte-Lund");
+    let body = json!({"request": "AR-1041"});
+    let run = office.lab.client.invoke("access", body).await;
+    office.waiting(&run).await;
+    office.decide(&run, "approved").await;
+    let output = office.ends(&run).await;
+    assert_eq!(output["granted"], true);
+    assert_eq!(output["confirmed"], false);
+    assert_eq!(output["person"], "Ines Duarte-Lund, finance");
 }

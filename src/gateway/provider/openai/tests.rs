@@ -1,5 +1,6 @@
 use super::*;
 use crate::egress::Response;
+use crate::gateway::error::Cause;
 use crate::gateway::provider::wire::{MOST_BYTES, MOST_WORDS};
 use crate::secret::Secret;
 
@@ -28,6 +29,7 @@ fn told(status: u16, body: &str) -> Result<Answer, Failure> {
         headers: axum::http::HeaderMap::new(),
         body: body.as_bytes().to_vec(),
         truncated: false,
+        timed_out: false,
         duration_ms: 1,
     };
     read(&response, &Redactor::new([&Secret::new("sk-secret-key")]))
@@ -48,7 +50,7 @@ fn a_temperature_is_sent_only_if_there_is_one() {
 #[test]
 fn tools_are_functions_to_this_provider() {
     let mut call = call();
-    let schema = json!({"type": "object"});
+    let schema = json!({"type": "object", "properties": {"k": {"type": "string"}}});
     call.tools = vec![Tool {
         name: "kv".to_owned(),
         description: "d".to_owned(),
@@ -62,18 +64,45 @@ fn tools_are_functions_to_this_provider() {
 }
 
 #[test]
+fn an_object_always_says_its_properties_to_this_provider() {
+    let sent = |input_schema: Value| {
+        let tool = Tool {
+            input_schema,
+            ..Tool::default()
+        };
+        parameters(&tool)
+    };
+    let none = json!({"type": "object", "properties": {}});
+    assert_eq!(sent(Value::Null), none);
+    assert_eq!(sent(json!({"type": "object"})), none);
+    let closed = json!({"type": "object", "additionalProperties": false});
+    assert_eq!(sent(closed)["properties"], json!({}));
+    for other in [json!({"type": "string"}), json!({}), json!(true)] {
+        assert_eq!(sent(other.clone()), other, "nothing else is changed");
+    }
+}
+
+#[test]
 fn arguments_that_are_no_object_are_passed_on_raw() {
-    let call = |arguments: &str| {
+    let call = |arguments: &Value| {
         let function = json!({"name": "f", "arguments": arguments});
         let calls = json!([{"id": "c", "type": "function", "function": function}]);
         let message = json!({"content": null, "tool_calls": calls});
         let answer = told(200, &json!({"choices": [{"message": message}]}).to_string());
         answer.unwrap().tool_calls[0].arguments.clone()
     };
-    assert_eq!(call(r#"{"k":1}"#), json!({"k": 1}));
-    assert_eq!(call("{broken"), json!({"_raw": "{broken"}));
-    assert_eq!(call("[1]"), json!({"_raw": "[1]"}));
-    assert_eq!(call(""), json!({}));
+    let text = |arguments: &str| call(&json!(arguments));
+    assert_eq!(text(r#"{"k":1}"#), json!({"k": 1}));
+    assert_eq!(text("{broken"), json!({"_raw": "{broken"}));
+    assert_eq!(text("[1]"), json!({"_raw": "[1]"}));
+    assert_eq!(text("null"), json!({"_raw": "null"}));
+    assert_eq!(text(" "), json!({}));
+    let deep = format!(r#"{{"k":{}1{}}}"#, "[".repeat(64), "]".repeat(64));
+    assert_eq!(text(&deep), json!({"_raw": deep}));
+    // Of servers that send no text of JSON.
+    assert_eq!(call(&json!({"k": 1})), json!({"k": 1}));
+    assert_eq!(call(&Value::Null), json!({}));
+    assert_eq!(call(&json!([1])), json!({"_raw": "[1]"}));
 }
 
 #[test]
@@ -140,13 +169,18 @@ fn a_reply_that_broke_off_is_never_used() {
         headers: axum::http::HeaderMap::new(),
         body,
         truncated: true,
+        timed_out: false,
         duration_ms: 1,
     };
     let failure = read(&response, &Redactor::default()).unwrap_err();
     assert_eq!(
-        (failure.code, failure.retryable),
-        (Code::ProviderError, true)
+        (failure.code, failure.retryable, failure.cause),
+        (Code::ProviderError, true, Cause::Unreachable)
     );
+    response.timed_out = true;
+    let failure = read(&response, &Redactor::default()).unwrap_err();
+    assert_eq!((failure.retryable, failure.cause), (true, Cause::Timeout));
+    response.timed_out = false;
     response.body = vec![b' '; MOST_BYTES];
     assert!(!read(&response, &Redactor::default()).unwrap_err().retryable);
 }
