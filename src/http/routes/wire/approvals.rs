@@ -112,6 +112,16 @@ pub struct ToolMessage {
     pub error: Option<Value>,
 }
 
+/// One of them, or several that come as one, as versions before 2025-06-18 have it.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum ToolMessages {
+    /// One.
+    One(ToolMessage),
+    /// Several.
+    Several(Vec<ToolMessage>),
+}
+
 /// A decision.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
