@@ -51,7 +51,14 @@ impl Drop for Office {
 impl Office {
     async fn open() -> Self {
         let kit = KitDir::new(&[("flow", FLOW)]).with("agents/keeper.agent.yaml", KEEPER);
-        let runtime = Sink::scripted(|_| Reply::Now(202, String::new())).await;
+        let runtime = Sink::scripted(|heard| match heard.path.as_str() {
+            "/health" => Reply::Now(
+                200,
+                r#"{"status": "ok", "runtime_id": "another"}"#.to_owned(),
+            ),
+            _ => Reply::Now(202, String::new()),
+        })
+        .await;
         let lab = Lab::remote(&kit, &[], &runtime.url).await;
         let beating = tokio::spawn(beat(lab.client.clone(), runtime.clone()));
         Self {
@@ -522,6 +529,33 @@ async fn a_call_that_is_not_recorded_like_this_is_refused_in_every_way() {
             assert!(way.open(&task, "kv", &token).await.is_err(), "{way:?}");
         }
     }
+}
+
+#[tokio::test]
+async fn an_attempt_whose_place_another_has_taken_calls_nothing() {
+    let office = Office::open().await;
+    let get = json!({"step": "before"});
+    let mut task = office
+        .task(&[("ktsu/envelope envelope-get", get.clone())])
+        .await;
+    let key = task.calls(0, "ktsu/envelope envelope-get").await;
+    let token = task.token().to_owned();
+    let mut first = Way::Http.open(&task, "envelope", &token).await.unwrap();
+    assert!(first.call("envelope-get", &get, &key).await.is_some());
+    // Its runtime is another instance now, which knows nothing of the task.
+    office.beating.abort();
+    let run = task.invoke["run_id"].clone();
+    let named = json!({"run_id": run, "step_id": "act", "attempt": 1});
+    for (instance, active) in [("by-hand", json!([named])), ("another", json!([]))] {
+        let beat = json!({"runtime_id": instance, "active": active}).to_string();
+        let heard = office.lab.client.post("/heartbeat", beat).await;
+        assert_eq!(heard.status, 200, "{}", heard.text());
+    }
+    let again = |heard: &crate::support::sink::Heard| {
+        heard.path == "/invoke" && heard.json()["attempt"] == 2
+    };
+    office.runtime.until(|heard| heard.iter().any(again)).await;
+    assert_eq!(first.call("envelope-get", &get, &key).await, None);
 }
 
 #[tokio::test]
