@@ -9,6 +9,7 @@ mod boot;
 mod branches;
 mod derived;
 mod diff;
+mod drift;
 mod evidence;
 mod failing;
 mod init;
