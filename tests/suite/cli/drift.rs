@@ -58,7 +58,19 @@ fn desk(url: &str) -> Desk {
 async fn a_tool_that_is_not_as_locked_reaches_no_model_and_is_named() {
     let server = ToolServer::scripted(locked(), |_| Given::text("it")).await;
     let desk = desk(&server.url);
-    desk.ktsu(&["lock", "kit", "--tools"]).is(0);
+    // Nothing has drifted where nothing was locked before.
+    desk.ktsu(&["lock", "kit"]).is(0);
+    desk.ktsu(&["lock", "kit", "--check", "--tools"])
+        .is(1)
+        .says("servers/desk.server.yaml is locked without its tools: get\n");
+    let first = desk.ktsu(&["lock", "kit", "--tools"]);
+    first
+        .is(0)
+        .warns("servers/desk.server.yaml: tools locked: get\n");
+    assert!(!first.err.contains("other tools"), "{}", first.err);
+    desk.ktsu(&["lock", "kit", "--tools"])
+        .is(0)
+        .says("nothing has changed");
     let run = ["run", "kit", "one", "--locked", "--json"];
     let completes = |calls: usize| {
         assert_eq!(desk.ktsu(&run).is(0).json()["status"], "complete");

@@ -7,6 +7,7 @@ mod agents;
 mod baselines;
 mod boot;
 mod branches;
+mod deciding;
 mod derived;
 mod diff;
 mod drift;
