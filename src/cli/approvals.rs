@@ -142,6 +142,7 @@ fn row(record: &Record) -> Vec<String> {
     let by: Vec<&str> = record.votes.iter().map(|vote| vote.by.as_str()).collect();
     let status = match (record.status, record.kind) {
         (Status::Pending, Kind::InDoubt) => "in doubt",
+        (_, _) if record.not_called.is_some() => "approved, not called: step ended",
         (status, _) => status.as_str(),
     };
     vec![

@@ -58,6 +58,9 @@ pub struct Approval {
     /// The frame of the call that was made on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub executed: Option<u64>,
+    /// Why a call that was approved was never made: `step_ended`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_called: Option<String>,
     /// Where several wait in the step: all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pending: Vec<String>,
