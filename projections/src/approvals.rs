@@ -182,10 +182,6 @@ impl Approvals {
             Event::Step(StepEvent::Reset(reset)) => {
                 self.end(frame, |step| step == reset.step);
             }
-            // A run that fails stops its other steps, whose agents say no more.
-            Event::Step(StepEvent::Failed(failed)) => {
-                self.end(frame, |step| step == failed.step);
-            }
             Event::Agent(event) => self.take(frame, event),
             Event::Run(_)
             | Event::Recompute(_)

@@ -54,7 +54,6 @@ pub struct ToolStream {
     of: Of,
     answers: mpsc::Receiver<Value>,
     stop: watch::Receiver<bool>,
-    quiet: Duration,
 }
 
 /// What became of a message that was posted beside a stream.
@@ -102,7 +101,6 @@ impl Orchestrator {
             of,
             answers,
             stop: shared.stop.subscribe(),
-            quiet: QUIET,
         })
     }
 
@@ -173,20 +171,27 @@ impl ToolStream {
     /// The next answer; nothing once the stream is over: with its attempt, with the engine, or
     /// after a long silence.
     pub async fn next(&mut self) -> Option<Value> {
-        let silent = Instant::now() + self.quiet;
-        loop {
-            tokio::select! {
-                biased;
-                answer = self.answers.recv() => return answer,
-                _ = self.stop.wait_for(|stop| *stop) => return None,
-                () = tokio::time::sleep_until(silent) => return None,
-                () = tokio::time::sleep(TICK) => {
-                    let name = self.of.task.name();
-                    if !self.shared.supervisor.is_watched(&name, self.of.attempt) {
-                        return None;
-                    }
-                }
-            }
+        let (supervisor, of) = (&self.shared.supervisor, &self.of);
+        let lives = || supervisor.is_watched(&of.task.name(), of.attempt);
+        answer(&mut self.answers, &mut self.stop, lives).await
+    }
+}
+
+async fn answer(
+    answers: &mut mpsc::Receiver<Value>,
+    stop: &mut watch::Receiver<bool>,
+    lives: impl Fn() -> bool,
+) -> Option<Value> {
+    let silent = Instant::now() + QUIET;
+    loop {
+        tokio::select! {
+            biased;
+            answer = answers.recv() => return answer,
+            _ = stop.wait_for(|stop| *stop) => return None,
+            () = tokio::time::sleep_until(silent) => return None,
+            () = tokio::time::sleep(TICK) => if !lives() {
+                return None;
+            },
         }
     }
 }
@@ -242,5 +247,24 @@ mod tests {
             held.push(streams.open(&format!("b{at}"), &of(&run, 1)).unwrap());
         }
         assert!(streams.open("c", &of("run_2", 1)).is_err());
+    }
+
+    /// Time is virtual: what is waited for comes at once.
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_ends_with_its_attempt_with_the_engine_and_after_a_long_silence() {
+        let (to, mut answers) = mpsc::channel(1);
+        let (stopping, mut stop) = watch::channel(false);
+        let begun = Instant::now();
+        assert_eq!(answer(&mut answers, &mut stop, || false).await, None);
+        assert_eq!(begun.elapsed(), TICK);
+        let begun = Instant::now();
+        assert_eq!(answer(&mut answers, &mut stop, || true).await, None);
+        assert_eq!(begun.elapsed(), QUIET);
+        // What is answered already is told all the same.
+        to.send(Value::from(1)).await.unwrap();
+        stopping.send_replace(true);
+        let told = answer(&mut answers, &mut stop, || false).await;
+        assert_eq!(told, Some(Value::from(1)));
+        assert_eq!(answer(&mut answers, &mut stop, || true).await, None);
     }
 }
