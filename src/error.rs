@@ -78,6 +78,8 @@ error_codes! {
     StepNotFound = "step_not_found", 404, EXIT_COULD_NOT_RUN, "The run has no such step";
     /// The path exists, the method does not.
     MethodNotAllowed = "method_not_allowed", 405, EXIT_COULD_NOT_RUN, "The method is not allowed here";
+    /// The answer has no form that the client takes.
+    NotAcceptable = "not_acceptable", 406, EXIT_COULD_NOT_RUN, "The client takes no form that the answer has";
     /// The request took too long to arrive.
     Timeout = "timeout", 408, EXIT_COULD_NOT_RUN, "The request took too long to arrive";
     /// The key was used before, for something else.

@@ -69,6 +69,9 @@ pub struct Record {
     /// The `tool.called` that was made on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub executed: Option<u64>,
+    /// Why a call that was approved was never made: `step_ended`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_called: Option<String>,
 }
 
 /// What a person said.
@@ -135,6 +138,9 @@ impl Status {
         }
     }
 }
+
+/// Why an approved call was not made.
+const STEP_ENDED: &str = "step_ended";
 
 /// The name of a record: of the stream and the frame that asks.
 pub fn approval_id(stream: &StreamId, request: u64) -> String {
@@ -293,6 +299,7 @@ impl Approvals {
             votes: Vec::new(),
             request: frame.seq,
             executed: None,
+            not_called: None,
         }
     }
 
@@ -346,6 +353,10 @@ impl Approvals {
             if record.status == Status::Pending && (here || within) {
                 record.status = Status::Void;
                 record.decided_at = Some(frame.at);
+            }
+            let approved = record.status == Status::Approved && record.executed.is_none();
+            if approved && here && !within {
+                record.not_called = Some(STEP_ENDED.to_owned());
             }
         }
     }

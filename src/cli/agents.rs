@@ -25,6 +25,14 @@ pub(super) fn calls(calls: u64, tokens: (u64, u64), reflections: u64, repairs: u
     format!("{words}, {}", self::tokens(tokens))
 }
 
+/// How many calls of tools there were: `2 tool calls`; nothing if there were none.
+pub(super) fn tools(calls: u64) -> String {
+    match calls {
+        0 => String::new(),
+        calls => count(calls, "tool call"),
+    }
+}
+
 /// Sent and received: `812+200 tokens`.
 pub(super) fn tokens((sent, received): (u64, u64)) -> String {
     format!("{sent}+{received} tokens")

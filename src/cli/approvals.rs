@@ -13,6 +13,7 @@ use super::people::see_until_it_waits;
 use super::reading::{find_run, open, open_at};
 use super::table::Rows;
 use super::{Common, Failure, json as shape, text};
+use crate::error::ErrorCode;
 use crate::history::approvals;
 use crate::orchestrator::clock::system;
 
@@ -141,6 +142,7 @@ fn row(record: &Record) -> Vec<String> {
     let by: Vec<&str> = record.votes.iter().map(|vote| vote.by.as_str()).collect();
     let status = match (record.status, record.kind) {
         (Status::Pending, Kind::InDoubt) => "in doubt",
+        (_, _) if record.not_called.is_some() => "approved, not called: step ended",
         (status, _) => status.as_str(),
     };
     vec![
@@ -230,6 +232,12 @@ async fn decide(
     let path = path_of(&record);
     let decided = match owner.post(&path, &body, None).await {
         Ok(decided) => decided,
+        Err(late) if owner.is_ours() && late.problem() == Some(ErrorCode::ApprovalExpired) => {
+            // That is recorded now, and the run goes on with what its policy says of it.
+            let run = record.run_id.split('/').next().unwrap_or_default();
+            see_until_it_waits(common, owner, run).await?;
+            return Err(late);
+        }
         Err(failure) => {
             owner.close().await?;
             return Err(failure);

@@ -179,7 +179,8 @@ pub(super) fn problem(status: u16, body: &Value) -> Failure {
         };
         words.push_str(&format!("\n  {path}: {}", text("message")));
     }
-    let failure = Failure::could_not_run(words);
+    let code = body["code"].as_str().and_then(|code| code.parse().ok());
+    let failure = Failure::could_not_run(words).answered(code);
     match body["hint"].as_str() {
         Some(hint) => failure.hint(hint),
         None => failure,

@@ -3,9 +3,11 @@
 //! A terminal gets a line per step as it ends, children indented below the step that calls them,
 //! and one last line, drawn again and again, with what is going on. Everything else gets one plain
 //! line per event that matters, which stays the same from one version to the next: the end of a step
-//! or an item, a model's reply, a reflection, a repair, a lost worker.
+//! or an item, a model's reply, a reflection, a repair, a call of a tool and what came of it, what people are
+//! asked and say, a lost worker.
 
 mod tally;
+mod tools;
 
 use std::time::Instant;
 
@@ -13,6 +15,7 @@ use ktsu_ledger::Timestamp;
 use serde_json::Value;
 
 use self::tally::{Items, Tally};
+use self::tools::Tools;
 use super::output::{BAD, DIM, GOOD, ODD, is_live, note, painted, transient};
 use super::{agents, text};
 
@@ -27,6 +30,8 @@ pub(super) struct Live {
     running: Vec<Running>,
     /// What all model calls cost, in millionths of a US dollar.
     cost_micro_usd: u64,
+    /// Calls of tools that are under way.
+    tools: Tools,
     /// Where lines go.
     out: Box<dyn Fn(&str)>,
 }
@@ -58,6 +63,7 @@ impl Live {
             terminal: is_live(),
             running: Vec::new(),
             cost_micro_usd: 0,
+            tools: Tools::default(),
             out: Box::new(note),
         }
     }
@@ -84,6 +90,10 @@ impl Live {
             }
             kind if kind.starts_with("llm.") || kind.starts_with("agent.") => {
                 self.agent(scope, step, kind, data);
+            }
+            kind if kind.starts_with("tool.") || kind.starts_with("approval.") => {
+                let seq = frame["seq"].as_u64().unwrap_or_default();
+                self.tool(scope, step, kind, seq, data);
             }
             "reserved.evaluated" => self.flagged(scope, step, data),
             "reflect.started" => {
@@ -277,6 +287,20 @@ impl Live {
                 self.spend(&data["metrics"]["cost_micro_usd"]);
             }
             _ => {}
+        }
+    }
+
+    fn tool(&mut self, scope: &str, step: &str, kind: &str, seq: u64, data: &Value) {
+        let Some(word) = self.tools.take(kind, seq, data) else {
+            return;
+        };
+        self.each(scope, step, data, |tally| {
+            tally.tools += u64::from(word.is_call);
+            tally.doing.clone_from(&word.doing);
+        });
+        match word.matters {
+            true => self.matters(scope, step, data, &word.line),
+            false => self.happened(scope, step, data, &word.line),
         }
     }
 

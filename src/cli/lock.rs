@@ -88,7 +88,7 @@ async fn write(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failu
         note(&format!("  {}", text::line(&one.to_string())));
     }
     for one in &retold {
-        note(&format!("  {}", text::line(&one.words())));
+        note(&format!("  {}", text::line(&one.written())));
     }
     let count = match made.entries.len() {
         1 => "1 file".to_owned(),

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use clap::builder::styling::{AnsiColor, Style};
 
 use super::text;
-use crate::error::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
+use crate::error::{EXIT_COULD_NOT_RUN, EXIT_VERDICT, ErrorCode};
 
 /// For what is fine.
 pub(super) const GOOD: Style = AnsiColor::Green.on_default();
@@ -30,6 +30,8 @@ pub struct Failure {
     code: u8,
     message: String,
     hint: Option<String>,
+    /// The code of the problem that an engine answered with.
+    problem: Option<ErrorCode>,
 }
 
 impl Failure {
@@ -39,6 +41,7 @@ impl Failure {
             code: EXIT_COULD_NOT_RUN,
             message: message.into(),
             hint: None,
+            problem: None,
         }
     }
 
@@ -48,6 +51,17 @@ impl Failure {
             code: EXIT_VERDICT,
             ..Self::could_not_run(message)
         }
+    }
+
+    /// An engine answered with this.
+    pub(super) fn answered(mut self, problem: Option<ErrorCode>) -> Self {
+        self.problem = problem;
+        self
+    }
+
+    /// What an engine answered with.
+    pub(super) fn problem(&self) -> Option<ErrorCode> {
+        self.problem
     }
 
     /// With something to type, unless there is something already.

@@ -136,13 +136,14 @@ fn write_report(
     let fold = |error| Failure::from(history::Unreadable::from(error));
     let told = steps::told(frames, scope).map_err(fold)?;
     let told = told.ok_or_else(|| no_such_child(stream, scope))?;
+    let uses = history::tools::uses(frames);
     let Some(file) = file else {
-        line(report::flowchart(&told).trim_end());
+        line(report::flowchart(&told, &uses).trim_end());
         return Ok(ExitCode::SUCCESS);
     };
     let envelope = EnvelopeFold::of(frames).map_err(fold)?.envelope(scope);
     let envelope = serde_json::to_string_pretty(&envelope).unwrap_or_default();
-    let page = report::page(&told, frames, &envelope);
+    let page = report::page(&told, frames, &uses, &envelope);
     let made = std::fs::File::create_new(file);
     let written = made.and_then(|mut made| made.write_all(page.as_bytes()));
     written.map_err(|error| {

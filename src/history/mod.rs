@@ -13,6 +13,7 @@ pub mod replay;
 pub mod report;
 pub mod shown;
 pub mod steps;
+pub mod tools;
 pub mod trace;
 pub mod verify;
 pub mod why;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{FromRequestParts, MatchedPath, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use ktsu_ledger::event::Principal;
@@ -79,9 +79,9 @@ impl<S: Send + Sync> FromRequestParts<S> for Asker {
 /// Lets a request through to its route if whoever sends it may call it.
 pub async fn judge(access: Access, mut request: Request<Body>, next: Next) -> Response {
     let path = request.extensions().get::<MatchedPath>();
-    let policy = path.and_then(|path| policy::of(request.method(), path.as_str()));
-    let Some(policy) = policy else {
-        return Problem::from(ErrorCode::MethodNotAllowed).into_response();
+    let path = path.map_or("", MatchedPath::as_str);
+    let Some(policy) = policy::of(request.method(), path) else {
+        return not_allowed(path);
     };
     match access.asker(policy, request.headers()) {
         Ok(Some(asker)) => drop(request.extensions_mut().insert(asker)),
@@ -92,6 +92,15 @@ pub async fn judge(access: Access, mut request: Request<Body>, next: Next) -> Re
         request.extensions_mut().insert(BodyLimit(limit));
     }
     next.run(request).await
+}
+
+/// Another method than the route has, or no route that anybody thought of.
+fn not_allowed(path: &str) -> Response {
+    let mut response = Problem::from(ErrorCode::MethodNotAllowed).into_response();
+    if let Ok(methods) = HeaderValue::try_from(policy::methods(path)) {
+        response.headers_mut().insert(header::ALLOW, methods);
+    }
+    response
 }
 
 impl Access {

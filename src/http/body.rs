@@ -56,19 +56,23 @@ pub fn object(bytes: &[u8]) -> Result<Map<String, Value>, Problem> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Ok(Map::new());
     }
-    match parse_strict(bytes) {
-        Ok(Value::Object(members)) => Ok(members),
-        Ok(
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_),
-        ) => Err(ErrorCode::NotAnObject.into()),
-        Err(Unfit::Depth) => Err(Problem::new(
-            ErrorCode::TooDeep,
-            format!("the body is nested deeper than {MAX_DEPTH} levels"),
-        )),
-        Err(error @ Unfit::Syntax { .. }) => {
-            Err(Problem::new(ErrorCode::InvalidJson, error.to_string()))
+    match value(bytes)? {
+        Value::Object(members) => Ok(members),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            Err(ErrorCode::NotAnObject.into())
         }
     }
+}
+
+/// Any JSON from the bytes of a body, as strictly.
+pub fn value(bytes: &[u8]) -> Result<Value, Problem> {
+    parse_strict(bytes).map_err(|unfit| match unfit {
+        Unfit::Depth => Problem::new(
+            ErrorCode::TooDeep,
+            format!("the body is nested deeper than {MAX_DEPTH} levels"),
+        ),
+        error @ Unfit::Syntax { .. } => Problem::new(ErrorCode::InvalidJson, error.to_string()),
+    })
 }
 
 fn too_large(limit: usize) -> Problem {

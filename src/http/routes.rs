@@ -106,6 +106,8 @@ fn described() -> OpenApiRouter<Orchestrator> {
         .routes(routes!(approvals::get))
         .routes(routes!(approvals::decide))
         .routes(routes!(tools::message))
+        .routes(routes!(tools::events::listen))
+        .routes(routes!(tools::events::post))
         .routes(routes!(agents::report))
         .routes(routes!(agents::complete))
         .routes(routes!(agents::heartbeat))

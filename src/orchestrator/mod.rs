@@ -33,7 +33,7 @@ pub use recover::{Recovered, rebuild_index};
 pub use reports::{Addressed, NotTaken};
 pub use run::Progress;
 pub use token::TokenKey;
-pub use tools::Own;
+pub use tools::{Answered, Own, Posted, ToolStream};
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -141,6 +141,8 @@ pub(crate) struct Shared {
     supervisor: Supervisor,
     /// What agents keep between runs.
     kv: tools::kv::Kv,
+    /// Who listens for answers of those tool servers over the older transport.
+    streams: tools::streams::Streams,
     definitions: Mutex<HashMap<String, Arc<Definition>>>,
     stop: watch::Sender<bool>,
     /// Held while a run without a task gets one.
@@ -257,6 +259,7 @@ impl Orchestrator {
             own_url: parts.own_url,
             supervisor: Supervisor::default(),
             kv: tools::kv::Kv::default(),
+            streams: tools::streams::Streams::default(),
         });
         tokio::spawn(ticks(Arc::downgrade(&shared)));
         let recovered = match parts.takes_up {

@@ -55,7 +55,7 @@ pub enum NotTaken {
 }
 
 impl Addressed {
-    fn name(&self) -> TaskName {
+    pub(super) fn name(&self) -> TaskName {
         TaskName::new(self.stream.name(), &self.scope, &self.step, self.item)
     }
 }

@@ -206,7 +206,7 @@ impl RunTask {
         let clock = (self.shared.clock)();
         let taken_up = match self.is_at_rest() {
             true => Ok(()),
-            false => self.take_up(clock),
+            false => self.take_up(clock).and_then(|()| self.settle(&message)),
         };
         if let Err(broken) = taken_up.and_then(|()| self.told(message)) {
             return self.give_up(&broken.to_string());
@@ -249,6 +249,22 @@ impl RunTask {
         }
         for (scope, lost) in losses {
             self.lost(&scope, lost)?;
+        }
+        Ok(())
+    }
+
+    /// Time that was over before anybody spoke is over before they are heard: whoever decides on a
+    /// call too late finds that nobody did, and the run goes on with what follows from that.
+    fn settle(&mut self, message: &Message) -> Result<(), Broken> {
+        let decides = matches!(
+            message,
+            Message::Said {
+                word: Word::Decide(_),
+                ..
+            }
+        );
+        while decides && let Some(input) = admit::timer(&self.state, self.now()) {
+            self.take(input)?;
         }
         Ok(())
     }

@@ -160,19 +160,31 @@ impl Client {
     /// As [`Client::events`]; nothing if the server went away.
     pub(crate) async fn try_events(&self, run: &str, last: Option<u64>) -> Option<Events> {
         let mut request = Request::get(format!("/runs/{run}/frames"));
-        request = request.header("accept", "text/event-stream");
         if let Some(last) = last {
             request = request.header("last-event-id", last.to_string());
         }
+        let events = self.listen(request).await?;
+        Some(events.unwrap_or_else(|status| panic!("{run}: {status}")))
+    }
+
+    /// Listens to a stream of any events, or tells the status of the refusal; nothing if the server
+    /// went away.
+    pub(crate) async fn listen(
+        &self,
+        request: axum::http::request::Builder,
+    ) -> Option<Result<Events, u16>> {
+        let request = request.header("accept", "text/event-stream");
         let request = request.body(Body::empty()).unwrap();
         let response = guarded("follow", self.peer.call(request)).await.ok()?;
-        assert_eq!(response.status().as_u16(), 200);
+        if response.status().as_u16() != 200 {
+            return Some(Err(response.status().as_u16()));
+        }
         assert_eq!(response.headers()["content-type"], "text/event-stream");
-        Some(Events {
+        Some(Ok(Events {
             body: response.into_body(),
             text: Vec::new(),
             broken: false,
-        })
+        }))
     }
 }
 
@@ -189,13 +201,27 @@ impl Events {
     /// The next event; nothing once the stream is closed.
     pub(crate) async fn next(&mut self) -> Option<Event> {
         loop {
+            if let Some(event) = parse(&self.block().await?) {
+                return Some(event);
+            }
+        }
+    }
+
+    /// The next event that has a name: the name, and its data.
+    pub(crate) async fn named(&mut self) -> Option<(String, String)> {
+        loop {
+            let text = self.block().await?;
+            if let (Some(name), Some(data)) = (field(&text, "event"), field(&text, "data")) {
+                return Some((name, data));
+            }
+        }
+    }
+
+    async fn block(&mut self) -> Option<String> {
+        loop {
             if let Some(end) = self.text.windows(2).position(|two| two == b"\n\n") {
-                let event = parse(std::str::from_utf8(&self.text[..end]).unwrap());
-                self.text.drain(..end + 2);
-                match event {
-                    Some(event) => return Some(event),
-                    None => continue,
-                }
+                let block = self.text.drain(..end + 2).collect();
+                return Some(String::from_utf8(block).unwrap());
             }
             match guarded("the next event", self.body.frame()).await {
                 Some(Ok(frame)) => {
@@ -224,12 +250,14 @@ impl Events {
 
 /// An event, unless it is a comment that keeps the connection alive.
 fn parse(text: &str) -> Option<Event> {
-    let field = |name: &str| {
-        let mut lines = text.lines();
-        lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-    };
     Some(Event {
-        id: field("id")?.trim().parse().unwrap(),
-        data: field("data")?.trim_start().to_owned(),
+        id: field(text, "id")?.parse().unwrap(),
+        data: field(text, "data")?,
     })
+}
+
+fn field(text: &str, name: &str) -> Option<String> {
+    let mut lines = text.lines();
+    let found = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    found.map(|value| value.trim_start().to_owned())
 }

@@ -62,7 +62,7 @@ pub(crate) struct ToolServer {
 }
 
 struct Shared {
-    tools: Value,
+    tools: Mutex<Value>,
     script: Mutex<Arc<Script>>,
     /// What was given under each key.
     memory: Mutex<BTreeMap<String, Given>>,
@@ -86,7 +86,7 @@ impl ToolServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/mcp", listener.local_addr().unwrap());
         let shared = Arc::new(Shared {
-            tools,
+            tools: Mutex::new(tools),
             script: Mutex::new(Arc::new(script)),
             memory: Mutex::default(),
             asked: watch::Sender::default(),
@@ -114,6 +114,11 @@ impl ToolServer {
     /// Answers otherwise from now on.
     pub(crate) fn follow(&self, script: impl Fn(&Asked) -> Given + Send + Sync + 'static) {
         *self.shared.script.lock().unwrap() = Arc::new(script);
+    }
+
+    /// Offers other tools from now on.
+    pub(crate) fn offer(&self, tools: &Value) {
+        *self.shared.tools.lock().unwrap() = tools.clone();
     }
 
     /// Lets whoever waits at a gate go on.
@@ -177,7 +182,10 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Res
                 "capabilities": {"tools": {}}, "serverInfo": {"name": "scripted", "version": "1"}});
             said(id, &result)
         }
-        "tools/list" => said(id, &json!({"tools": shared.tools})),
+        "tools/list" => {
+            let tools = shared.tools.lock().unwrap().clone();
+            said(id, &json!({"tools": tools}))
+        }
         "tools/call" => {
             let secret = parts.headers.get("x-key");
             let secret = secret.map_or("", |text| text.to_str().unwrap());

@@ -19,6 +19,8 @@ pub(super) struct Tally {
     cost_micro_usd: u64,
     reflections: u64,
     repairs: u64,
+    /// Calls of tools that were sent.
+    pub(super) tools: u64,
     flags: Vec<String>,
     model: String,
 }
@@ -115,6 +117,7 @@ impl Tally {
         agents::joined([
             text::short(&self.model, 60),
             calls,
+            agents::tools(self.tools),
             cost,
             agents::flags(self.flags.iter().map(String::as_str)),
         ])

@@ -22,6 +22,7 @@ impl View {
             terminal,
             running: Vec::new(),
             cost_micro_usd: 0,
+            tools: Tools::default(),
             out: Box::new(move |line| {
                 let plain = anstream::adapter::strip_str(line).to_string();
                 kept.borrow_mut().push(plain);
@@ -36,7 +37,8 @@ impl View {
         let at = Timestamp::from_micros(self.ms * 1000).to_string();
         data["step"] = json!(step);
         data["item"] = json!(item);
-        let frame = json!({"type": kind, "scope": "", "at": at, "data": data});
+        let frame =
+            json!({"type": kind, "seq": self.ms / 100, "scope": "", "at": at, "data": data});
         self.live.take(&frame);
         self
     }
@@ -207,4 +209,63 @@ fn nothing_an_agent_says_steers_the_terminal() {
         }
         assert!(!view.lines().is_empty());
     }
+}
+
+#[test]
+fn calls_of_tools_are_told_with_what_people_said_to_them() {
+    let put = |call: u64| json!({"response": 3, "call": call, "server": "desk", "tool": "put"});
+    let by = json!({"id": "ann", "auth": "token"});
+    let view = |terminal| {
+        View::new(terminal)
+            .then("step.started", "act", None, json!({}))
+            .called("act", None, "turn")
+            .then("tool.called", "act", None, put(0))
+            .then(
+                "tool.returned",
+                "act",
+                None,
+                json!({"response": 3, "call": 0, "duration_ms": 12}),
+            )
+            .then(
+                "tool.returned",
+                "act",
+                None,
+                json!({"response": 3, "call": 1, "is_error": true, "not_sent": "unknown_tool"}),
+            )
+            .then("approval.requested", "act", None, put(2))
+    };
+    let told = view(false);
+    assert_eq!(told.going_on(), ["waits for people"]);
+    let told = told
+        .then(
+            "approval.decided",
+            "act",
+            None,
+            json!({"request": 7, "decision": "approved", "by": by}),
+        )
+        .then("tool.called", "act", None, put(2));
+    assert_eq!(told.going_on(), ["calls desk.put"]);
+    let told = told
+        .then("tool.in_doubt", "act", None, json!({"called": 9}))
+        .then("approval.expired", "act", None, json!({"request": 10}))
+        .then("step.completed", "act", None, json!({}));
+    assert_eq!(
+        told.lines(),
+        [
+            "step act replied p/m 100+10 tokens $0.0015 70 ms",
+            "step act calls desk.put",
+            "step act desk.put gave a result 12 ms",
+            "step act did not call a tool: unknown_tool",
+            "step act asks people about desk.put",
+            "step act desk.put approved by ann",
+            "step act calls desk.put",
+            "step act does not know what became of desk.put",
+            "step act nobody decided on desk.put in time",
+            "step act complete 1.1 s p/m, 1 call, 100+10 tokens, 2 tool calls, $0.0015",
+        ]
+    );
+    // A terminal has calls in its last line; what people are asked stays.
+    let lines = view(true).lines();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].contains("asks people about desk.put"), "{lines:?}");
 }

@@ -19,10 +19,32 @@ pub(super) type Offered = BTreeMap<String, Digests>;
 pub(super) struct Retold {
     path: String,
     difference: String,
+    /// Whether the lock says nothing of its tools yet.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    new: bool,
 }
 
 impl Retold {
+    /// What a lock that is written changes.
+    pub(super) fn written(&self) -> String {
+        match self.new {
+            true => format!("{}: tools locked: {}", self.path, self.difference),
+            false => self.drifted(),
+        }
+    }
+
+    /// What is wrong with a lock that is held against a server.
     pub(super) fn words(&self) -> String {
+        match self.new {
+            true => format!(
+                "{} is locked without its tools: {}",
+                self.path, self.difference
+            ),
+            false => self.drifted(),
+        }
+    }
+
+    fn drifted(&self) -> String {
         format!(
             "{} offers other tools than were locked: {}",
             self.path, self.difference
@@ -57,10 +79,14 @@ pub(super) async fn offered(kit: &Kit, arguments: &Arguments) -> Result<Offered,
 pub(super) fn differences(lock: &Lock, offered: &Offered) -> Vec<Retold> {
     let servers = lock.entries.iter().filter(|one| one.kind == Kind::Server);
     let differs = servers.filter_map(|entry| {
-        let difference = servers::difference(&entry.tools, offered.get(&entry.path)?)?;
+        let offered = offered.get(&entry.path)?;
+        let difference = servers::difference(&entry.tools, offered)?;
+        let new = entry.tools.is_empty();
+        let names = || offered.keys().cloned().collect::<Vec<_>>().join(", ");
         Some(Retold {
             path: entry.path.clone(),
-            difference,
+            difference: if new { names() } else { difference },
+            new,
         })
     });
     differs.collect()

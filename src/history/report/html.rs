@@ -4,8 +4,10 @@ use ktsu_ledger::event::AgentEvent;
 use ktsu_ledger::{Event, Frame};
 use ktsu_projections::Lineage;
 use ktsu_projections::lineage::dollars;
+use serde_json::Value;
 
 use crate::history::steps::{Item, Step, Told};
+use crate::history::tools::Use;
 
 /// The most frames in the table; `ktsu frames` has all.
 const MAX_FRAMES: usize = 5000;
@@ -21,7 +23,7 @@ border-bottom:1px solid var(--line);padding:.2rem .5rem;vertical-align:top}\
 details{margin:.2rem 0 .2rem 1rem}.dim{color:var(--dim)}.failed{color:#c33}";
 
 /// The page of a run: `frames` are all of its frames, `envelope` its envelope as JSON.
-pub fn page(told: &Told, frames: &[Frame], envelope: &str) -> String {
+pub fn page(told: &Told, frames: &[Frame], uses: &[Use], envelope: &str) -> String {
     let title = format!("{} {}", told.workflow, told.run_id);
     let mut page = Page::default();
     page.raw("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">");
@@ -38,6 +40,7 @@ pub fn page(told: &Told, frames: &[Frame], envelope: &str) -> String {
     page.raw("<h2>Steps</h2>");
     page.steps(told);
     page.calls(frames);
+    page.tools(frames, uses);
     page.raw("<h2>Envelope</h2><details><summary>as JSON</summary>");
     page.block(envelope);
     page.raw("</details>");
@@ -191,6 +194,38 @@ impl Page {
         }
     }
 
+    /// Calls of tools: what they were given, what people said to them, what they gave.
+    fn tools(&mut self, frames: &[Frame], uses: &[Use]) {
+        if uses.is_empty() {
+            return;
+        }
+        self.raw("<h2>Tool calls</h2>");
+        for one in uses {
+            let step = match one.scope.as_str() {
+                "" => one.step.clone(),
+                scope => format!("{scope}/{}", one.step),
+            };
+            let class = if one.failed { "failed" } else { "dim" };
+            self.raw("<details><summary>");
+            self.text(&format!(
+                "frame {}: {step} asks for {} ",
+                one.asked.0, one.tool
+            ));
+            self.raw(&format!("<span class=\"{class}\">"));
+            self.text(&one.outcome);
+            self.raw("</span></summary><table>");
+            for said in &one.people {
+                self.row(["people", said]);
+            }
+            self.raw("</table>");
+            self.block(&arguments(frames, one).to_string());
+            if let Some(content) = content(frames, one) {
+                self.block(&content);
+            }
+            self.raw("</details>");
+        }
+    }
+
     fn call(&mut self, words: &str, content: &str) {
         self.raw("<details><summary>");
         self.text(words);
@@ -220,6 +255,32 @@ impl Page {
         }
         self.raw("</details>");
     }
+}
+
+/// What a call was to be given, as its reply has it.
+fn arguments(frames: &[Frame], one: &Use) -> Value {
+    let (reply, place) = one.asked;
+    let Some(Event::Agent(AgentEvent::Response(answer))) = event(frames, reply) else {
+        return Value::Null;
+    };
+    let calls = answer.tool_calls.as_ref().map(|calls| calls.to_value());
+    let call = calls.and_then(|mut calls| Some(calls.get_mut(place as usize)?.take()));
+    call.map_or(Value::Null, |mut call| call["arguments"].take())
+}
+
+/// What the model was told that it gave.
+fn content(frames: &[Frame], one: &Use) -> Option<String> {
+    match event(frames, one.returned?)? {
+        Event::Agent(AgentEvent::ToolReturned(returned)) => {
+            Some(returned.content.as_str().to_owned())
+        }
+        _ => None,
+    }
+}
+
+fn event(frames: &[Frame], seq: u64) -> Option<&Event> {
+    let frame = frames.get(usize::try_from(seq).ok()?)?;
+    Some(&frame.event)
 }
 
 #[cfg(test)]

@@ -1,16 +1,29 @@
 //! The steps of a run as a Mermaid flowchart.
 
+use std::collections::BTreeMap;
+
 use crate::history::steps::Told;
+use crate::history::tools::Use;
 
 /// The most steps that are drawn.
 const MAX_STEPS: usize = 500;
+/// The most calls of tools that are drawn beside one step.
+const MAX_TOOLS: usize = 24;
 
-/// A flowchart that Mermaid accepts: ids are made here, labels are escaped.
-pub fn flowchart(told: &Told) -> String {
+/// A flowchart that Mermaid accepts: ids are made here, labels are escaped. Calls of tools hang on
+/// the step that made them, with what people said to them.
+pub fn flowchart(told: &Told, uses: &[Use]) -> String {
     let mut chart = Chart {
         text: "flowchart TD\n".to_owned(),
         count: 0,
+        tools: BTreeMap::new(),
     };
+    for one in uses {
+        // The id of a step has no dot, the name of an item has one.
+        let step = one.step.split('.').next().unwrap_or(&one.step);
+        let key = (one.scope.clone(), step.to_owned());
+        chart.tools.entry(key).or_default().push(one);
+    }
     chart.text.push_str(&format!(
         "  run([\"{} {}\"])\n",
         label(&told.workflow),
@@ -23,12 +36,38 @@ pub fn flowchart(told: &Told) -> String {
     chart.text
 }
 
-struct Chart {
+struct Chart<'a> {
     text: String,
     count: usize,
+    /// By scope and step.
+    tools: BTreeMap<(String, String), Vec<&'a Use>>,
 }
 
-impl Chart {
+impl Chart<'_> {
+    /// The calls of a step, below it.
+    fn tools(&mut self, scope: &str, step: &str, name: &str, indent: &str) {
+        let key = (scope.to_owned(), step.to_owned());
+        let uses = self.tools.remove(&key).unwrap_or_default();
+        for (at, one) in uses.iter().take(MAX_TOOLS).enumerate() {
+            let item = match one.step == step {
+                true => String::new(),
+                false => format!("{} ", one.step),
+            };
+            let class = if one.failed { ":::failed" } else { "" };
+            let what = label(&format!("{item}{}", one.words()));
+            let own = format!("{name}t{}", at + 1);
+            self.text
+                .push_str(&format!("{indent}{own}{{{{\"{what}\"}}}}{class}\n"));
+            self.text.push_str(&format!("{indent}{name} -.-> {own}\n"));
+        }
+        if uses.len() > MAX_TOOLS {
+            let more = uses.len() - MAX_TOOLS;
+            self.text.push_str(&format!(
+                "{indent}{name} -.-> {name}more{{{{\"{more} more\"}}}}\n"
+            ));
+        }
+    }
+
     fn steps(&mut self, told: &Told, root: &str, depth: usize) {
         let indent = "  ".repeat(depth);
         let mut names = std::collections::BTreeMap::new();
@@ -59,6 +98,8 @@ impl Chart {
                     self.text.push_str(&format!("{indent}{from} --> {name}\n"));
                 }),
             }
+            let scope = told.run_id.split_once('/').map_or("", |(_, scope)| scope);
+            self.tools(scope, &step.id, &name, &indent);
             if let Some(child) = &step.child {
                 self.text.push_str(&format!(
                     "{indent}subgraph g{name}[\"{}\"]\n",

@@ -24,6 +24,8 @@ use crate::workflow::admit::approval::{Decide, NotDecided};
 const LOOKED_AT: usize = 1000;
 /// The most.
 const MAX_LOOKED_AT: usize = 10_000;
+/// The most items that a refusal names.
+const MAX_NAMED: usize = 8;
 
 /// Which records.
 #[derive(Debug, IntoParams)]
@@ -136,7 +138,7 @@ pub(super) async fn get(
     let at = records.iter().position(|record| waits(&record));
     let at = at.unwrap_or(records.len().saturating_sub(1));
     if records.is_empty() {
-        return Err(ErrorCode::ApprovalNotFound.into());
+        return Err(elsewhere(&orchestrator, &run, &step).await?);
     }
     let mut shown = value!(records.swap_remove(at));
     if pending.len() > 1 {
@@ -186,7 +188,7 @@ pub(super) async fn decide(
         digest: members.text("digest")?,
         decision: decision(&members.needed("decision")?)?,
         by: asker.principal,
-        reason: members.text("reason")?,
+        reason: members.reason()?,
         result: members.text("result")?,
     };
     members.none_left()?;
@@ -210,7 +212,10 @@ pub(super) async fn decide(
             Ok(json(value!(record).to_string()))
         }
         Err(NotDone::NotDecided(NotDecided::NotPending { .. })) => {
-            Err(not_pending(&records?, wanted.as_deref()))
+            match not_pending(&records?, wanted.as_deref()) {
+                Some(refused) => Err(refused),
+                None => Err(elsewhere(&orchestrator, &run, &step).await?),
+            }
         }
         Err(refused) => Err(refused.into()),
     }
@@ -229,16 +234,13 @@ fn decision(word: &str) -> Result<Decision, Problem> {
     }
 }
 
-/// Whether it was decided before, and by whom; or was never asked.
-fn not_pending(records: &[Record], wanted: Option<&str>) -> Problem {
+/// Whether it was decided before, and by whom; nothing if nobody was ever asked.
+fn not_pending(records: &[Record], wanted: Option<&str>) -> Option<Problem> {
     let mut records = records.iter().rev();
-    let found = match wanted {
+    let record = match wanted {
         Some(id) => records.find(|record| record.approval_id == id),
         None => records.next(),
-    };
-    let Some(record) = found else {
-        return ErrorCode::ApprovalNotFound.into();
-    };
+    }?;
     let by = record.votes.last().map(|vote| vote.by.as_str());
     let (code, words) = match record.status {
         Status::Timeout => (
@@ -257,7 +259,39 @@ fn not_pending(records: &[Record], wanted: Option<&str>) -> Problem {
             },
         ),
     };
-    Problem::new(code, words).with_member("approval", value!(record))
+    Some(Problem::new(code, words).with_member("approval", value!(record)))
+}
+
+/// Nobody is asked about the step itself: people may be asked about its items.
+async fn elsewhere(orchestrator: &Orchestrator, run: &Run, step: &str) -> Result<Problem, Problem> {
+    let nobody = Problem::from(ErrorCode::ApprovalNotFound);
+    let items = format!("{step}.");
+    let is_item = |record: &Record| record.step_id.starts_with(&items);
+    let mut records = of_scope(orchestrator, run).await?;
+    records.retain(is_item);
+    if records
+        .iter()
+        .any(|record| record.status == Status::Pending)
+    {
+        records.retain(|record| record.status == Status::Pending);
+    }
+    let mut names: Vec<String> = Vec::new();
+    for record in records {
+        if names.len() < MAX_NAMED && !names.contains(&record.step_id) {
+            names.push(record.step_id);
+        }
+    }
+    Ok(match names.first() {
+        None => nobody,
+        Some(first) => Problem {
+            detail: format!(
+                "people are asked about items of the step: {}",
+                names.join(", ")
+            ),
+            ..nobody
+        }
+        .with_hint(format!("ask for the item: steps/{first}/approval")),
+    })
 }
 
 async fn run_of(orchestrator: &Orchestrator, run: &str) -> Result<Run, Problem> {
@@ -271,6 +305,13 @@ async fn of_step(
     run: &Run,
     step: &str,
 ) -> Result<Vec<Record>, Problem> {
+    let mut records = of_scope(orchestrator, run).await?;
+    records.retain(|record| record.step_id == step);
+    Ok(records)
+}
+
+/// The records of a run or an inline child.
+async fn of_scope(orchestrator: &Orchestrator, run: &Run) -> Result<Vec<Record>, Problem> {
     let stream = run.stream.clone();
     let read = orchestrator.readers();
     let read = read
@@ -279,7 +320,7 @@ async fn of_step(
     let records = read.map_err(|error| unreadable(&error))?.into_iter();
     let here = |record: &Record| {
         let scope = record.run_id.split_once('/').map_or("", |(_, scope)| scope);
-        record.step_id == step && scope == run.scope
+        scope == run.scope
     };
     Ok(records.filter(here).collect())
 }

@@ -95,7 +95,7 @@ pub(super) async fn overlay(
         step: members.needed("step")?,
         field: members.needed("field")?,
         value: members.value("value")?,
-        reason: members.needed("reason")?,
+        reason: members.reason()?.ok_or_else(|| missing("reason"))?,
         by: asker.principal.clone(),
     };
     members.none_left()?;
@@ -138,7 +138,7 @@ pub(super) async fn resume(
     let word = Word::Resume {
         from: members.text("from")?,
         by: asker.principal,
-        reason: members.text("reason")?,
+        reason: members.reason()?,
     };
     members.none_left()?;
     let said = orchestrator.say(&run.stream, word, expected(&headers)?);
@@ -190,7 +190,7 @@ async fn with_own_keys(
 fn fork_asked(body: Map<String, Value>, by: Principal) -> Result<ForkAsked, Problem> {
     let mut members = Members(body);
     let point = point(&mut members)?;
-    let reason = members.text("reason")?;
+    let reason = members.reason()?;
     let effects = match members.text("effects")?.as_deref() {
         None | Some("suppress") => Effects::Suppress,
         Some("execute") => Effects::Execute,
@@ -290,6 +290,9 @@ fn change(asked: &mut ForkAsked, path: &str, value: Value) -> Result<(), Problem
     Ok(())
 }
 
+/// The most bytes of a reason.
+const MAX_REASON: usize = 4 * 1024;
+
 /// The members of a body, taken out one by one.
 pub(super) struct Members(pub(super) Map<String, Value>);
 
@@ -303,13 +306,23 @@ impl Members {
     }
 
     pub(super) fn needed(&mut self, name: &str) -> Result<String, Problem> {
-        self.text(name)?
-            .ok_or_else(|| invalid(&format!("{name} is missing")))
+        self.text(name)?.ok_or_else(|| missing(name))
+    }
+
+    /// Why somebody does what they do: a sentence or a page, not a file. It is shown wherever the
+    /// run is, and a model may be told it.
+    pub(super) fn reason(&mut self) -> Result<Option<String>, Problem> {
+        let reason = self.text("reason")?;
+        match reason.as_ref().map_or(0, String::len) {
+            0..=MAX_REASON => Ok(reason),
+            length => Err(invalid(&format!(
+                "reason has {length} bytes, and may have {MAX_REASON}"
+            ))),
+        }
     }
 
     fn value(&mut self, name: &str) -> Result<Value, Problem> {
-        let value = self.0.remove(name);
-        value.ok_or_else(|| invalid(&format!("{name} is missing")))
+        self.0.remove(name).ok_or_else(|| missing(name))
     }
 
     fn number(&mut self, name: &str) -> Result<Option<u64>, Problem> {
@@ -329,6 +342,10 @@ impl Members {
             Some(name) => Err(invalid(&format!("there is no member {name:?} here"))),
         }
     }
+}
+
+fn missing(name: &str) -> Problem {
+    invalid(&format!("{name} is missing"))
 }
 
 pub(super) fn invalid(words: &str) -> Problem {

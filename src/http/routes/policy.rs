@@ -28,7 +28,7 @@ const OPERATE: Policy = Policy::Roles(&[Operator, Admin]);
 const APPROVE: Policy = Policy::Roles(&[Approver, Admin]);
 
 /// Method and path as they are registered.
-pub const TABLE: [(&str, &str, Policy); 23] = [
+pub const TABLE: [(&str, &str, Policy); 25] = [
     ("GET", "/openapi.json", Policy::Public),
     ("GET", "/health", Policy::Public),
     ("POST", "/invoke/{workflow}", OPERATE),
@@ -51,6 +51,8 @@ pub const TABLE: [(&str, &str, Policy); 23] = [
     ("POST", "/runs/{id}/steps/{step}/report", Policy::Attempt),
     ("POST", "/runs/{id}/steps/{step}/complete", Policy::Attempt),
     ("POST", "/tools/ktsu/{name}", Policy::Attempt),
+    ("GET", "/tools/ktsu/{name}/sse", Policy::Attempt),
+    ("POST", "/tools/ktsu/{name}/messages", Policy::Attempt),
     ("POST", "/heartbeat", Policy::Roles(&[Runtime, Admin])),
 ];
 
@@ -63,6 +65,16 @@ pub fn of(method: &Method, path: &str) -> Option<Policy> {
     let mut rows = TABLE.iter();
     let found = rows.find(|(known, route, _)| *known == method && *route == path);
     found.map(|(_, _, policy)| *policy)
+}
+
+/// The methods of a route, as `Allow` names them; `GET` is there for `HEAD`, too.
+pub fn methods(path: &str) -> String {
+    let rows = TABLE.iter().filter(|(_, route, _)| *route == path);
+    let names = rows.map(|(method, _, _)| match *method {
+        "GET" => "GET, HEAD",
+        other => other,
+    });
+    names.collect::<Vec<_>>().join(", ")
 }
 
 /// Says in the description which routes ask for a token, and what they answer without one.

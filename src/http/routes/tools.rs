@@ -1,9 +1,13 @@
-//! `POST /tools/ktsu/{name}`: the tool servers that come with ktsu, over MCP (Streamable HTTP).
-//! Decodes and decides nothing; the token in the query says which attempt speaks (decision W1).
+//! `/tools/ktsu/{name}`: the tool servers that come with ktsu, over MCP: Streamable HTTP here, the
+//! older HTTP+SSE in [`events`]. Decodes and decides nothing; the token in the query says which
+//! attempt speaks (decision W1).
+
+pub(super) mod events;
 
 use axum::body::Body;
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use serde_json::Value;
 use utoipa::IntoParams;
@@ -14,10 +18,16 @@ use super::query::{Asked, Given, Query};
 use super::wire;
 use crate::error::{ErrorCode, Problem};
 use crate::http::body;
-use crate::orchestrator::{Orchestrator, Own};
+use crate::orchestrator::{Addressed, Answered, Orchestrator, Own};
 
 /// The most bytes of a message.
 const MAX_MESSAGE: usize = 1024 * 1024;
+
+/// The version of the protocol a client speaks.
+const VERSION: &str = "mcp-protocol-version";
+
+const JSON: &str = "application/json";
+const EVENTS: &str = "text/event-stream";
 
 /// Who speaks.
 #[derive(Debug, IntoParams)]
@@ -47,17 +57,47 @@ impl Asked for Speaker {
     }
 }
 
+impl Speaker {
+    /// The server and the task, once it is known whose attempt speaks: nothing is read for anybody
+    /// else.
+    async fn known(
+        &self,
+        orchestrator: &Orchestrator,
+        name: &str,
+    ) -> Result<(Own, Addressed), Problem> {
+        let server = Own::named(name).ok_or(ErrorCode::NotFound)?;
+        let run = self.run.as_deref().unwrap_or_default();
+        let step = self.step.as_deref().unwrap_or_default();
+        let task = address(orchestrator, run, step).await?;
+        let attempt = orchestrator.authorize(&task, self.token())?;
+        let says_another = |said: &String| *said != attempt.to_string();
+        if self.attempt.as_ref().is_some_and(says_another) {
+            return Err(ErrorCode::Unauthorized.into());
+        }
+        Ok((server, task))
+    }
+
+    fn token(&self) -> &str {
+        self.token.as_deref().unwrap_or_default()
+    }
+}
+
 /// A message of MCP to one of the tool servers that come with ktsu.
 #[utoipa::path(post, path = "/tools/ktsu/{name}",
     params(("name" = String, Path, description = "`kv` or `envelope`"), Speaker),
-    request_body = wire::ToolMessage,
+    request_body = wire::ToolMessages,
     responses(
-        (status = 200, body = wire::ToolMessage, description = "The answer"),
-        (status = 202, description = "A notification, taken"),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 200, description = "The answer; as an event for who takes nothing else", content(
+            (wire::ToolMessages = "application/json"),
+            (String = "text/event-stream"))),
+        (status = 202, description = "Nothing was asked: a notification"),
+        (status = 400, description = "No JSON, no message, or of a version that is not known", content(
+            (wire::ToolMessage = "application/json"),
+            (wire::Problem = "application/problem+json"))),
         (status = 401, body = wire::Problem, content_type = "application/problem+json"),
         (status = 403, body = wire::Problem, content_type = "application/problem+json"),
         (status = 404, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 406, body = wire::Problem, content_type = "application/problem+json"),
         (status = 413, body = wire::Problem, content_type = "application/problem+json"),
         (status = 422, body = wire::Problem, content_type = "application/problem+json"),
     ))]
@@ -65,23 +105,114 @@ pub(super) async fn message(
     State(orchestrator): State<Orchestrator>,
     Path(name): Path<String>,
     Query(speaker): Query<Speaker>,
+    headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let server = Own::named(&name).ok_or(ErrorCode::NotFound)?;
-    let run = speaker.run.as_deref().unwrap_or_default();
-    let step = speaker.step.as_deref().unwrap_or_default();
-    let task = address(&orchestrator, run, step).await?;
+    let (server, task) = speaker.known(&orchestrator, &name).await?;
+    let form = accepted(&headers, &[JSON, EVENTS])?;
+    let message = read(body).await?;
+    let answered =
+        orchestrator.tool_message(server, &task, speaker.token(), version(&headers), &message);
+    Ok(match answered.await? {
+        Answered::Nothing => StatusCode::ACCEPTED.into_response(),
+        Answered::With(answer) if form == EVENTS => {
+            let event = format!("event: message\ndata: {answer}\n\n");
+            ([(CONTENT_TYPE, EVENTS)], event).into_response()
+        }
+        Answered::With(answer) => json(answer.to_string()),
+        Answered::Refused(answer) => refused(&answer),
+    })
+}
+
+/// A message, or several that come as one.
+async fn read(body: Body) -> Result<Value, Problem> {
     let bytes = body::read_at_most(body, MAX_MESSAGE).await?;
-    let message = Value::Object(body::object(&bytes)?);
-    let token = speaker.token.as_deref().unwrap_or_default();
-    // A token begins with its attempt.
-    let of_another = |attempt: String| !token.starts_with(&format!("{attempt}."));
-    if speaker.attempt.is_some_and(of_another) {
-        return Err(ErrorCode::Unauthorized.into());
+    match body::value(&bytes)? {
+        message @ Value::Object(_) => Ok(message),
+        Value::Array(messages) if !messages.is_empty() => Ok(Value::Array(messages)),
+        _ => Err(ErrorCode::NotAnObject.into()),
     }
-    let answer = orchestrator.tool_message(server, &task, token, &message);
-    match answer.await? {
-        Some(answer) => Ok(json(answer.to_string())),
-        None => Ok(StatusCode::ACCEPTED.into_response()),
+}
+
+fn refused(answer: &Value) -> Response {
+    let mut response = json(answer.to_string());
+    *response.status_mut() = StatusCode::BAD_REQUEST;
+    response
+}
+
+/// The version a client says it speaks; one that cannot be read is one nobody knows.
+fn version(headers: &HeaderMap) -> Option<&str> {
+    let said = headers.get(VERSION)?;
+    Some(said.to_str().unwrap_or_default())
+}
+
+/// The first of some media types that a client takes; all of them, if it does not say.
+///
+/// # Errors
+/// [`ErrorCode::NotAcceptable`].
+fn accepted(headers: &HeaderMap, offered: &[&'static str]) -> Result<&'static str, Problem> {
+    let said = headers.get_all(ACCEPT).iter();
+    let said: Vec<&str> = said.filter_map(|value| value.to_str().ok()).collect();
+    let ranges: Vec<&str> = said.iter().flat_map(|value| value.split(',')).collect();
+    let takes = |kind: &&&str| ranges.is_empty() || ranges.iter().any(|range| covers(range, kind));
+    let found = offered.iter().find(takes).copied();
+    found.ok_or_else(|| {
+        let words = format!("the answer is {}", offered.join(" or "));
+        Problem::new(ErrorCode::NotAcceptable, words)
+            .with_hint(format!("Accept: {}", offered.join(", ")))
+    })
+}
+
+/// Whether a media range, `text/*;q=0.8`, takes a media type.
+fn covers(range: &str, kind: &str) -> bool {
+    let mut parts = range.split(';').map(str::trim);
+    let name = parts.next().unwrap_or_default().to_ascii_lowercase();
+    let weight = parts.find_map(|part| part.strip_prefix("q="));
+    if weight.is_some_and(|weight| weight.parse::<f64>().is_ok_and(|weight| weight <= 0.0)) {
+        return false;
+    }
+    let (family, _) = kind.split_once('/').unwrap_or_default();
+    name == "*/*" || name == kind || name.strip_suffix("/*") == Some(family)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_has_a_form_that_whoever_asks_takes() {
+        let form = |said: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for value in said {
+                headers.append(ACCEPT, axum::http::HeaderValue::from_static(value));
+            }
+            accepted(&headers, &[JSON, EVENTS]).ok()
+        };
+        for said in [
+            &[][..],
+            &["*/*"],
+            &["application/json, text/event-stream"],
+            &["text/event-stream, application/json;q=0.1"],
+            &["text/event-stream", "Application/*"],
+            &["text/html, */*;q=0.1"],
+        ] {
+            assert_eq!(form(said), Some(JSON), "{said:?}");
+        }
+        for said in [
+            &["text/event-stream"][..],
+            &["text/*"],
+            &["application/json;q=0, text/event-stream"],
+            &["application/json; charset=utf-8;q=0.0, text/event-stream;q=1"],
+        ] {
+            assert_eq!(form(said), Some(EVENTS), "{said:?}");
+        }
+        for said in [
+            &["text/html"][..],
+            &[""],
+            &["*/*;q=0"],
+            &["application/jso"],
+        ] {
+            assert_eq!(form(said), None, "{said:?}");
+        }
     }
 }

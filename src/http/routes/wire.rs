@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-pub use approvals::{Approval, Decide, Review, ToolMessage};
+pub use approvals::{Approval, Decide, Review, ToolMessage, ToolMessages};
 pub use compared::{Diff, Replay, Replayed};
 pub use people::{Branch, Fork, Overlay, Resume, Said};
 

@@ -6,12 +6,15 @@
 //! nothing that the ledger does not know of, that no allowlist permits, or that nobody approved.
 //!
 //! ```text
-//! POST /tools/ktsu/NAME ─▶ answer: initialize, tools/list ─▶ fixed
-//!                                  tools/call ─▶ the run's task: which call is that? ─▶ kv, envelope
+//! POST /tools/ktsu/NAME ────┐
+//! POST …/messages, GET …/sse ┴─▶ protocol: initialize, tools/list ─▶ fixed
+//!   (streams)                            tools/call ─▶ the run's task: which call is that? ─▶ kv, envelope
 //! ```
 
 mod envelope;
 pub(super) mod kv;
+mod protocol;
+pub(super) mod streams;
 
 use ktsu_ledger::StreamId;
 use ktsu_projections::run::RunState;
@@ -26,12 +29,9 @@ use crate::workflow::definition::Definition;
 use crate::workflow::next::{Memo, told};
 
 pub(super) use envelope::seen;
-
-/// Versions of the protocol these servers know, the newest first.
-const VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
-
-/// Where a call's idempotency key stands.
-const KEY: &str = "ktsu/idempotency-key";
+pub use protocol::Answered;
+use protocol::{Said, Wanted};
+pub use streams::{Posted, ToolStream};
 
 /// One of the servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,7 +96,7 @@ impl Own {
 }
 
 impl Orchestrator {
-    /// Answers a message; nothing where it asks for none.
+    /// Answers a message, or several that come as one.
     ///
     /// # Errors
     /// [`NotTaken::Unauthorized`], if the token is not of this attempt.
@@ -105,32 +105,64 @@ impl Orchestrator {
         server: Own,
         task: &Addressed,
         token: &str,
+        version: Option<&str>,
         message: &Value,
-    ) -> Result<Option<Value>, NotTaken> {
+    ) -> Result<Answered, NotTaken> {
         let attempt = self.authorize(task, token)?;
-        let Some(id) = message.get("id").filter(|id| !id.is_null()) else {
-            // A notification.
-            return Ok(None);
+        let Value::Array(messages) = message else {
+            return Ok(self.single(server, task, attempt, version, message).await);
         };
-        let params = message.get("params").unwrap_or(&Value::Null);
-        let result = match message["method"].as_str().unwrap_or_default() {
-            "initialize" => Ok(hello(server, params)),
-            "ping" => Ok(json!({})),
-            "tools/list" => Ok(json!({"tools": server.tools()})),
-            "tools/call" => Ok(self.own_call(server, task, attempt, params).await),
-            other => {
-                let words = format!("there is no method {other:?} here");
-                Err(json!({"code": -32601, "message": words}))
+        let messages = match protocol::batch(version, messages) {
+            Ok(messages) => messages,
+            Err(refused) => return Ok(Answered::Refused(refused)),
+        };
+        let mut answers = Vec::new();
+        for one in messages {
+            match self.single(server, task, attempt, version, one).await {
+                Answered::Nothing => {}
+                Answered::With(answer) | Answered::Refused(answer) => answers.push(answer),
             }
-        };
-        Ok(Some(match result {
-            Ok(result) => json!({"id": id, "jsonrpc": "2.0", "result": result}),
-            Err(error) => json!({"error": error, "id": id, "jsonrpc": "2.0"}),
-        }))
+        }
+        Ok(match answers.is_empty() {
+            true => Answered::Nothing,
+            false => Answered::With(Value::Array(answers)),
+        })
     }
 
-    async fn own_call(&self, server: Own, task: &Addressed, attempt: u32, params: &Value) -> Value {
-        let given = match self.recorded_call(server, task, attempt, params).await {
+    async fn single(
+        &self,
+        server: Own,
+        task: &Addressed,
+        attempt: u32,
+        version: Option<&str>,
+        message: &Value,
+    ) -> Answered {
+        let (id, method, params) = match protocol::read(version, message) {
+            Ok(Said::Request { id, method, params }) => (id, method, params),
+            Ok(Said::Notice) => return Answered::Nothing,
+            Err(refused) => return Answered::Refused(refused),
+        };
+        let result = match method {
+            "initialize" => protocol::hello(server, params),
+            "ping" => Ok(json!({})),
+            "tools/list" => protocol::listed(&server.tools(), params),
+            "tools/call" => match protocol::wanted(&server.tools(), params) {
+                Ok(wanted) => Ok(self.own_call(server, task, attempt, wanted).await),
+                Err(error) => Err(error),
+            },
+            other => Err(protocol::unknown(other)),
+        };
+        Answered::With(protocol::answer(id, result))
+    }
+
+    async fn own_call(
+        &self,
+        server: Own,
+        task: &Addressed,
+        attempt: u32,
+        wanted: Wanted<'_>,
+    ) -> Value {
+        let given = match self.recorded_call(server, task, attempt, &wanted).await {
             None => {
                 Err("no such call is under way: it is to be recorded before it is made".to_owned())
             }
@@ -157,9 +189,9 @@ impl Orchestrator {
         server: Own,
         task: &Addressed,
         attempt: u32,
-        params: &Value,
+        wanted: &Wanted<'_>,
     ) -> Option<OwnCall> {
-        let key = params["_meta"][KEY].as_str()?.to_owned();
+        let key = wanted.key?.to_owned();
         let under_way = lock(&self.shared.active).get(task.stream.name()).cloned()?;
         let mailbox = under_way.mailbox.upgrade()?;
         let (reply, replied) = oneshot::channel();
@@ -173,22 +205,9 @@ impl Orchestrator {
         mailbox.send(Box::new(message)).await.ok()?;
         drop(mailbox);
         let call = replied.await.ok().flatten()?;
-        let none = json!({});
-        let arguments = params.get("arguments").unwrap_or(&none);
-        let same = params["name"] == call.tool && *arguments == call.arguments;
+        let same = wanted.tool == call.tool && wanted.arguments == call.arguments;
         same.then_some(call)
     }
-}
-
-/// The answer to `initialize`.
-fn hello(server: Own, params: &Value) -> Value {
-    let asked = params["protocolVersion"].as_str().unwrap_or_default();
-    let known = VERSIONS.iter().find(|version| **version == asked);
-    json!({
-        "capabilities": {"tools": {}},
-        "protocolVersion": known.unwrap_or(&VERSIONS[0]),
-        "serverInfo": {"name": server.file(), "version": env!("CARGO_PKG_VERSION")},
-    })
 }
 
 /// The call of a task that has this key, if it is under way.

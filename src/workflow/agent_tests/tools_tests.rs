@@ -325,6 +325,28 @@ fn several_gates_in_one_reply_are_decided_one_by_one() {
     run.says("a", &[Say::Result(2), Say::Result(0)]);
     ends(&mut run);
     run.is_whole();
+    assert!(records(&run).iter().all(|one| one.not_called.is_none()));
+}
+
+#[test]
+fn an_approved_call_that_the_end_of_its_step_kept_back_says_so() {
+    let mut run = wants(&["delete-a", "delete-b"]);
+    run.says("a", &[gate(0, "delete-a"), gate(1, "delete-b")]);
+    let ids: Vec<String> = records(&run)
+        .iter()
+        .map(|one| one.approval_id.clone())
+        .collect();
+    run.decides("a", "ann", Approved, Some(&ids[0])).unwrap();
+    assert_eq!(records(&run)[0].not_called, None, "it may be called yet");
+    run.decides("a", "bob", Rejected, Some(&ids[1])).unwrap();
+    assert_eq!(run.state.status(), RunStatus::Failed);
+    let records = records(&run);
+    let told = |at: usize| {
+        let one: &Record = &records[at];
+        (one.status, one.executed, one.not_called.as_deref())
+    };
+    assert_eq!(told(0), (Status::Approved, None, Some("step_ended")));
+    assert_eq!(told(1), (Status::Rejected, None, None));
 }
 
 #[test]

@@ -86,7 +86,8 @@ fn row(method: &str, route: &str) -> Option<Row> {
         ("POST", "/runs/{id}/steps/{step}/approval/decide") => {
             Row::Roles(&["approver", "admin"], 422)
         }
-        ("POST", "/tools/ktsu/{name}") => Row::Everybody(404),
+        ("POST", "/tools/ktsu/{name}" | "/tools/ktsu/{name}/messages")
+        | ("GET", "/tools/ktsu/{name}/sse") => Row::Everybody(404),
         ("POST", "/heartbeat") => Row::Roles(&["runtime", "admin"], 422),
         _ => return None,
     })

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use axum::http::Request;
 use ktsu_ledger::appender::Options;
 use ktsu_ledger::room::Room;
 use ktsu_ledger::store::{MemoryStore, Store as _};
@@ -11,7 +12,7 @@ use super::describe::{Case, Described};
 use crate::support::ledgers::Recorded;
 use crate::support::model::{self, KEY, Model};
 use crate::support::sink::Reply;
-use crate::support::{KitDir, Lab, Sink, Within};
+use crate::support::{Client, KitDir, Lab, Sink, Within};
 
 const GATED: &str = "pipeline: [{id: keep, agent: ./agents/keeper.agent.yaml}]\n";
 const KEEPER: &str = r#"
@@ -248,6 +249,78 @@ async fn own_servers(described: &Described) -> BTreeSet<Case> {
     assert_eq!(api.post(&strange, notice).await.status, 404);
     assert_eq!(api.post(&path, &large).await.status, 413);
     assert_eq!(api.post(&path, "[]").await.status, 422);
+    let html = [("accept", "text/html")];
+    assert_eq!(api.call("POST", &path, &html, notice).await.status, 406);
+    let mut seen = listening(&api, &lab, &path, token).await;
+    let callback = task["callback_url"].as_str().unwrap();
+    let callback = &callback[callback.find("/runs/").unwrap()..];
+    let sse = path.replacen('?', "/sse?", 1);
+    // The stream ends with its attempt, and none is opened after it.
+    let (whole, ended) = tokio::join!(api.get(&sse), async {
+        api.post(callback, r#"{"status": "failed", "error": "m"}"#)
+            .await
+    });
+    assert_eq!((whole.status, ended.status), (200, 200));
+    assert!(whole.text().starts_with("event: endpoint\ndata: /tools/"));
+    assert_eq!(api.get(&sse).await.status, 409);
     lab.close().await;
-    api.seen()
+    seen.extend(api.seen());
+    seen
+}
+
+/// The older transport, by hand.
+async fn listening(api: &Described, lab: &Lab, path: &str, token: &str) -> BTreeSet<Case> {
+    let evil = [("origin", "https://evil.example")];
+    let sse = path.replacen('?', "/sse?", 1);
+    let post = path.replacen('?', "/messages?", 1);
+    let ping = r#"{"jsonrpc": "2.0", "id": 1, "method": "ping"}"#;
+    let strange = |path: &str| path.replace("/kv", "/unknown");
+    assert_eq!(api.get(&format!("{sse}&x=1")).await.status, 400);
+    assert_eq!(api.get(&sse.replace(token, "")).await.status, 401);
+    assert_eq!(api.call("GET", &sse, &evil, "").await.status, 403);
+    assert_eq!(api.get(&strange(&sse)).await.status, 404);
+    let json = [("accept", "application/json")];
+    assert_eq!(api.call("GET", &sse, &json, "").await.status, 406);
+
+    // Within the process nobody reads an answer before it is asked for.
+    let within = api.at(&Client::within(lab.engine.router.clone()));
+    let mut open = Vec::new();
+    let listen = || within.client.listen(Request::get(&sse));
+    while let Ok(events) = listen().await.unwrap() {
+        open.push(events);
+    }
+    assert_eq!(open.len(), 8);
+    assert_eq!(within.get(&sse).await.status, 503);
+    let (_, endpoint) = open[0].named().await.unwrap();
+    for _ in 0..16 {
+        assert_eq!(within.post(&endpoint, ping).await.status, 202);
+    }
+    assert_eq!(within.post(&endpoint, ping).await.status, 503);
+    let (_, answer) = open[0].named().await.unwrap();
+    assert_eq!(answer, r#"{"id":1,"jsonrpc":"2.0","result":{}}"#);
+    assert_eq!(within.post(&endpoint, "{").await.status, 400);
+    assert_eq!(within.post(&endpoint, "{}").await.status, 400);
+    assert_eq!(
+        within
+            .post(&endpoint.replace(token, "1.0"), ping)
+            .await
+            .status,
+        401
+    );
+    assert_eq!(
+        within.call("POST", &endpoint, &evil, ping).await.status,
+        403
+    );
+    assert_eq!(within.post(&strange(&endpoint), ping).await.status, 404);
+    assert_eq!(within.post(&post, ping).await.status, 404);
+    let large = " ".repeat(1024 * 1024 + 1);
+    assert_eq!(within.post(&endpoint, &large).await.status, 413);
+    assert_eq!(within.post(&endpoint, "7").await.status, 422);
+    drop(open);
+    assert_eq!(
+        within.post(&endpoint, ping).await.status,
+        404,
+        "nobody listens"
+    );
+    within.seen()
 }

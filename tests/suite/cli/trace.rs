@@ -195,6 +195,62 @@ fn the_diagram_draws_every_step_below_what_it_waits_for() {
     desk.ktsu(&["trace", &run, "--mermaid", "--json"]).is(2);
 }
 
+#[test]
+fn the_diagram_and_the_page_show_calls_of_tools_and_who_allowed_them() {
+    let desk = golden_desk();
+    for (name, calls) in [
+        (
+            "v1-tool-approved",
+            &[
+                "desk.read: a result after 0 ms",
+                "desk.drop, approved by ann: a result after 1 ms",
+            ][..],
+        ),
+        (
+            "v1-tool-rejected",
+            &["desk.drop, rejected by ann: not called"],
+        ),
+        (
+            "v1-tool-two-gates",
+            &[
+                "desk.ask, rejected by bob: ",
+                "desk.drop, approved by bob: a result",
+            ],
+        ),
+        (
+            "v1-tool-doubt-happened",
+            &["book.slow-write, happened by ann: "],
+        ),
+        (
+            "v1-tool-late",
+            &["desk.late, nobody decided in time: not called"],
+        ),
+    ] {
+        let run = run_of(name);
+        let drawn = desk.ktsu(&["trace", &run, "--mermaid"]);
+        let file = format!("{name}.html");
+        desk.ktsu(&["trace", &run, "--html", &file]).is(0);
+        let page = std::fs::read_to_string(desk.path().join(&file)).unwrap();
+        for call in calls {
+            // Between braces, at the end of a dotted line from its step.
+            let line = drawn.out.lines().find(|line| line.contains(call));
+            let line = line.unwrap_or_else(|| panic!("{name}: no {call:?} in {drawn:#?}"));
+            let (own, _) = line.trim().split_once("{{").unwrap();
+            let (step, _) = own.split_once('t').unwrap();
+            drawn.says(&format!("{step} -.-> {own}\n"));
+            let (tool, outcome) = call.split_once(": ").unwrap();
+            let mut words = tool.split(", ");
+            assert!(page.contains(words.next().unwrap()), "{name}: {tool}");
+            for said in words {
+                assert!(page.contains(&format!("<td>{said}</td>")), "{name}: {said}");
+            }
+            assert!(page.contains(outcome), "{name}: {outcome}");
+        }
+    }
+    let without = desk.ktsu(&["trace", &run_of("v1-agent-plain"), "--mermaid"]);
+    assert!(!without.is(0).out.contains("-.->"), "{without:?}");
+}
+
 /// Tags that stand alone.
 const VOID: [&str; 2] = ["meta", "!doctype"];
 

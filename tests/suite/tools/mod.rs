@@ -9,6 +9,7 @@ mod exact;
 mod gullible;
 mod keys;
 mod kills;
+mod own;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};

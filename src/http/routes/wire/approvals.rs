@@ -58,6 +58,9 @@ pub struct Approval {
     /// The frame of the call that was made on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub executed: Option<u64>,
+    /// Why a call that was approved was never made: `step_ended`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_called: Option<String>,
     /// Where several wait in the step: all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pending: Vec<String>,
@@ -110,6 +113,16 @@ pub struct ToolMessage {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub error: Option<Value>,
+}
+
+/// One of them, or several that come as one, as versions before 2025-06-18 have it.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum ToolMessages {
+    /// One.
+    One(ToolMessage),
+    /// Several.
+    Several(Vec<ToolMessage>),
 }
 
 /// A decision.

@@ -1,0 +1,343 @@
+//! What a client of our tool servers says over MCP, read message by message, and what is wrong with
+//! it. Knows nothing of runs: the same for both transports.
+
+use serde_json::{Value, json};
+
+use super::Own;
+
+/// Versions of the protocol these servers know, the newest first.
+pub(super) const VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+
+/// The versions in which several messages may come as one.
+const BATCHED: [&str; 2] = ["2025-03-26", "2024-11-05"];
+
+/// The most messages that come as one.
+const MAX_BATCH: usize = 16;
+
+/// Where a call's idempotency key stands.
+const KEY: &str = "ktsu/idempotency-key";
+
+const INVALID_REQUEST: i32 = -32600;
+const METHOD_NOT_FOUND: i32 = -32601;
+const INVALID_PARAMS: i32 = -32602;
+/// As of 2026-07-28: a client that knows newer versions reads from it which to fall back to.
+const UNSUPPORTED_VERSION: i32 = -32022;
+
+/// What a message comes to.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answered {
+    /// Nothing is asked.
+    Nothing,
+    /// This.
+    With(Value),
+    /// It is no message of MCP, or of no version that is known here.
+    Refused(Value),
+}
+
+/// A message as it is meant.
+#[derive(Debug, PartialEq)]
+pub(super) enum Said<'a> {
+    /// Asks for an answer.
+    Request {
+        id: &'a Value,
+        method: &'a str,
+        /// An object or null.
+        params: &'a Value,
+    },
+    /// Asks for none: a notification, or an answer to a question that nobody here asked.
+    Notice,
+}
+
+/// A call as it is asked for.
+#[derive(Debug, PartialEq)]
+pub(super) struct Wanted<'a> {
+    pub(super) tool: &'a str,
+    pub(super) arguments: Value,
+    /// Without one it is no call that was recorded.
+    pub(super) key: Option<&'a str>,
+}
+
+/// The messages that come as one, if they may.
+///
+/// # Errors
+/// The answer to all of them.
+pub(super) fn batch<'a>(
+    version: Option<&str>,
+    messages: &'a [Value],
+) -> Result<&'a [Value], Value> {
+    // Who names no version has one from before there was the header.
+    let permitted = version.is_none_or(|version| BATCHED.contains(&version));
+    let greets = messages.iter().any(|one| one["method"] == "initialize");
+    let words = match messages.len() {
+        _ if !permitted => "this version of the protocol knows single messages only",
+        0 => "there is no message",
+        count if count > MAX_BATCH => "these are too many messages at once",
+        _ if greets => "initialize comes by itself",
+        _ => return Ok(messages),
+    };
+    Err(failure(&Value::Null, INVALID_REQUEST, words))
+}
+
+/// A message, whose client speaks this version as far as it says.
+///
+/// # Errors
+/// The answer to what is none, or to what cannot be understood here.
+pub(super) fn read<'a>(version: Option<&str>, message: &'a Value) -> Result<Said<'a>, Value> {
+    let id = &message["id"];
+    let shown = if is_id(id) { id } else { &Value::Null };
+    let wrong = |words| Err(failure(shown, INVALID_REQUEST, words));
+    if message["jsonrpc"] != "2.0" {
+        return wrong("jsonrpc is 2.0");
+    }
+    let answers = message.get("result").or_else(|| message.get("error"));
+    let method = match (message.get("method"), answers) {
+        (Some(Value::String(method)), _) => method,
+        (None, Some(_)) if is_id(id) => return Ok(Said::Notice),
+        (_, _) => return wrong("method is missing, or no text"),
+    };
+    // The version is settled by the first message itself.
+    if method != "initialize"
+        && let Some(asked) = version.filter(|asked| !VERSIONS.contains(asked))
+    {
+        return Err(unsupported(shown, asked));
+    }
+    if message.get("id").is_none() {
+        return Ok(Said::Notice);
+    }
+    if !is_id(id) {
+        return wrong("id is a text or a whole number");
+    }
+    let params = &message["params"];
+    if !(params.is_object() || params.is_null()) {
+        return Err(failure(id, INVALID_PARAMS, "params are an object"));
+    }
+    Ok(Said::Request { id, method, params })
+}
+
+fn is_id(id: &Value) -> bool {
+    id.is_string() || id.is_i64() || id.is_u64()
+}
+
+/// The answer to `initialize`: the version the client asks for, or the newest there is.
+///
+/// # Errors
+/// The error, if it asks for none.
+pub(super) fn hello(server: Own, params: &Value) -> Result<Value, Value> {
+    let asked = params["protocolVersion"].as_str();
+    let asked = asked.ok_or_else(|| error(INVALID_PARAMS, "protocolVersion is missing"))?;
+    let known = VERSIONS.iter().find(|version| **version == asked);
+    Ok(json!({
+        "capabilities": {"tools": {}},
+        "protocolVersion": known.unwrap_or(&VERSIONS[0]),
+        "serverInfo": {"name": server.file(), "version": env!("CARGO_PKG_VERSION")},
+    }))
+}
+
+/// The answer to `tools/list`: one page.
+///
+/// # Errors
+/// The error, if another is asked for.
+pub(super) fn listed(tools: &Value, params: &Value) -> Result<Value, Value> {
+    match params["cursor"].is_null() {
+        true => Ok(json!({"tools": tools})),
+        false => Err(error(INVALID_PARAMS, "there is no such page")),
+    }
+}
+
+/// What `tools/call` asks for.
+///
+/// # Errors
+/// The error, if that is nothing, or no tool of the server.
+pub(super) fn wanted<'a>(tools: &Value, params: &'a Value) -> Result<Wanted<'a>, Value> {
+    let name = params["name"].as_str();
+    let tool = name.ok_or_else(|| error(INVALID_PARAMS, "name is missing"))?;
+    let mut offered = tools.as_array().into_iter().flatten();
+    if !offered.any(|one| one["name"] == tool) {
+        let words = format!("there is no tool {tool:?} here");
+        return Err(error(INVALID_PARAMS, &words));
+    }
+    let arguments = match params.get("arguments") {
+        None | Some(Value::Null) => json!({}),
+        Some(arguments @ Value::Object(_)) => arguments.clone(),
+        Some(_) => return Err(error(INVALID_PARAMS, "arguments are an object")),
+    };
+    let key = params["_meta"][KEY].as_str();
+    Ok(Wanted {
+        tool,
+        arguments,
+        key,
+    })
+}
+
+/// The error of a method that nobody here knows.
+pub(super) fn unknown(method: &str) -> Value {
+    let words = format!("there is no method {method:?} here");
+    error(METHOD_NOT_FOUND, &words)
+}
+
+/// The message that answers a request.
+pub(super) fn answer(id: &Value, result: Result<Value, Value>) -> Value {
+    match result {
+        Ok(result) => json!({"id": id, "jsonrpc": "2.0", "result": result}),
+        Err(error) => json!({"error": error, "id": id, "jsonrpc": "2.0"}),
+    }
+}
+
+fn error(code: i32, words: &str) -> Value {
+    json!({"code": code, "message": words})
+}
+
+fn failure(id: &Value, code: i32, words: &str) -> Value {
+    answer(id, Err(error(code, words)))
+}
+
+fn unsupported(id: &Value, asked: &str) -> Value {
+    let mut error = error(UNSUPPORTED_VERSION, "this version is not known here");
+    error["data"] = json!({"requested": asked, "supported": VERSIONS});
+    answer(id, Err(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code(version: Option<&str>, message: &Value) -> Option<(Value, Value)> {
+        let refused = read(version, message).err()?;
+        Some((refused["id"].clone(), refused["error"]["code"].clone()))
+    }
+
+    #[test]
+    fn what_is_no_message_is_refused_under_its_own_id_where_it_has_one() {
+        let none = Value::Null;
+        for (message, id, expected) in [
+            (json!({}), &none, -32600),
+            (json!({"id": 1, "method": "ping"}), &json!(1), -32600),
+            (
+                json!({"jsonrpc": "1.0", "id": "a", "method": "ping"}),
+                &json!("a"),
+                -32600,
+            ),
+            (json!({"jsonrpc": "2.0", "id": 1}), &json!(1), -32600),
+            (
+                json!({"jsonrpc": "2.0", "id": 1, "method": 7}),
+                &json!(1),
+                -32600,
+            ),
+            (
+                json!({"jsonrpc": "2.0", "id": null, "method": "ping"}),
+                &none,
+                -32600,
+            ),
+            (
+                json!({"jsonrpc": "2.0", "id": 1.5, "method": "ping"}),
+                &none,
+                -32600,
+            ),
+            (
+                json!({"jsonrpc": "2.0", "id": {}, "method": "ping"}),
+                &none,
+                -32600,
+            ),
+            (json!({"jsonrpc": "2.0", "result": {}}), &none, -32600),
+            (
+                json!({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": []}),
+                &json!(1),
+                -32602,
+            ),
+            (json!("ping"), &none, -32600),
+        ] {
+            let refused = code(None, &message);
+            assert_eq!(refused, Some((id.clone(), json!(expected))), "{message}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_answered_to_what_asks_for_nothing() {
+        for message in [
+            json!({"jsonrpc": "2.0", "method": "notifications/initialized"}),
+            json!({"jsonrpc": "2.0", "method": "whatever", "params": []}),
+            json!({"jsonrpc": "2.0", "id": 4, "result": {}}),
+            json!({"jsonrpc": "2.0", "id": "x", "error": {"code": 1, "message": "m"}}),
+        ] {
+            assert_eq!(read(None, &message), Ok(Said::Notice), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_version_that_is_not_known_is_refused_with_those_that_are() {
+        let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
+        for version in VERSIONS {
+            assert!(read(Some(version), &ping).is_ok(), "{version}");
+        }
+        assert!(read(None, &ping).is_ok());
+        for version in ["2026-07-28", "", "2025-11-25 ", "latest"] {
+            let refused = read(Some(version), &ping).unwrap_err();
+            assert_eq!(refused["error"]["code"], -32022, "{version}");
+            assert_eq!(refused["error"]["data"]["supported"], json!(VERSIONS));
+            assert_eq!(refused["id"], 1);
+        }
+        // The first message settles it, whatever the header says.
+        let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize"});
+        assert!(read(Some("2026-07-28"), &hello).is_ok());
+    }
+
+    #[test]
+    fn the_version_is_the_one_asked_for_or_the_newest() {
+        let asked = |version: Value| {
+            let params = json!({"protocolVersion": version});
+            hello(Own::Kv, &params)
+        };
+        for version in VERSIONS {
+            assert_eq!(asked(json!(version)).unwrap()["protocolVersion"], version);
+        }
+        let newer = asked(json!("2099-01-01")).unwrap();
+        assert_eq!(newer["protocolVersion"], "2025-11-25");
+        assert_eq!(asked(json!(3)).unwrap_err()["code"], -32602);
+        assert_eq!(hello(Own::Kv, &Value::Null).unwrap_err()["code"], -32602);
+    }
+
+    #[test]
+    fn several_messages_come_as_one_where_the_version_has_that() {
+        let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
+        let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize"});
+        let two = [ping.clone(), ping.clone()];
+        for version in [None, Some("2025-03-26"), Some("2024-11-05")] {
+            assert_eq!(batch(version, &two), Ok(&two[..]), "{version:?}");
+        }
+        let full = vec![ping.clone(); 16];
+        assert!(batch(None, &full).is_ok());
+        for (version, messages) in [
+            (Some("2025-06-18"), two.to_vec()),
+            (Some("2025-11-25"), two.to_vec()),
+            (None, Vec::new()),
+            (None, vec![ping.clone(); 17]),
+            (None, vec![ping, hello]),
+        ] {
+            let refused = batch(version, &messages).unwrap_err();
+            assert_eq!(refused["error"]["code"], -32600, "{messages:?}");
+        }
+    }
+
+    #[test]
+    fn a_call_names_a_tool_there_is_and_gives_it_an_object() {
+        let tools = json!([{"name": "kv-get"}]);
+        let read = |params: Value| {
+            wanted(&tools, &params)
+                .map(|wanted| (wanted.arguments, wanted.key.map(str::to_owned)))
+                .map_err(|error| error["code"].clone())
+        };
+        let meta = json!({"ktsu/idempotency-key": "k"});
+        let whole = json!({"name": "kv-get", "arguments": {"key": "a"}, "_meta": meta});
+        let key = Some("k".to_owned());
+        assert_eq!(read(whole), Ok((json!({"key": "a"}), key)));
+        assert_eq!(read(json!({"name": "kv-get"})), Ok((json!({}), None)));
+        for wrong in [
+            json!({}),
+            json!({"name": 1}),
+            json!({"name": "kv-gone"}),
+            json!({"name": "kv-get", "arguments": []}),
+        ] {
+            assert_eq!(read(wrong.clone()), Err(json!(-32602)), "{wrong}");
+        }
+    }
+}

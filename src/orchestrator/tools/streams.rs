@@ -1,0 +1,270 @@
+//! The older transport of MCP, of 2024-11-05: a stream for as long as somebody listens, and messages
+//! that are posted beside it, whose answers come as its events.
+//!
+//! A stream belongs to an attempt, and ends with it. It is no session: what a message may do is
+//! settled by its token, as everywhere else.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use super::super::reports::Addressed;
+use super::super::supervise::TICK;
+use super::super::{NotTaken, Orchestrator, Shared, lock};
+use super::{Answered, Own};
+
+/// The most streams at once: each holds a connection, of which there are 2,048.
+const MAX_STREAMS: usize = 256;
+
+/// The most streams of one attempt: a client that connects anew may leave some behind.
+const MAX_OF_ONE: usize = 8;
+
+/// The most answers that wait for a client to read them; whoever posts more is told to wait.
+const MAX_WAITING: usize = 16;
+
+/// How long a stream may be silent.
+const QUIET: Duration = Duration::from_secs(600);
+
+/// Streams that are open, by their names.
+#[derive(Debug, Default)]
+pub(in crate::orchestrator) struct Streams(Mutex<HashMap<String, Open>>);
+
+#[derive(Debug)]
+struct Open {
+    of: Of,
+    answers: mpsc::Sender<Value>,
+}
+
+/// Whose a stream is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Of {
+    server: Own,
+    task: Addressed,
+    attempt: u32,
+}
+
+/// A stream of answers, for whoever opened it. It is forgotten once it is dropped.
+pub struct ToolStream {
+    shared: Arc<Shared>,
+    name: String,
+    of: Of,
+    answers: mpsc::Receiver<Value>,
+    stop: watch::Receiver<bool>,
+}
+
+/// What became of a message that was posted beside a stream.
+#[derive(Debug, PartialEq)]
+pub enum Posted {
+    /// Its answer, if it has one, is on the stream.
+    Taken,
+    /// It is no message of MCP.
+    Refused(Value),
+    /// There is no such stream of this attempt.
+    Nowhere,
+}
+
+impl Orchestrator {
+    /// Opens a stream.
+    ///
+    /// # Errors
+    /// [`NotTaken`]: the token is not of this task, its attempt is over, there are too many.
+    pub fn open_tool_stream(
+        &self,
+        server: Own,
+        task: &Addressed,
+        token: &str,
+    ) -> Result<ToolStream, NotTaken> {
+        let attempt = self.authorize(task, token)?;
+        let shared = &self.shared;
+        if !shared.supervisor.is_watched(&task.name(), attempt) {
+            return Err(NotTaken::Stale);
+        }
+        let of = Of {
+            server,
+            task: task.clone(),
+            attempt,
+        };
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).map_err(|error| NotTaken::Unavailable(error.to_string()))?;
+        let name = uuid::Builder::from_random_bytes(bytes)
+            .into_uuid()
+            .simple()
+            .to_string();
+        let answers = shared.streams.open(&name, &of)?;
+        Ok(ToolStream {
+            shared: Arc::clone(shared),
+            name,
+            of,
+            answers,
+            stop: shared.stop.subscribe(),
+        })
+    }
+
+    /// Takes a message, and puts its answer on a stream of the same attempt.
+    ///
+    /// # Errors
+    /// [`NotTaken`]: the token is not of this task, or nobody reads the answers.
+    pub async fn post_to_tool_stream(
+        &self,
+        server: Own,
+        task: &Addressed,
+        token: &str,
+        stream: &str,
+        version: Option<&str>,
+        message: &Value,
+    ) -> Result<Posted, NotTaken> {
+        let of = Of {
+            server,
+            task: task.clone(),
+            attempt: self.authorize(task, token)?,
+        };
+        let Some(answers) = self.shared.streams.find(stream, &of) else {
+            return Ok(Posted::Nowhere);
+        };
+        // There is room for the answer before anything is done for it.
+        let room = answers.try_reserve().map_err(|_| {
+            NotTaken::Unavailable("the answers to earlier messages are to be read first".to_owned())
+        })?;
+        let answered = self.tool_message(server, task, token, version, message);
+        Ok(match answered.await? {
+            Answered::Nothing => Posted::Taken,
+            Answered::With(answer) => {
+                room.send(answer);
+                Posted::Taken
+            }
+            Answered::Refused(answer) => Posted::Refused(answer),
+        })
+    }
+}
+
+impl Streams {
+    fn open(&self, name: &str, of: &Of) -> Result<mpsc::Receiver<Value>, NotTaken> {
+        let mut open = lock(&self.0);
+        let own = open.values().filter(|one| one.of == *of).count();
+        if open.len() >= MAX_STREAMS || own >= MAX_OF_ONE {
+            let words = "too many streams are open".to_owned();
+            return Err(NotTaken::Unavailable(words));
+        }
+        let (answers, answered) = mpsc::channel(MAX_WAITING);
+        let of = of.clone();
+        open.insert(name.to_owned(), Open { of, answers });
+        Ok(answered)
+    }
+
+    fn find(&self, name: &str, of: &Of) -> Option<mpsc::Sender<Value>> {
+        let open = lock(&self.0);
+        let found = open.get(name).filter(|one| one.of == *of);
+        found.map(|one| one.answers.clone())
+    }
+}
+
+impl ToolStream {
+    /// Its name, which messages are posted with.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The next answer; nothing once the stream is over: with its attempt, with the engine, or
+    /// after a long silence.
+    pub async fn next(&mut self) -> Option<Value> {
+        let (supervisor, of) = (&self.shared.supervisor, &self.of);
+        let lives = || supervisor.is_watched(&of.task.name(), of.attempt);
+        answer(&mut self.answers, &mut self.stop, lives).await
+    }
+}
+
+async fn answer(
+    answers: &mut mpsc::Receiver<Value>,
+    stop: &mut watch::Receiver<bool>,
+    lives: impl Fn() -> bool,
+) -> Option<Value> {
+    let silent = Instant::now() + QUIET;
+    loop {
+        tokio::select! {
+            biased;
+            answer = answers.recv() => return answer,
+            _ = stop.wait_for(|stop| *stop) => return None,
+            () = tokio::time::sleep_until(silent) => return None,
+            () = tokio::time::sleep(TICK) => if !lives() {
+                return None;
+            },
+        }
+    }
+}
+
+impl Drop for ToolStream {
+    fn drop(&mut self) {
+        lock(&self.shared.streams.0).remove(&self.name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ktsu_ledger::StreamId;
+
+    fn of(run: &str, attempt: u32) -> Of {
+        Of {
+            server: Own::Kv,
+            task: Addressed {
+                stream: StreamId::run(run).unwrap(),
+                scope: String::new(),
+                step: "s".to_owned(),
+                item: None,
+            },
+            attempt,
+        }
+    }
+
+    #[test]
+    fn a_stream_is_found_by_the_attempt_it_belongs_to_alone() {
+        let streams = Streams::default();
+        let _answers = streams.open("a", &of("run_1", 1)).unwrap();
+        assert!(streams.find("a", &of("run_1", 1)).is_some());
+        assert!(streams.find("b", &of("run_1", 1)).is_none());
+        assert!(streams.find("a", &of("run_1", 2)).is_none());
+        assert!(streams.find("a", &of("run_2", 1)).is_none());
+        let mut other = of("run_1", 1);
+        other.server = Own::Envelope;
+        assert!(streams.find("a", &other).is_none());
+    }
+
+    #[test]
+    fn an_attempt_has_some_streams_and_all_of_them_together_a_few_hundred() {
+        let streams = Streams::default();
+        let mut held = Vec::new();
+        for at in 0..8 {
+            held.push(streams.open(&format!("a{at}"), &of("run_1", 1)).unwrap());
+        }
+        let refused = streams.open("a8", &of("run_1", 1)).unwrap_err();
+        assert!(matches!(refused, NotTaken::Unavailable(_)));
+        for at in 8..256 {
+            let run = format!("run_{at}");
+            held.push(streams.open(&format!("b{at}"), &of(&run, 1)).unwrap());
+        }
+        assert!(streams.open("c", &of("run_2", 1)).is_err());
+    }
+
+    /// Time is virtual: what is waited for comes at once.
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_ends_with_its_attempt_with_the_engine_and_after_a_long_silence() {
+        let (to, mut answers) = mpsc::channel(1);
+        let (stopping, mut stop) = watch::channel(false);
+        let begun = Instant::now();
+        assert_eq!(answer(&mut answers, &mut stop, || false).await, None);
+        assert_eq!(begun.elapsed(), TICK);
+        let begun = Instant::now();
+        assert_eq!(answer(&mut answers, &mut stop, || true).await, None);
+        assert_eq!(begun.elapsed(), QUIET);
+        // What is answered already is told all the same.
+        to.send(Value::from(1)).await.unwrap();
+        stopping.send_replace(true);
+        let told = answer(&mut answers, &mut stop, || false).await;
+        assert_eq!(told, Some(Value::from(1)));
+        assert_eq!(answer(&mut answers, &mut stop, || true).await, None);
+    }
+}
