@@ -6,4 +6,5 @@ mod loss_tests;
 mod random_tests;
 mod refusals_tests;
 mod settle_tests;
+mod still_tests;
 mod tools_tests;
