@@ -35,9 +35,9 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Takes a frame.
-    pub fn apply(&mut self, frame: &Frame) {
-        self.apply_time(frame);
+    /// Takes a frame. `still`: whether only people could move what this is about until then.
+    pub fn apply(&mut self, frame: &Frame, still: bool) {
+        self.apply_time(frame, still);
         match &frame.event {
             Event::Webhook(WebhookEvent::Sent(_)) => self.webhook_calls += 1,
             Event::Agent(event) => self.apply_agent(event),
@@ -54,19 +54,18 @@ impl Usage {
         }
     }
 
-    /// Waiting for a person is no time of the run's (decision F5).
-    fn apply_time(&mut self, frame: &Frame) {
+    /// Waiting for a person is no time of the run's (decision F5), unless something else went on.
+    fn apply_time(&mut self, frame: &Frame, still: bool) {
         if matches!(frame.event, Event::Person(_)) {
             return;
         }
         let first = *self.first.get_or_insert(frame.at);
         let last = self.last.replace(frame.at).unwrap_or(frame.at);
-        let waited = matches!(
+        let begins = matches!(
             frame.event,
             Event::Run(RunEvent::Resumed(_) | RunEvent::Branched(_))
-                | Event::Agent(AgentEvent::ApprovalDecided(_) | AgentEvent::ApprovalExpired(_))
         );
-        if waited {
+        if begins || (still && ends_a_wait(&frame.event)) {
             self.still_ms += frame.at.millis_since(last);
         }
         let whole = frame.at.millis_since(first).saturating_sub(self.still_ms);
@@ -112,4 +111,12 @@ impl Usage {
             | AgentEvent::ApprovalExpired(_) => {}
         }
     }
+}
+
+/// Whether a wait for people ends here, or part of it.
+pub(crate) fn ends_a_wait(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::Agent(AgentEvent::ApprovalDecided(_) | AgentEvent::ApprovalExpired(_))
+    )
 }

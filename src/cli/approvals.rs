@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use ktsu_ledger::Timestamp;
+use ktsu_ledger::id::BRANCH;
 use ktsu_ledger::store::Reader;
 use ktsu_projections::approvals::{Kind, Record, Status};
 use serde_json::{Value, json};
@@ -271,23 +272,32 @@ pub(super) fn path_of(record: &Record) -> String {
 fn said(record: &Record, decided: &Value) -> String {
     let status = decided["status"].as_str().unwrap_or_default();
     let votes = decided["votes"].as_array().map_or(0, Vec::len);
-    let tool = text::line(&record.tool_name);
     match status {
-        "pending" => format!("{tool}: {votes} of {} have approved", record.quorum),
-        status => format!("{tool}: {status}"),
+        "pending" => so_far(record, votes),
+        status => format!("{}: {status}", text::line(&record.tool_name)),
     }
 }
 
+/// That more people have to approve.
+pub(super) fn so_far(record: &Record, votes: usize) -> String {
+    let (tool, of) = (text::line(&record.tool_name), record.quorum);
+    format!("{tool}: {votes} of {of} have approved")
+}
+
+/// The fewest characters of an id that mean something.
+const SHORTEST: usize = 3;
+
 /// The record that a text means: by its id, or the only one of a run that waits.
 fn meant(reader: &dyn Reader, asked: &str) -> Result<Record, Failure> {
+    let given = asked.trim();
+    if bare(split(given).0).1.len() < SHORTEST {
+        let words = format!("{asked:?} is too short to say which call is meant");
+        return Err(Failure::could_not_run(words).hint(
+            "give three characters of the id behind its apr_ or run_: ktsu approvals lists them",
+        ));
+    }
     let pending = approvals::pending(reader, None)?;
-    let matches = |record: &&Record| {
-        let id = record.approval_id.as_str();
-        let bare = id.trim_start_matches("apr_");
-        let fits = id.starts_with(asked) || id.ends_with(asked) || bare.starts_with(asked);
-        fits || record.run_id.starts_with(asked) || record.run_id.ends_with(asked)
-    };
-    let found: Vec<&Record> = pending.iter().filter(matches).collect();
+    let found: Vec<&Record> = pending.iter().filter(|one| means(given, one)).collect();
     match found.as_slice() {
         [one] => Ok((*one).clone()),
         [] => Err(Failure::could_not_run(format!(
@@ -301,3 +311,33 @@ fn meant(reader: &dyn Reader, asked: &str) -> Result<Record, Failure> {
         }
     }
 }
+
+/// Whether a text is any part of the beginning or end of a record's id, or of its run's; of that of
+/// an inline child with its whole path behind. What every id begins with means none of them.
+fn means(asked: &str, record: &Record) -> bool {
+    let fits = |asked: &str, id: &str| {
+        let (kind, part) = bare(asked);
+        let (of, id) = bare(id);
+        let same = kind.is_empty() || kind == of;
+        same && (id.starts_with(part) || (kind.is_empty() && id.ends_with(part)))
+    };
+    let (run, scope) = split(&record.run_id);
+    match split(asked) {
+        (asked, "") => fits(asked, &record.approval_id) || fits(asked, run),
+        (asked, within) => within == scope && fits(asked, run),
+    }
+}
+
+fn split(run: &str) -> (&str, &str) {
+    run.split_once('/').unwrap_or((run, ""))
+}
+
+/// What an id begins with, and what tells it from others.
+fn bare(id: &str) -> (&str, &str) {
+    let kinds = ["apr_", "run_", BRANCH];
+    let kind = kinds.into_iter().find(|kind| id.starts_with(kind));
+    kind.map_or(("", id), |kind| id.split_at(kind.len()))
+}
+
+#[cfg(test)]
+mod tests;

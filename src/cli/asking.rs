@@ -1,16 +1,28 @@
 //! Asking whoever sits at the terminal about a call that waits for a person: `ktsu run`, and what
 //! goes on with a run. Elsewhere it is said once what to type in another terminal.
+//!
+//! ```text
+//! frame ─▶ news: where something begins to wait, or may wait no more
+//!            │ the record is read anew: what it says counts, not the frame
+//!            ▼
+//!         waiting ──(answered here, or nobody may)──▶ elsewhere ──(no longer pending)──▶ gone
+//! ```
+
+mod news;
+mod said;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 
 use axum::body::Body;
-use axum::http::{Method, Request};
-use ktsu_ledger::StreamId;
-use ktsu_projections::approvals::{Kind, Record, Status, approval_id};
-use serde_json::{Value, json};
+use axum::http::Request;
+use ktsu_projections::approvals::{Record, Status};
+use serde_json::Value;
 use tokio::sync::mpsc;
 
-use super::approvals::path_of;
+use self::news::{News, Place};
+use super::approvals::{path_of, so_far};
 use super::output::{BAD, DIM, GOOD, is_live, note, painted};
 use super::text;
 use crate::peer::Peer;
@@ -18,55 +30,71 @@ use crate::peer::Peer;
 /// What people are asked, and where the answer comes from.
 pub(super) struct Asking {
     peer: Peer,
+    /// The run that is looked at. A branch has calls of its own only.
+    run: String,
     /// `--ledger PATH`, for what is shown to be typed.
     flag: String,
     /// Standard input, if somebody sits there.
     input: Option<mpsc::Receiver<String>>,
-    /// What waits, the first being asked now.
+    /// What is asked here, the first now.
     waiting: VecDeque<Record>,
+    /// What only somebody elsewhere can decide.
+    elsewhere: Vec<Record>,
+    /// Whether something waits that could not be read.
+    unread: bool,
+    /// Where lines go.
+    out: Box<dyn Fn(&str)>,
 }
 
 impl Asking {
-    /// Asks on the terminal, if there is one.
-    pub(super) fn new(peer: &Peer, flag: &str) -> Self {
+    /// Asks about a run on the terminal, if there is one.
+    pub(super) fn new(peer: &Peer, run: &str, flag: &str) -> Self {
         use std::io::IsTerminal as _;
         let sits = std::io::stdin().is_terminal() && is_live();
         Self {
             peer: peer.clone(),
+            run: run.to_owned(),
             flag: flag.to_owned(),
             input: sits.then(lines),
             waiting: VecDeque::new(),
+            elsewhere: Vec::new(),
+            unread: false,
+            out: Box::new(note),
         }
     }
 
-    /// Takes a frame: a call begins to wait, or does so no more. Tells whether one was added.
-    pub(super) async fn take(&mut self, frame: &Value) -> bool {
-        let data = &frame["data"];
-        match frame["type"].as_str().unwrap_or_default() {
-            "approval.requested" => {}
-            "tool.in_doubt" if data["reason"] != "task_ended" => {}
-            "approval.decided" | "approval.expired" | "agent.finished" => {
-                self.settled(data);
-                return false;
-            }
-            _ => return false,
+    /// Somebody types these lines, and sees these.
+    #[cfg(test)]
+    pub(super) fn typed(
+        peer: &Peer,
+        run: &str,
+        input: mpsc::Receiver<String>,
+        out: impl Fn(&str) + 'static,
+    ) -> Self {
+        Self {
+            input: Some(input),
+            out: Box::new(out),
+            ..Self::unattended(peer, run)
         }
-        let stream = frame["stream"].as_str().and_then(|text| text.parse().ok());
-        let asked: Option<(StreamId, u64)> = stream.zip(frame["seq"].as_u64());
-        let Some((stream, seq)) = asked else {
-            return false;
-        };
-        let id = approval_id(&stream, seq);
-        let Some(record) = self.record(&id).await else {
-            return false;
-        };
-        self.waiting.push_back(record);
-        match &self.input {
-            Some(_) if self.waiting.len() == 1 => self.ask(),
-            Some(_) => {}
-            None => self.tell(),
+    }
+
+    /// Nobody sits there.
+    #[cfg(test)]
+    pub(super) fn unattended(peer: &Peer, run: &str) -> Self {
+        Self {
+            input: None,
+            out: Box::new(|_| {}),
+            ..Self::new(peer, run, " --ledger L")
         }
-        true
+    }
+
+    /// Takes a frame: a call begins to wait, or may wait no more.
+    pub(super) async fn take(&mut self, frame: &Value) {
+        match News::of(frame) {
+            Some(News::Asked { id, place }) => self.asked(&id, &place).await,
+            Some(News::Moved(moved)) => self.look_again(|record| moved.holds(record)).await,
+            None => {}
+        }
     }
 
     /// Whether somebody is being asked here.
@@ -74,111 +102,188 @@ impl Asking {
         self.input.is_some() && !self.waiting.is_empty()
     }
 
-    /// Waits for a line of whoever sits there, and takes it as an answer.
-    pub(super) async fn answered(&mut self) {
-        let Some(input) = &mut self.input else {
-            return std::future::pending().await;
-        };
-        match input.recv().await {
+    /// Whether something waits, and nobody is asked here.
+    pub(super) fn waits_elsewhere(&self) -> bool {
+        !self.is_asking() && (self.unread || !self.elsewhere.is_empty())
+    }
+
+    /// Waits for a line of whoever sits there; nothing once nobody does any more. It may be given up
+    /// at any time: a line that came is never lost.
+    pub(super) async fn line(&mut self) -> Option<String> {
+        match &mut self.input {
+            Some(input) if !self.waiting.is_empty() => input.recv().await,
+            Some(_) | None => std::future::pending().await,
+        }
+    }
+
+    /// Takes a line as an answer. Not to be given up before its end: the answer may be under way.
+    pub(super) async fn heard(&mut self, line: Option<String>) {
+        match line {
             Some(line) => self.answer(line.trim()).await,
-            // Nobody sits there any more.
             None => {
                 self.input = None;
-                self.tell();
+                for record in std::mem::take(&mut self.waiting) {
+                    self.leave_to_others(record);
+                }
             }
         }
     }
 
-    async fn answer(&mut self, words: &str) {
-        let Some(record) = self.waiting.front().cloned() else {
+    /// A call begins to wait. One that was decided since is not asked about.
+    async fn asked(&mut self, id: &str, place: &Place) {
+        let Some(record) = self.record(id, place).await else {
+            self.unread = true;
+            let words = format!(
+                "  a call of {} waits for a person",
+                text::line(&place.task())
+            );
+            (self.out)(&words);
+            let command = format!("    ktsu approvals{}", self.flag);
+            return (self.out)(&painted(DIM, &command));
+        };
+        if record.status != Status::Pending {
             return;
-        };
-        let (word, rest) = words.split_once(' ').unwrap_or((words, ""));
-        let rest = rest.trim();
-        let mut body = match (word.to_ascii_lowercase().as_str(), record.kind) {
-            ("y" | "yes" | "approve", _) => json!({"decision": "approved"}),
-            ("n" | "no" | "reject", _) => json!({"decision": "rejected"}),
-            ("h" | "happened", Kind::InDoubt) => json!({"decision": "happened", "result": rest}),
-            _ => return self.ask(),
-        };
-        if !rest.is_empty() && body["decision"] != "happened" {
-            body["reason"] = Value::from(rest);
         }
-        body["approval_id"] = Value::from(record.approval_id.as_str());
-        body["digest"] = Value::from(record.digest.as_str());
-        let request = Request::builder()
-            .method(Method::POST)
-            .uri(path_of(&record));
-        let Ok(request) = request.body(Body::from(body.to_string())) else {
-            return;
-        };
-        match self.peer.whole(request).await {
-            // The frame that follows takes it off the list.
-            Ok((200, _)) => {}
-            Ok((_, answer)) => {
-                let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
-                let message = answer["message"].as_str().unwrap_or("it was not taken");
-                note(&painted(BAD, &format!("  {}", text::line(message))));
-            }
-            Err(error) => note(&painted(BAD, &format!("  {error}"))),
+        if self.input.is_none() {
+            return self.leave_to_others(record);
         }
-    }
-
-    /// What was asked about waits no more.
-    fn settled(&mut self, data: &Value) {
-        let first = self.waiting.front().map(|record| record.request);
-        let request = data["request"].as_u64();
-        let ended = data["outcome"].is_object();
-        let step = data["step"].as_str().unwrap_or_default().to_owned();
-        self.waiting.retain(|record| {
-            let of_step = record.step_id.split('.').next() == Some(step.as_str());
-            let decided = Some(record.request) == request && record.quorum <= 1;
-            !(decided || (ended && of_step))
-        });
-        let now = self.waiting.front().map(|record| record.request);
-        if self.input.is_some() && now.is_some() && now != first {
+        self.waiting.push_back(record);
+        if self.waiting.len() == 1 {
             self.ask();
         }
     }
 
-    async fn record(&self, id: &str) -> Option<Record> {
-        let request = Request::get("/approvals").body(Body::empty()).ok()?;
-        let (status, body) = self.peer.whole(request).await.ok()?;
-        let records: Vec<Record> = match status {
-            200 => serde_json::from_slice(&body).ok()?,
-            _ => return None,
-        };
-        let waits = |record: &Record| record.approval_id == id && record.status == Status::Pending;
-        records.into_iter().find(waits)
+    /// Reads records anew, and forgets those that wait no more.
+    async fn look_again(&mut self, which: impl Fn(&Record) -> bool) {
+        let first = self.first();
+        let mut still = VecDeque::new();
+        for record in std::mem::take(&mut self.waiting) {
+            let held = !which(&record) || self.waits(&record).await;
+            still.extend(held.then_some(record));
+        }
+        self.waiting = still;
+        let mut still = Vec::new();
+        for record in std::mem::take(&mut self.elsewhere) {
+            let held = !which(&record) || self.waits(&record).await;
+            still.extend(held.then_some(record));
+        }
+        self.elsewhere = still;
+        if self.first() != first {
+            self.ask();
+        }
     }
 
-    /// The question. What was typed before it is no answer to it.
+    fn first(&self) -> Option<u64> {
+        self.waiting.front().map(|record| record.request)
+    }
+
+    /// What is said about the first call, decided.
+    async fn answer(&mut self, words: &str) {
+        let Some(record) = self.waiting.front().cloned() else {
+            return;
+        };
+        let Some(body) = said::decision(words, &record) else {
+            return self.ask();
+        };
+        let request = Request::post(path_of(&record)).body(Body::from(body.to_string()));
+        let Ok(request) = request else { return };
+        let (status, answer) = match self.peer.whole(request).await {
+            Ok(answered) => answered,
+            Err(error) => {
+                self.complain(&error.to_string());
+                return self.ask();
+            }
+        };
+        if status == 200 {
+            return self.decided(&record, &answer);
+        }
+        let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
+        self.complain(answer["message"].as_str().unwrap_or("it was not taken"));
+        match status {
+            // Whoever sits there may not; somebody else may.
+            401 | 403 => self.pass_on(),
+            // It waits no more, or this person has said all they can.
+            404 | 409 => match self.waits(&record).await {
+                true => self.pass_on(),
+                false => drop(self.waiting.pop_front()),
+            },
+            // Said otherwise, or once more, it may be taken.
+            _ => {}
+        }
+        self.ask();
+    }
+
+    /// The answer is recorded. Where more people have to approve, the others are elsewhere.
+    fn decided(&mut self, before: &Record, answer: &[u8]) {
+        let pending = serde_json::from_slice::<Record>(answer).ok();
+        match pending.filter(|record| record.status == Status::Pending) {
+            Some(record) => {
+                let words = format!("  {}", so_far(&record, record.votes.len()));
+                (self.out)(&painted(GOOD, &words));
+                self.pass_on();
+            }
+            None => self.waiting.retain(|one| one.request != before.request),
+        }
+        self.ask();
+    }
+
+    /// The first call is somebody else's to decide.
+    fn pass_on(&mut self) {
+        if let Some(record) = self.waiting.pop_front() {
+            self.leave_to_others(record);
+        }
+    }
+
+    fn leave_to_others(&mut self, record: Record) {
+        self.tell(&record);
+        self.elsewhere.push(record);
+    }
+
+    /// Whether a call waits still. One that cannot be read now does, as far as is known.
+    async fn waits(&self, record: &Record) -> bool {
+        let now = self.record(&record.approval_id, &Place::of(record)).await;
+        now.is_none_or(|record| record.status == Status::Pending)
+    }
+
+    /// A record, as this run has it.
+    async fn record(&self, id: &str, place: &Place) -> Option<Record> {
+        let run = match place.scope.as_str() {
+            "" => self.run.clone(),
+            scope => format!("{}%2F{}", self.run, scope.replace('/', "%2F")),
+        };
+        let step = place.task();
+        let path = format!("/runs/{run}/steps/{step}/approval?approval_id={id}");
+        let request = Request::get(path).body(Body::empty()).ok()?;
+        let (status, body) = self.peer.whole(request).await.ok()?;
+        let found = (status == 200).then(|| serde_json::from_slice(&body).ok());
+        found.flatten()
+    }
+
+    /// The question, if there is one. What was typed before it is no answer to it.
     fn ask(&mut self) {
         while let Some(Ok(_)) = self.input.as_mut().map(mpsc::Receiver::try_recv) {}
         let Some(record) = self.waiting.front() else {
             return;
         };
-        note("");
-        note(&question(record));
-        let how = match record.kind {
-            Kind::Approval => "  approve? y, n, or n WHY: ",
-            Kind::InDoubt => "  y sends it again, n ends the step, h RESULT says what it gave: ",
-        };
-        note(&painted(GOOD, how));
+        (self.out)("");
+        (self.out)(&said::question(record));
+        (self.out)(&painted(GOOD, said::answers(record.kind)));
     }
 
     /// What to type elsewhere.
-    fn tell(&self) {
-        let Some(record) = self.waiting.back() else {
-            return;
-        };
+    fn tell(&self, record: &Record) {
         let (id, flag) = (&record.approval_id, &self.flag);
-        note(&question(record));
-        note(&painted(DIM, &format!("    ktsu approve {id}{flag}")));
-        note(&painted(
-            DIM,
-            &format!("    ktsu reject {id} --reason TEXT{flag}"),
-        ));
+        (self.out)(&said::question(record));
+        for command in [
+            format!("    ktsu approve {id}{flag}"),
+            format!("    ktsu reject {id} --reason TEXT{flag}"),
+        ] {
+            (self.out)(&painted(DIM, &command));
+        }
+    }
+
+    fn complain(&self, message: &str) {
+        (self.out)(&painted(BAD, &format!("  {}", text::line(message))));
     }
 }
 
@@ -194,19 +299,4 @@ fn lines() -> mpsc::Receiver<String> {
         }
     });
     lines
-}
-
-fn question(record: &Record) -> String {
-    let call = format!(
-        "{} of {} {}",
-        record.tool_name, record.server, record.arguments
-    );
-    let call = text::line(&call);
-    match record.kind {
-        Kind::Approval => format!("  {} asks for {call}", text::line(&record.step_id)),
-        Kind::InDoubt => format!(
-            "  {} does not know whether this happened: {call}",
-            text::line(&record.step_id)
-        ),
-    }
 }

@@ -118,7 +118,7 @@ async fn run_and_follow(
     ));
     let mut live = Live::new();
     let flag = job.ledger.as_ref().map_or("", |place| place.flag.as_str());
-    let mut asking = Asking::new(&peer, flag);
+    let mut asking = Asking::new(&peer, &run_id, flag);
     let viewer = Viewer {
         live: Some(&mut live),
         asking: Some(&mut asking),

@@ -102,36 +102,27 @@ async fn watch(
     let mut body = response.into_body().into_data_stream();
     let mut pending = Vec::new();
     let mut ticks = tokio::time::interval(TICK);
+    // Whether anything happened since it was last asked whether the run waits.
+    let mut moved = false;
     loop {
-        let chunk = tokio::select! {
-            chunk = body.next() => chunk,
+        // Whichever comes first ends the others: nothing here may be half done when it is dropped.
+        tokio::select! {
+            chunk = body.next() => {
+                let Some(chunk) = chunk else { break };
+                for frame in frames(&mut pending, &chunk.map_err(lost)?) {
+                    viewer.take(&frame).await;
+                }
+                moved = true;
+            }
             _ = ticks.tick() => {
-                let asks = viewer.asking.as_ref().is_some_and(|asking| asking.is_asking());
-                if let Some(live) = viewer.live.as_ref().filter(|_| !asks) {
-                    live.tick();
+                viewer.tick();
+                if viewer.may_leave() && std::mem::take(&mut moved) && is_waiting(peer, run_id).await? {
+                    break;
                 }
-                continue;
             }
-            () = answered(&mut viewer.asking) => continue,
-        };
-        let Some(chunk) = chunk else { break };
-        let lost = |error: axum::Error| {
-            Failure::could_not_run(format!("the connection was lost: {error}"))
-                .hint("the run goes on; ktsu runs shows it")
-        };
-        pending.extend_from_slice(&chunk.map_err(lost)?);
-        while let Some(end) = pending.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = pending.drain(..=end).collect();
-            let frame = line.strip_prefix(b"data:").map(serde_json::from_slice);
-            let Some(Ok(frame)) = frame else { continue };
-            if let Some(live) = &mut viewer.live {
-                live.take(&frame);
-            }
-            if takes(&mut viewer, &frame).await && is_waiting(peer, run_id).await? {
-                if let Some(live) = viewer.live {
-                    live.finish();
-                }
-                return Ok(());
+            line = viewer.line() => {
+                viewer.hear(line).await;
+                moved = true;
             }
         }
     }
@@ -141,20 +132,62 @@ async fn watch(
     Ok(())
 }
 
-/// Lets whoever is asked know of a frame. Tells whether to leave, if only people can move the run.
-async fn takes(viewer: &mut Viewer<'_>, frame: &Value) -> bool {
-    let Some(asking) = &mut viewer.asking else {
-        return false;
-    };
-    let asks = asking.take(frame).await;
-    asks && viewer.leaves_waiting && !asking.is_asking()
+fn lost(error: axum::Error) -> Failure {
+    Failure::could_not_run(format!("the connection was lost: {error}"))
+        .hint("the run goes on; ktsu runs shows it")
 }
 
-/// An answer of whoever is asked, if somebody is.
-async fn answered(asking: &mut Option<&mut Asking>) {
-    match asking {
-        Some(asking) if asking.is_asking() => asking.answered().await,
-        Some(_) | None => std::future::pending().await,
+/// The frames that are whole once this much more has come.
+fn frames(pending: &mut Vec<u8>, chunk: &[u8]) -> Vec<Value> {
+    pending.extend_from_slice(chunk);
+    let mut frames = Vec::new();
+    while let Some(end) = pending.iter().position(|byte| *byte == b'\n') {
+        let line: Vec<u8> = pending.drain(..=end).collect();
+        let frame = line.strip_prefix(b"data:").map(serde_json::from_slice);
+        frames.extend(frame.and_then(Result::ok));
+    }
+    frames
+}
+
+impl Viewer<'_> {
+    async fn take(&mut self, frame: &Value) {
+        if let Some(live) = &mut self.live {
+            live.take(frame);
+        }
+        if let Some(asking) = &mut self.asking {
+            asking.take(frame).await;
+        }
+    }
+
+    /// Draws the last line again; not over a question.
+    fn tick(&self) {
+        let asks = self
+            .asking
+            .as_ref()
+            .is_some_and(|asking| asking.is_asking());
+        if let Some(live) = self.live.as_ref().filter(|_| !asks) {
+            live.tick();
+        }
+    }
+
+    /// Whether to stop looking, if only people can move the run.
+    fn may_leave(&self) -> bool {
+        let elsewhere = |asking: &&mut Asking| asking.waits_elsewhere();
+        self.leaves_waiting && self.asking.as_ref().is_some_and(elsewhere)
+    }
+
+    /// A line of whoever is asked, if somebody is.
+    async fn line(&mut self) -> Option<String> {
+        match &mut self.asking {
+            Some(asking) => asking.line().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn hear(&mut self, line: Option<String>) {
+        if let Some(asking) = &mut self.asking {
+            asking.heard(line).await;
+        }
     }
 }
 
@@ -197,3 +230,6 @@ fn sentence_to_fragment(words: &str) -> String {
         Some(_) | None => words.to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -133,7 +133,7 @@ async fn remote(
     }
     let mut live = Live::new();
     let flag = place.map_or("", |place| place.flag.as_str());
-    let mut asking = Asking::new(&peer, flag);
+    let mut asking = Asking::new(&peer, &run_id, flag);
     let viewer = Viewer {
         live: Some(&mut live),
         asking: Some(&mut asking),

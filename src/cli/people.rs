@@ -276,7 +276,7 @@ async fn look(
 ) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new()?;
     let mut live = Live::new();
-    let mut asking = Asking::new(&owner.peer, &owner.place.flag);
+    let mut asking = Asking::new(&owner.peer, run, &owner.place.flag);
     let viewer = Viewer {
         live: Some(&mut live),
         asking: Some(&mut asking),

@@ -7,4 +7,5 @@ mod random_tests;
 mod refusals_tests;
 mod repeated_tests;
 mod settle_tests;
+mod still_tests;
 mod tools_tests;

@@ -20,7 +20,7 @@ use crate::run::{
     Effective, FoldError, ItemEnd, RunState, Scope, Shape, Step, StepStatus, Task, TaskPhase,
     Tasks, reserved,
 };
-use crate::usage::Usage;
+use crate::usage::{self, Usage};
 
 /// Folds a run into envelopes: its own, and those of its inline children.
 #[derive(Debug, Clone)]
@@ -72,18 +72,33 @@ impl EnvelopeFold {
             fold.prefix = Some(0);
         }
         for frame in first {
-            fold.note(frame);
+            fold.note(frame, &[]);
         }
         for frame in rest {
             let shape = fold.state.scope(0).map(|root| Arc::clone(&root.shape));
+            let still = fold.still(frame);
             let taken = fold.state.apply(frame);
             taken.map_err(|refusal| FoldError::Refused(frame.seq, refusal))?;
             if let (Event::Run(RunEvent::Branched(_)), Some(shape)) = (&frame.event, shape) {
                 fold.fork(&shape);
             }
-            fold.note(frame);
+            fold.note(frame, &still);
         }
         Ok(fold)
+    }
+
+    /// Of a frame that ends a wait for people: whether the scope it is about stood still until then,
+    /// and each scope around it. Nothing for any other.
+    fn still(&self, frame: &Frame) -> Vec<bool> {
+        let mut still = Vec::new();
+        let ends = usage::ends_a_wait(&frame.event);
+        let mut at = ends.then(|| self.state.scope_at(&frame.scope)).flatten();
+        while let Some(scope) = at {
+            still.push(self.state.stands_still(scope));
+            let parent = self.state.scope(scope).and_then(|held| held.parent);
+            at = parent.map(|(parent, _)| parent);
+        }
+        still
     }
 
     /// The state underneath.
@@ -193,9 +208,9 @@ impl EnvelopeFold {
             .collect()
     }
 
-    fn note(&mut self, frame: &Frame) {
+    fn note(&mut self, frame: &Frame, still: &[bool]) {
         let at = self.state.scope_at(&frame.scope).unwrap_or_default();
-        self.note_usage(frame, at);
+        self.note_usage(frame, at, still);
         match &frame.event {
             Event::Run(event) => self.note_run(frame, at, event),
             Event::Recompute(RecomputeEvent::Created(_)) => {
@@ -292,8 +307,9 @@ impl EnvelopeFold {
     }
 
     /// A frame counts for its item, its step, its scope, and every scope and step around it (seed
-    /// 000, invariants 27 and 29: an inline child's use is its parent's).
-    fn note_usage(&mut self, frame: &Frame, at: u32) {
+    /// 000, invariants 27 and 29: an inline child's use is its parent's). Steps and items show the
+    /// time from their beginning to their end, so that only scopes ask whether they stood still.
+    fn note_usage(&mut self, frame: &Frame, at: u32, still: &[bool]) {
         let about = match &frame.event {
             Event::Webhook(event) => Some((event.step(), None)),
             Event::Agent(event) => Some((event.step(), event.item())),
@@ -310,13 +326,17 @@ impl EnvelopeFold {
         let mut inner = about.and_then(|(step, _)| self.state.scope(at)?.shape.position(step));
         if let Some((step, (_, Some(item)))) = inner.zip(about) {
             let detail = self.steps.entry((at, step)).or_default();
-            detail.items.entry(item).or_default().usage.apply(frame);
+            let item = detail.items.entry(item).or_default();
+            item.usage.apply(frame, false);
         }
         let mut at = at;
+        let mut still = still.iter().copied();
         loop {
-            self.scopes.entry(at).or_default().usage.apply(frame);
+            let stood = still.next().unwrap_or_default();
+            self.scopes.entry(at).or_default().usage.apply(frame, stood);
             if let Some(step) = inner {
-                self.steps.entry((at, step)).or_default().usage.apply(frame);
+                let step = self.steps.entry((at, step)).or_default();
+                step.usage.apply(frame, false);
             }
             match self.state.scope(at).and_then(|scope| scope.parent) {
                 Some((parent, step)) => (at, inner) = (parent, Some(step)),

@@ -59,6 +59,25 @@ impl RunState {
             })
     }
 
+    /// Whether nothing but people can move a scope: neither a step of its own, nor one of a child.
+    pub fn stands_still(&self, scope: u32) -> bool {
+        (0u32..).zip(&self.scopes).all(|(at, held)| {
+            held.status != RunStatus::Running
+                || !self.is_within(at, scope)
+                || held.steps.iter().all(|step| self.stands(step))
+        })
+    }
+
+    fn is_within(&self, mut scope: u32, outer: u32) -> bool {
+        while scope != outer {
+            match self.scope(scope).and_then(|held| held.parent) {
+                Some((parent, _)) => scope = parent,
+                None => return false,
+            }
+        }
+        true
+    }
+
     /// Whether nothing but people can move the run.
     pub(super) fn waits_for_people(&self) -> bool {
         self.suspended > 0

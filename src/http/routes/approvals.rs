@@ -36,9 +36,10 @@ pub(super) struct Which {
     status: Option<String>,
     /// Of this workflow only.
     workflow: Option<String>,
-    /// How many runs are looked at for `all`, at most 10000; 1000 if absent.
+    /// At most this many records: those that have waited longest. For `all`: how many runs are looked
+    /// at, at most 10000; 1000 if absent.
     #[param(value_type = Option<u64>, minimum = 1)]
-    limit: usize,
+    limit: Option<u64>,
 }
 
 impl Asked for Which {
@@ -48,7 +49,7 @@ impl Asked for Which {
         Ok(Self {
             status: given.word("status", &["pending", "all"])?,
             workflow: given.text("workflow").map(str::to_owned),
-            limit: given.limit(LOOKED_AT, MAX_LOOKED_AT)?,
+            limit: given.number("limit", 1, u64::MAX)?,
         })
     }
 }
@@ -65,10 +66,15 @@ pub(super) async fn list(
 ) -> Result<Response, Problem> {
     let read = orchestrator.readers().with(move |reader| {
         let workflow = which.workflow.as_deref();
-        match which.status.as_deref() {
-            Some("all") => approvals::all(reader, workflow, which.limit),
-            _ => approvals::pending(reader, workflow),
+        let limit = |limit: u64| usize::try_from(limit).unwrap_or(usize::MAX);
+        let limit = which.limit.map(limit);
+        if which.status.as_deref() == Some("all") {
+            let runs = limit.unwrap_or(LOOKED_AT).min(MAX_LOOKED_AT);
+            return approvals::all(reader, workflow, runs);
         }
+        let mut records = approvals::pending(reader, workflow)?;
+        records.truncate(limit.unwrap_or(usize::MAX));
+        Ok(records)
     });
     let records = read.await.map_err(|error| unreadable(&error))?;
     Ok(json(value!(records).to_string()))
@@ -113,11 +119,31 @@ pub(super) async fn reviews(
     Ok(json(value!(found).to_string()))
 }
 
-/// What people are asked about in a step: what has waited longest; if nothing waits, the last.
+/// Which record of a step.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct One {
+    /// This one. If absent what has waited longest; if nothing waits, the last.
+    approval_id: Option<String>,
+}
+
+impl Asked for One {
+    const NAMES: &'static [&'static str] = &["approval_id"];
+
+    fn read(given: &Given) -> Result<Self, Problem> {
+        Ok(Self {
+            approval_id: given.text("approval_id").map(str::to_owned),
+        })
+    }
+}
+
+/// What people are asked about in a step: one call, or what has waited longest; if nothing waits,
+/// the last.
 #[utoipa::path(get, path = "/runs/{id}/steps/{step}/approval",
     params(
         ("id" = String, Path, description = "The run, or `R%2Fcall` for an inline child"),
         ("step" = String, Path, description = "The step, or `STEP.INDEX` for an item"),
+        One,
     ),
     responses(
         (status = 200, body = wire::Approval),
@@ -129,17 +155,22 @@ pub(super) async fn reviews(
 pub(super) async fn get(
     State(orchestrator): State<Orchestrator>,
     Path((run, step)): Path<(String, String)>,
-    _: Query<Nothing>,
+    Query(one): Query<One>,
 ) -> Result<Response, Problem> {
     let run = run_of(&orchestrator, &run).await?;
     let mut records = of_step(&orchestrator, &run, &step).await?;
     let waits = |record: &&Record| record.status == Status::Pending;
     let pending: Vec<String> = records.iter().filter(waits).map(id_of).collect();
-    let at = records.iter().position(|record| waits(&record));
-    let at = at.unwrap_or(records.len().saturating_sub(1));
-    if records.is_empty() {
+    let at = match &one.approval_id {
+        Some(id) => records.iter().position(|record| record.approval_id == *id),
+        None => {
+            let longest = records.iter().position(|record| waits(&record));
+            longest.or(records.len().checked_sub(1))
+        }
+    };
+    let Some(at) = at else {
         return Err(elsewhere(&orchestrator, &run, &step).await?);
-    }
+    };
     let mut shown = value!(records.swap_remove(at));
     if pending.len() > 1 {
         shown["pending"] = value!(pending);

@@ -121,14 +121,9 @@ impl Due {
                 };
                 self.refused(round, at, "rejected", &text);
             }
-            State::Settled(Some(result)) => {
+            State::Settled(result) => {
                 let result = returned(round.response, at, texts(result), None);
                 self.result(result);
-            }
-            State::Settled(None) => {
-                let text = "Error: whether the call happened is not known, and a human reviewer \
-                            decided not to make it again.";
-                self.refused(round, at, "in_doubt", text);
             }
             State::Called {
                 target,

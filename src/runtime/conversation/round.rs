@@ -68,8 +68,8 @@ pub(super) enum State {
     Lost { target: Target, called: u64 },
     /// People are asked whether it happened.
     Doubted { target: Target, doubt: u64 },
-    /// A person says that it happened, and gave this; or that it is to be left alone.
-    Settled(Option<String>),
+    /// A person says that it happened, and gave this.
+    Settled(String),
     /// The model has its result, in this frame.
     Returned(u64),
 }
@@ -248,7 +248,7 @@ impl Round {
                 }
                 State::Doubted { target, doubt } if *doubt == decided.request => match approved {
                     true => State::Allowed(target.clone()),
-                    false => State::Settled(Some(decided.result.unwrap_or_default())),
+                    false => State::Settled(decided.result.unwrap_or_default()),
                 },
                 State::Gated { .. }
                 | State::Doubted { .. }
@@ -270,10 +270,6 @@ impl Round {
         for call in &mut self.calls {
             if matches!(call.state, State::Gated { request, .. } if request == number) {
                 call.state = State::Rejected(reason);
-                return true;
-            }
-            if matches!(call.state, State::Doubted { doubt, .. } if doubt == number) {
-                call.state = State::Settled(None);
                 return true;
             }
         }

@@ -27,7 +27,7 @@ fn kinds() -> impl Strategy<Value = Kind> {
         Kind::Suppressed,
     ];
     common.extend(["approved", "rejected", "expired"].map(Kind::Gated));
-    common.extend(["approved", "rejected", "happened"].map(Kind::Doubtful));
+    common.extend(["approved", "happened"].map(Kind::Doubtful));
     select(common)
 }
 
@@ -93,7 +93,6 @@ fn each_kind_of_call_leads_to_its_result_wherever_it_is_cut() {
         Kind::Silent,
         Kind::StatefulAnswers,
         Kind::Doubtful("approved"),
-        Kind::Doubtful("rejected"),
         Kind::Doubtful("happened"),
         Kind::Gated("approved"),
         Kind::Gated("rejected"),
@@ -166,11 +165,6 @@ fn what_is_not_sent_is_told_to_the_model_with_its_reason() {
              approach. Reason: nobody decided in time\"",
         ),
         (Kind::Doubtful("happened"), "- false \"it is done\""),
-        (
-            Kind::Doubtful("rejected"),
-            "in_doubt true \"Error: whether the call happened is not known, and a human reviewer \
-             decided not to make it again.\"",
-        ),
     ] {
         let (_, results, end) = told(&[vec![kind]], 10);
         assert_eq!(results, [expected], "{kind:?}");

@@ -83,7 +83,8 @@ impl ToolClient for Servers {
         let name = server.name.clone();
         let _ = self.news.send(Heard::Opened(name.clone(), place, shown));
         let opened = if name == "gone" {
-            Err(error("nobody answers", false, false))
+            // As the client says it: by the server's name.
+            Err(error("tool server gone: nobody answers", false, false))
         } else {
             let tool = |name: &str| Tool {
                 name: name.to_owned(),

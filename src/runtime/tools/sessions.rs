@@ -52,6 +52,17 @@ pub(in crate::runtime) enum NotOpened {
     Drift(#[from] Drift),
 }
 
+impl NotOpened {
+    /// Why a server cannot be used. It is named once, though the client names it, too.
+    fn of(server: &str, mut error: ToolError) -> Self {
+        let named = format!("tool server {server}: ");
+        if let Some(rest) = error.message.strip_prefix(&named) {
+            error.message = rest.to_owned();
+        }
+        Self::Unreachable(server.to_owned(), error)
+    }
+}
+
 impl Sessions {
     /// Opens a session with each server of which something may be called, and asks it what it
     /// offers.
@@ -83,8 +94,7 @@ impl Sessions {
         for (at, server) in described.into_iter().enumerate() {
             let broken = || Err(ToolError::fault("opening the session broke off"));
             let session = opened.remove(&at).unwrap_or_else(broken);
-            let session =
-                session.map_err(|error| NotOpened::Unreachable(server.name.clone(), error))?;
+            let session = session.map_err(|error| NotOpened::of(&server.name, error))?;
             catalogue.list(server, session.tools())?;
         }
         Ok(())

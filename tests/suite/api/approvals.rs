@@ -78,6 +78,7 @@ pub(super) async fn all(described: &Described) -> BTreeSet<Case> {
             .len(),
         2
     );
+    one_by_one(&api, &step, &listed).await;
     for (record, decision) in listed.iter().zip(["approved", "rejected"]) {
         let body = json!({"decision": decision, "approval_id": record["approval_id"],
             "digest": record["digest"], "reason": "seen"});
@@ -101,6 +102,23 @@ pub(super) async fn all(described: &Described) -> BTreeSet<Case> {
     seen.extend(unable(described).await);
     seen.extend(own_servers(described).await);
     seen
+}
+
+/// Each record by its id, and as many as are asked for.
+async fn one_by_one(api: &Described, step: &str, listed: &[Value]) {
+    for record in listed {
+        let id = record["approval_id"].as_str().unwrap();
+        let shown = api.get(&format!("{step}?approval_id={id}")).await.json();
+        assert_eq!(shown["approval_id"], id);
+        assert_eq!(shown["arguments"], record["arguments"]);
+    }
+    let absent = api.get(&format!("{step}?approval_id=apr_0")).await;
+    assert_eq!(
+        (absent.status, &absent.json()["code"]),
+        (404, &json!("approval_not_found"))
+    );
+    let first = api.get("/approvals?limit=1").await.json();
+    assert_eq!(first, json!([listed[0]]));
 }
 
 async fn refused(api: &Described, run: &str, step: &str) {

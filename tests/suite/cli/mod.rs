@@ -4,6 +4,7 @@
 
 mod against;
 mod agents;
+mod asking;
 mod baselines;
 mod boot;
 mod branches;
