@@ -360,11 +360,11 @@ impl RunTask {
         let Some((until, _)) = self.armed.take() else {
             return Ok(());
         };
-        self.settle(until, self.now().max(until))
+        self.take_timer(until, self.now().max(until))
     }
 
     /// Takes the timer that is due, if one is.
-    fn settle(&mut self, until: Timestamp, at: Timestamp) -> Result<(), Broken> {
+    fn take_timer(&mut self, until: Timestamp, at: Timestamp) -> Result<(), Broken> {
         match admit::timer(&self.state, until) {
             Some(input) => self.take_at(input, at),
             None => Ok(()),

@@ -89,7 +89,7 @@ impl RunTask {
                 Err(refused) => {
                     // Whoever is told that the time is over finds it recorded.
                     if matches!(refused, NotDecided::Expired { .. }) {
-                        self.settle(now, now)?;
+                        self.take_timer(now, now)?;
                     }
                     return Ok(Err(refused.into()));
                 }
