@@ -57,7 +57,13 @@ pub(super) async fn offered(kit: &Kit, arguments: &Arguments) -> Result<Offered,
 pub(super) fn differences(lock: &Lock, offered: &Offered) -> Vec<Retold> {
     let servers = lock.entries.iter().filter(|one| one.kind == Kind::Server);
     let differs = servers.filter_map(|entry| {
-        let difference = servers::difference(&entry.tools, offered.get(&entry.path)?)?;
+        let offered = offered.get(&entry.path)?;
+        let difference = match &entry.tools {
+            Some(tools) => servers::difference(tools, offered)?,
+            // Locked with none and never asked are two things.
+            None => servers::difference(&Digests::new(), offered)
+                .unwrap_or_else(|| "its tools were not locked".to_owned()),
+        };
         Some(Retold {
             path: entry.path.clone(),
             difference,
@@ -70,7 +76,7 @@ pub(super) fn differences(lock: &Lock, offered: &Offered) -> Vec<Retold> {
 pub(super) fn put(lock: &mut Lock, mut offered: Offered) {
     for entry in &mut lock.entries {
         if let Some(tools) = offered.remove(&entry.path) {
-            entry.tools = tools;
+            entry.tools = Some(tools);
         }
     }
 }
