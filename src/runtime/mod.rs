@@ -43,7 +43,8 @@ use crate::peer::Peer;
 pub use callbacks::Callbacks;
 pub use routes::openapi;
 pub use tools::{
-    Call, Doing, NoTools, Reach, Returned, Server, Session, Tool, ToolClient, ToolError,
+    Call, Doing, NoTools, Offer, Reach, Returned, Server, Session, Tool, ToolClient, ToolError,
+    ToolErrorCode,
 };
 
 /// What a runtime is made of.
