@@ -126,6 +126,25 @@ async fn a_list_that_is_not_given_again_is_asked_for_before_the_next_call() {
     assert_eq!(count(&scripted, "tools/list"), 4);
 }
 
+#[tokio::test]
+async fn a_list_that_nobody_waits_for_any_more_is_asked_for_again() {
+    let turn = Turn::default();
+    let scripted = Scripted::start(move |seen| match seen.rpc() {
+        "tools/list" if turn.next() == 1 => Reply::Hang(Vec::new()),
+        "tools/call" => events(&[changed(), result(seen.id(), text("done"))]),
+        _ => good(seen),
+    })
+    .await;
+    let session = tools().open(&scripted.server()).await.expect("a session");
+    assert!(call(&session).await.is_ok());
+    tokio::select! {
+        listed = session.renew() => panic!("{listed:?}"),
+        () = scripted.until_held(1) => {}
+    }
+    assert!(session.renew().await.is_ok());
+    assert_eq!(count(&scripted, "tools/list"), 3);
+}
+
 /// A server that has forgotten its first session by the first call.
 fn forgetful() -> impl Fn(&Seen) -> Reply + Send + Sync + 'static {
     let turn = AtomicU32::new(0);

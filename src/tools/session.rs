@@ -114,10 +114,7 @@ impl Door {
         let listing = list(link.running.peer(), &link.shared);
         let tools = match timeout(self.limits.open, listing).await {
             Ok(tools) => tools,
-            Err(_) => {
-                link.shared.set_changed(true);
-                Err(late("no list of tools", self.limits.open))
-            }
+            Err(_) => Err(late("no list of tools", self.limits.open)),
         };
         let tools = tools.map_err(|error| self.unsent(error))?;
         let link = Arc::clone(link);
@@ -141,12 +138,23 @@ fn late(what: &str, limit: Duration) -> ToolError {
 /// The list of tools, page by page. What the server said of its tools before this is settled by it,
 /// what it says meanwhile is not.
 async fn list(peer: &Peer<RoleClient>, shared: &Shared) -> Result<Offer, ToolError> {
+    let mut asking = Asking(Some(shared));
     shared.set_changed(false);
-    let listed = pages(peer, &shared.limits).await;
-    if listed.is_err() {
-        shared.set_changed(true);
+    let listed = pages(peer, &shared.limits).await?;
+    asking.0 = None;
+    Ok(listed)
+}
+
+/// A list that is asked for. Until it is there, and also if nobody waits for it any more, what the
+/// server said of its tools is not settled.
+struct Asking<'a>(Option<&'a Shared>);
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        if let Some(shared) = self.0 {
+            shared.set_changed(true);
+        }
     }
-    listed
 }
 
 async fn pages(peer: &Peer<RoleClient>, limits: &Limits) -> Result<Offer, ToolError> {
