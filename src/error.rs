@@ -151,7 +151,7 @@ error_codes! {
     /// A tool server cannot be reached, or does not speak MCP.
     ToolServerUnreachable = "tool_server_unreachable", 502, EXIT_VERDICT, "The tool server could not be used";
     /// A tool is not the one that was locked.
-    ToolDrift = "tool_drift", 409, EXIT_VERDICT, "A tool has changed since it was locked";
+    ToolDrift = "tool_drift", 409, EXIT_VERDICT, "A tool is not the one that was agreed on";
     /// Nobody knows whether a call happened, and it is not to be sent again.
     ToolInDoubt = "tool_in_doubt", 409, EXIT_VERDICT, "Whether a tool call happened is not known";
     /// A person rejected a call.

@@ -4,8 +4,6 @@
 
 mod support;
 
-use std::collections::BTreeMap;
-
 use ktsu_ledger::event::RunEvent;
 use ktsu_ledger::event::lock::{self, Entry, Kind, Lock, Prices};
 use ktsu_ledger::store::{FORMAT, SqliteStore};
@@ -66,7 +64,7 @@ fn a_lock_is_written_as_the_document_says_and_kept_beside_the_definition() {
         digest: digest(digit),
         kind,
         path: path.to_owned(),
-        tools: BTreeMap::new(),
+        tools: None,
         version: "1.0.0".to_owned(),
     };
     let workflow = "workflows/triage.workflow.yaml";

@@ -88,8 +88,10 @@ async fn list(client: &egress::Client, asked: &Asked) -> Result<Digests, String>
     };
     let session = tools::Tools::new(client.clone()).open(&server).await;
     let session = session.map_err(|error| error.to_string())?;
-    let offered = session.tools().iter();
-    let digests = offered.map(|tool| (tool.name.clone(), tool.digest.clone()));
+    let offered = session.tools();
+    let digests = offered
+        .iter()
+        .map(|tool| (tool.name.clone(), tool.digest.clone()));
     let digests = digests.collect();
     session.close().await;
     Ok(digests)

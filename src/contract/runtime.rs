@@ -93,10 +93,13 @@ pub struct ToolServer {
     /// changes the world, and asks nobody. The model gets the error `suppressed_in_branch`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub withheld: Vec<String>,
-    /// The digests its tools were locked with, by name. Where there are any, a permitted tool with
-    /// another digest, or with none, ends the task.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub pins: BTreeMap<String, String>,
+    /// The digests its tools were locked with, by name; absent where they were not locked. A
+    /// permitted tool with another digest, or with none, ends the task: with `{}`, any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pins: Option<BTreeMap<String, String>>,
+    /// How long one call may take, in milliseconds; 60 s where it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
 }
 
 /// Tools that a person is asked about first.

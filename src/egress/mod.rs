@@ -33,7 +33,7 @@ use tokio::sync::Semaphore;
 pub use address::BadEntry;
 use address::{Rules, Target};
 use connect::{Connections, Names};
-pub use stream::{Broken, Head, Place, Stream, Use};
+pub use stream::{Broken, Head, KEPT_STREAMS, Place, Stream, Use};
 
 /// The most bytes of an answer's body that are worth keeping. Who looks for something in it reads
 /// a little more, see [`Request::keep`].
@@ -149,6 +149,12 @@ impl Client {
         Self::with(policy, Names::System, PER_HOST)
     }
 
+    /// One with so many places at a host, for those who want to see them run out.
+    #[cfg(test)]
+    pub(crate) fn narrow(policy: &Policy, per_host: usize) -> Result<Self, BadEntry> {
+        Self::with(policy, Names::System, per_host)
+    }
+
     fn with(policy: &Policy, names: Names, per_host: usize) -> Result<Self, BadEntry> {
         let rules = Arc::new(Rules::new(&policy.allow, policy.loopback)?);
         Ok(Self(Arc::new(Inner {
@@ -162,7 +168,7 @@ impl Client {
     /// Sends once: never repeated, never redirected.
     pub async fn send(&self, request: Request) -> Result<Response, Failure> {
         let target = self.0.rules.target(&request.url)?;
-        let places = self.places(&target.place);
+        let places = self.places(&target.place, self.0.per_host);
         // The wait for a place comes before the clock starts. The queue is of our own making: a
         // receiver that answers promptly must not be reported as late because 10,000 runs called
         // it at once.
@@ -202,13 +208,13 @@ impl Client {
     }
 
     /// The places at one host and port; hosts nobody waits for are forgotten now and then.
-    fn places(&self, name: &str) -> Arc<Semaphore> {
+    fn places(&self, name: &str, count: usize) -> Arc<Semaphore> {
         // Held for these lines only; a panic in them leaves a map that is still whole.
         let mut places = self.0.places.lock().unwrap_or_else(PoisonError::into_inner);
         if places.len() >= 1024 {
             places.retain(|_, places| Arc::strong_count(places) > 1);
         }
-        let fresh = || Arc::new(Semaphore::new(self.0.per_host));
+        let fresh = || Arc::new(Semaphore::new(count));
         Arc::clone(places.entry(name.to_owned()).or_insert_with(fresh))
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A place at the host is taken first and held until the answer is dropped. What only listens has
 //! places of its own, and so have short messages about an exchange that is under way: a stream that
-//! stays open for hours must not take the place of the request it is the answer to.
+//! stays open for hours must not take the place of the request it is the answer to. A stream that is
+//! a session has a place at once or not at all, and what is part of an exchange shares its place.
 
 use std::time::Duration;
 
@@ -14,7 +15,8 @@ use tokio::time::timeout;
 use super::address::Target;
 use super::{Client, Failure, FailureCode, Request};
 
-/// What a place is for. Each has as many places at a host as there are for [`Client::send`].
+/// What a place is for. Unless it says otherwise there are as many places at a host as there are for
+/// [`Client::send`], and whoever gets none waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
     /// One request and its answer.
@@ -23,14 +25,26 @@ pub enum Use {
     Listening,
     /// A short message about an exchange that is under way, which may wait for it.
     Control,
+    /// A stream without which there is no session, and which lasts as long as one. There are
+    /// [`KEPT_STREAMS`] times as many, and nobody waits for one: it may be hours until one is free.
+    Session,
+    /// A part of an exchange that has a place, and has it as long as this one lasts.
+    Part,
 }
 
+/// How many streams are kept at a host for each request that may be under way there. They are
+/// silent most of the time, and there is one for each task that works with the server.
+pub const KEPT_STREAMS: usize = 16;
+
 impl Use {
-    fn suffix(self) -> &'static str {
+    /// What its places are called, and how many there are; nothing if it needs none.
+    fn places(self, per_host: usize) -> Option<(&'static str, usize)> {
         match self {
-            Self::Exchange => "",
-            Self::Listening => " listening",
-            Self::Control => " control",
+            Self::Exchange => Some(("", per_host)),
+            Self::Listening => Some((" listening", per_host)),
+            Self::Control => Some((" control", per_host)),
+            Self::Session => Some((" session", per_host * KEPT_STREAMS)),
+            Self::Part => None,
         }
     }
 }
@@ -39,7 +53,7 @@ impl Use {
 pub struct Place {
     client: Client,
     target: Target,
-    held: OwnedSemaphorePermit,
+    held: Option<OwnedSemaphorePermit>,
 }
 
 /// What is sent at a [`Place`], and the bounds of its answer.
@@ -68,7 +82,7 @@ pub struct Stream {
     body: reqwest::Response,
     idle: Option<Duration>,
     left: u64,
-    _held: OwnedSemaphorePermit,
+    _held: Option<OwnedSemaphorePermit>,
 }
 
 /// Why a body has no end.
@@ -93,15 +107,31 @@ impl Client {
     /// [`FailureCode::Refused`].
     pub async fn place(&self, url: &str, of: Use) -> Result<Place, Failure> {
         let target = self.0.rules.target(url)?;
-        let places = self.places(&format!("{}{}", target.place, of.suffix()));
-        let held = places.acquire_owned().await;
-        let held = held.map_err(|_| Failure::new(FailureCode::Refused, "no places are left"))?;
+        let held = match of.places(self.0.per_host) {
+            None => None,
+            Some((name, count)) => {
+                let places = self.places(&format!("{}{name}", target.place), count);
+                let held = match of {
+                    Use::Session => places.try_acquire_owned().ok(),
+                    Use::Exchange | Use::Listening | Use::Control | Use::Part => {
+                        places.acquire_owned().await.ok()
+                    }
+                };
+                Some(held.ok_or_else(|| full(&target.place, count))?)
+            }
+        };
         Ok(Place {
             client: self.clone(),
             target,
             held,
         })
     }
+}
+
+/// The bound is ours, and whoever meets it must not look for it at the other side.
+fn full(place: &str, count: usize) -> Failure {
+    let message = format!("{count} streams are open at {place}, which is as many as ktsu keeps");
+    Failure::new(FailureCode::Refused, message)
 }
 
 impl Place {

@@ -209,6 +209,7 @@ mod tests {
             name: "s".to_owned(),
             params: BTreeMap::new(),
             stateful: false,
+            timeout_ms: None,
             tools: list.rules(),
             url: "http://s".to_owned(),
             version: "1.0.0".to_owned(),

@@ -35,6 +35,8 @@ pub struct KitServer {
     pub allowlist: Allowlist,
     /// Whether its calls change something that lasts (seed 000, invariant 1).
     pub stateful: bool,
+    /// How long a call may take, where the file says so.
+    pub timeout_ms: Option<u64>,
 }
 
 /// One of a server's `params:`.
@@ -56,6 +58,9 @@ pub(super) struct ServerDraft {
     /// Params whose own mark is wrong: told already, so nobody else speaks of it.
     pub(super) told: BTreeSet<String>,
 }
+
+/// The longest that a call may take, in milliseconds: an hour.
+const LONGEST_CALL: u64 = 60 * 60 * 1000;
 
 /// How the names of server files end.
 pub(super) const SUFFIX: &str = ".server.yaml";
@@ -84,6 +89,7 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<ServerDraft> 
     let stateful = fields
         .get("stateful")
         .map(|node| reader.flag(node, "stateful"));
+    let timeout_ms = fields.get("timeout").and_then(|node| timeout(reader, node));
     let params = declared
         .into_iter()
         .map(|(name, (param, _))| (name, param))
@@ -98,11 +104,23 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<ServerDraft> 
             params,
             allowlist: allowlist?,
             stateful: stateful.flatten().unwrap_or(false),
+            timeout_ms,
         },
         place,
         has_version: fields.key("version").is_some(),
         told,
     })
+}
+
+fn timeout(reader: &mut Reader<'_>, node: &Node) -> Option<u64> {
+    let ms = reader.duration(node, "timeout")?;
+    if ms > LONGEST_CALL {
+        let words = "a call may take an hour at the most";
+        let fault = Fault::new(FaultCode::BadValue, node.place, words);
+        reader.fault(fault.hint("timeout: 1h"));
+        return None;
+    }
+    Some(ms)
 }
 
 /// Written out, so that it can be read in a review; the environment may set another one.

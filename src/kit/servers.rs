@@ -81,6 +81,7 @@ impl ServerUse {
                 .filter_map(|(name, param)| Some((name.clone(), value(name, param)?)))
                 .collect(),
             stateful: server.stateful,
+            timeout_ms: server.timeout_ms,
             tools: self.allowlist.rules(),
             url: server.url.clone(),
             version: server.version.clone(),

@@ -42,7 +42,10 @@ use crate::peer::Peer;
 
 pub use callbacks::Callbacks;
 pub use routes::openapi;
-pub use tools::{Call, Doing, Reach, Returned, Server, Session, Tool, ToolClient, ToolError};
+pub use tools::{
+    Call, Doing, Offer, Reach, Returned, Server, Session, Tool, ToolClient, ToolError,
+    ToolErrorCode,
+};
 
 /// What a runtime is made of.
 pub struct Parts {

@@ -144,6 +144,7 @@ impl Work {
             {
                 return Ok(self.finish(servers::unopened(&error)).await?);
             }
+            within(until, compile(&conversation, &bench.catalogue)).await?;
             let action = conversation.next(&bench.catalogue);
             let then = self.act(action, &mut conversation, &mut bench, until);
             let answer = match then.await? {
@@ -263,6 +264,22 @@ impl Work {
 /// Waits as long as the task has time.
 async fn within<T>(until: Instant, what: impl Future<Output = T>) -> Result<T, Halt> {
     timeout_at(until, what).await.map_err(|_| Halt::Time)
+}
+
+/// Compiles what the calls of a reply are held against, on a thread that nobody waits for: the
+/// schemas are strangers'.
+async fn compile(conversation: &Conversation, catalogue: &Catalogue) {
+    let schemas = catalogue.uncompiled(&conversation.calls());
+    if schemas.is_empty() {
+        return;
+    }
+    let compiling = tokio::task::spawn_blocking(move || {
+        for known in schemas {
+            let _ = known.compile();
+        }
+    });
+    // One that broke off is met again where the call is judged.
+    let _ = compiling.await;
 }
 
 /// Goes on with what is recorded. False if that leads nowhere.

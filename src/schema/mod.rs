@@ -50,8 +50,18 @@ impl Schema {
         Self::of_value(&schema.to_value())
     }
 
-    /// As [`Schema::compile`], of a value that comes from elsewhere than our files.
+    /// As [`Schema::compile`], of a value.
     pub fn of_value(schema: &Value) -> Result<Self, SchemaError> {
+        Self::within(schema, bounds::OWN)
+    }
+
+    /// As [`Schema::of_value`], of a schema that a stranger sent: less of everything, so that it is
+    /// compiled soon and takes little room.
+    pub fn of_stranger(schema: &Value) -> Result<Self, SchemaError> {
+        Self::within(schema, bounds::STRANGERS)
+    }
+
+    fn within(schema: &Value, bounds: bounds::Bounds) -> Result<Self, SchemaError> {
         if !schema.is_object() && !schema.is_boolean() {
             let message = "a schema is an object or a boolean".to_owned();
             return Err(SchemaError {
@@ -59,8 +69,8 @@ impl Schema {
                 message,
             });
         }
-        bounds::check(schema)?;
-        let patterns = PatternOptions::regex().size_limit(1 << 20);
+        let most = bounds::check(schema, bounds)?;
+        let patterns = PatternOptions::regex().size_limit(most);
         let validator = jsonschema::options()
             .with_retriever(Closed)
             .with_pattern_options(patterns)

@@ -23,7 +23,7 @@ pub enum ToolErrorCode {
     TooLarge,
     /// The answer is not MCP.
     Protocol,
-    /// The server says that its tools are others now: what was agreed on may be gone.
+    /// The server's tools are not those that were agreed on: nothing is called any more.
     ToolsChanged,
     /// The session offers no such tool.
     UnknownTool,
@@ -56,9 +56,10 @@ impl fmt::Display for ToolErrorCode {
     }
 }
 
-/// No result. The message is in our words, with the server's name and host at the most.
+/// No result. The message is in our words, with the server's name and host at the most; whoever
+/// reads it sees the kind of the failure behind it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
+#[error("{message} ({code})")]
 pub struct ToolError {
     /// What kind of failure it is.
     pub code: ToolErrorCode,
@@ -70,12 +71,12 @@ pub struct ToolError {
 
 impl ToolError {
     /// A failure that left the call unsent.
-    pub(super) fn unsent(code: ToolErrorCode, message: impl Into<String>) -> Self {
+    pub(crate) fn unsent(code: ToolErrorCode, message: impl Into<String>) -> Self {
         Self::new(code, message, false)
     }
 
     /// A failure after the call, or some of it, was sent.
-    pub(super) fn sent(code: ToolErrorCode, message: impl Into<String>) -> Self {
+    pub(crate) fn sent(code: ToolErrorCode, message: impl Into<String>) -> Self {
         Self::new(code, message, true)
     }
 

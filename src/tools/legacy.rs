@@ -91,17 +91,22 @@ impl Legacy {
         if first.code != ToolErrorCode::Status {
             return Err(first);
         }
-        let below = format!("{}/sse", shared.url.trim_end_matches('/'));
-        Self::connect(shared, &below).await
+        match below(&shared.way, &shared.url) {
+            Some(below) => Self::connect(shared, &below).await,
+            None => Err(first),
+        }
     }
 
     async fn connect(shared: &Arc<Shared>, url: &str) -> Result<Self, ToolError> {
-        let place = shared.way.place(url, Use::Listening).await?;
+        let place = shared.way.place(url, Use::Session).await?;
         let mut head = shared.head(Method::GET, Bytes::new());
         head.idle = None;
         head.most = shared.limits.session_bytes;
         let answer = place.send(head).await?;
-        if !answer.status.is_success() || answer.content_type() != "text/event-stream" {
+        if !answer.status.is_success() {
+            return Err(way::status(answer.status, false));
+        }
+        if answer.content_type() != "text/event-stream" {
             let message = "it offers no stream of events";
             return Err(ToolError::sent(ToolErrorCode::Status, message));
         }
@@ -133,6 +138,11 @@ impl Legacy {
         })
     }
 
+    /// Whether its stream has ended, and the session with it.
+    pub(super) fn is_over(&self) -> bool {
+        self.waiting.calls().over.is_some()
+    }
+
     /// Posts a request, and waits for its answer on the stream.
     pub(super) async fn exchange(
         &self,
@@ -158,7 +168,7 @@ impl Legacy {
             let head = patient(shared.head(Method::POST, body), limit, fate);
             let mut answer = place.send(head).await?;
             if !answer.status.is_success() {
-                return Err(way::status(answer.status, true));
+                return Err(shared.refused(answer.status));
             }
             // "Accepted", in some words: the answer comes on the stream.
             let _ = timeout(shared.limits.control, answer.body.whole(4096)).await;
@@ -199,24 +209,39 @@ async fn endpoint(body: &mut Body, reader: &mut Reader) -> Result<(String, Vec<E
 /// credentials included.
 fn resolve(way: &Way, stream: &str, named: &str) -> Result<String, ToolError> {
     let strange = || ToolError::protocol("the endpoint is not at the server's own origin");
-    // A path of our own has an origin for these lines only.
-    let own = matches!(way, Way::Own(_));
-    let base = if own {
-        format!("http://own.invalid{stream}")
-    } else {
-        stream.to_owned()
-    };
-    let base = Url::parse(&base).map_err(|_| strange())?;
+    let base = parse(way, stream).ok_or_else(strange)?;
     let url = base.join(named.trim()).map_err(|_| strange())?;
     if url.origin() != base.origin() || !url.username().is_empty() || url.password().is_some() {
         return Err(strange());
     }
+    Ok(text(way, &url))
+}
+
+/// The place below a URL where servers of this dialect have their stream. Its query stays: in it may
+/// be what proves who calls.
+fn below(way: &Way, url: &str) -> Option<String> {
+    let mut url = parse(way, url)?;
+    let path = format!("{}/sse", url.path().trim_end_matches('/'));
+    url.set_path(&path);
+    Some(text(way, &url))
+}
+
+/// The origin that a path of our own has while it is worked on.
+const OWN: &str = "http://own.invalid";
+
+fn parse(way: &Way, url: &str) -> Option<Url> {
+    match way {
+        Way::Own(_) => Url::parse(&format!("{OWN}{url}")).ok(),
+        Way::Out(_) => Url::parse(url).ok(),
+    }
+}
+
+fn text(way: &Way, url: &Url) -> String {
     let text = url.to_string();
-    Ok(if own {
-        text.trim_start_matches("http://own.invalid").to_owned()
-    } else {
-        text
-    })
+    match way {
+        Way::Own(_) => text.trim_start_matches(OWN).to_owned(),
+        Way::Out(_) => text,
+    }
 }
 
 async fn listen(

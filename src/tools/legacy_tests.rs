@@ -8,7 +8,10 @@ use serde_json::{Value, json};
 use super::dialect::Dialect;
 use super::scripted_tests::*;
 use super::*;
-use ToolErrorCode::{Protocol, SessionExpired, Status, Timeout, TooLarge, Unreachable};
+use crate::egress::{KEPT_STREAMS, Policy};
+use ToolErrorCode::{
+    Protocol, Refused, SessionExpired, Status, Timeout, TooLarge, Unauthorized, Unreachable,
+};
 
 const ACCEPTED: &[u8] = b"HTTP/1.1 202 Accepted\r\ncontent-length: 8\r\n\r\nAccepted";
 const REFUSED: &[u8] = b"HTTP/1.1 405 Method Not Allowed\r\ncontent-length: 0\r\n\r\n";
@@ -84,6 +87,79 @@ async fn the_stream_may_be_below_the_url() {
     })
     .await;
     let session = tools().open(&scripted.server()).await.expect("a session");
+    assert!(call(&session).await.is_ok());
+}
+
+#[tokio::test]
+async fn the_query_of_a_url_stays_where_the_stream_is_below_its_path() {
+    let scripted = Scripted::start(|seen| match (seen.method.as_str(), seen.path.as_str()) {
+        ("GET", "/mcp/sse?key=1") => named("../messages/?session=1"),
+        ("POST", "/messages/?session=1") => older(seen),
+        _ => http("404 Not Found", "", b""),
+    })
+    .await;
+    let server = server(&format!("{}/?key=1", scripted.url));
+    let session = tools().open(&server).await.expect("a session");
+    assert!(call(&session).await.is_ok());
+}
+
+#[tokio::test]
+async fn credentials_that_the_stream_refuses_are_told_before_the_post_that_nobody_takes() {
+    for (status, code) in [
+        ("401 Unauthorized", Unauthorized),
+        ("403 Forbidden", Unauthorized),
+        ("404 Not Found", Status),
+    ] {
+        let scripted = Scripted::start(move |seen| match seen.method.as_str() {
+            "GET" => http(status, "", b""),
+            _ => Reply::Whole(REFUSED.into()),
+        })
+        .await;
+        let error = tools().open(&scripted.server()).await.err();
+        let error = error.expect("refused");
+        assert_eq!((error.code, error.sent), (code, false), "{error}");
+        let told = if code == Status { "405" } else { &status[..3] };
+        assert!(error.message.ends_with(told), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn sessions_hold_no_place_that_others_wait_for_and_their_bound_says_whose_it_is() {
+    let scripted = Scripted::start(older).await;
+    let policy = Policy {
+        allow: Vec::new(),
+        loopback: true,
+    };
+    // One request at a time, so that there is not much to open.
+    let mut tools = Tools::new(egress::Client::narrow(&policy, 1).expect("a policy"));
+    tools.limits = Arc::new(small());
+    let mut open = Vec::new();
+    for _ in 0..KEPT_STREAMS {
+        open.push(tools.open(&scripted.server()).await.expect("a session"));
+    }
+    let error = tools.open(&scripted.server()).await.err();
+    let error = error.expect("one too many");
+    assert_eq!((error.code, error.sent), (Refused, false));
+    let words = "which is as many as ktsu keeps";
+    assert!(error.message.ends_with(words), "{error}");
+    drop(open.pop());
+    scripted.until_held(KEPT_STREAMS - 1).await;
+    open.push(tools.open(&scripted.server()).await.expect("a session"));
+    assert!(call(&open[0]).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_session_whose_stream_has_ended_is_opened_again() {
+    let turn = AtomicU32::new(0);
+    let scripted = Scripted::start(move |seen| match seen.rpc() {
+        "tools/call" if turn.fetch_add(1, Ordering::SeqCst) == 0 => Reply::Hangup(ACCEPTED.into()),
+        _ => older(seen),
+    })
+    .await;
+    let session = tools().open(&scripted.server()).await.expect("a session");
+    let error = call(&session).await.expect_err("no answer");
+    assert_eq!((error.code, error.sent), (Unreachable, true));
+    assert!(session.renew().await.is_ok());
     assert!(call(&session).await.is_ok());
 }
 

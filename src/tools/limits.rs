@@ -29,6 +29,14 @@ pub(super) struct Limits {
     pub(super) description_bytes: usize,
     /// A tool's name.
     pub(super) name_bytes: usize,
+    /// A tool's schema, as canonical JSON.
+    pub(super) schema_bytes: usize,
+    /// Levels of a tool's schema. It goes into a frame, which has levels of its own.
+    pub(super) schema_depth: usize,
+    /// What is kept of all tools: their names, descriptions and schemas.
+    pub(super) kept_bytes: usize,
+    /// A cursor of the list.
+    pub(super) cursor_bytes: usize,
     /// What a server may ask of us on one stream.
     pub(super) asked: usize,
     /// How often an answer that broke off is taken up where it stopped.
@@ -52,6 +60,10 @@ impl Default for Limits {
             pages: 64,
             description_bytes: 64 << 10,
             name_bytes: 128,
+            schema_bytes: 64 << 10,
+            schema_depth: 48,
+            kept_bytes: 2 << 20,
+            cursor_bytes: 1 << 10,
             asked: 64,
             resumed: 3,
             resume_after: Duration::from_secs(5),

@@ -1,19 +1,25 @@
 //! What a server says it offers, read and bounded. Pure.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use ktsu_ledger::canonical::Json;
 use serde_json::{Value, json};
 
 use super::limits::Limits;
-use super::{Tool, ToolError, ToolErrorCode};
+use super::{Offer, Tool, ToolError, ToolErrorCode};
 
 /// A list under way.
 #[derive(Default)]
 pub(super) struct Listing {
-    tools: Vec<Tool>,
+    tools: Vec<Arc<Tool>>,
+    /// How many there were, those that are left out included.
+    count: usize,
+    /// Those that can be called.
     names: BTreeSet<String>,
     cursors: BTreeSet<String>,
+    /// Bytes of what is kept.
+    kept: usize,
 }
 
 impl Listing {
@@ -31,7 +37,12 @@ impl Listing {
         }
         let cursor = match page.get("nextCursor") {
             None | Some(Value::Null) => return Ok(None),
-            Some(Value::String(cursor)) => cursor,
+            Some(Value::String(cursor)) if cursor.len() <= limits.cursor_bytes => cursor,
+            Some(Value::String(_)) => {
+                let most = limits.cursor_bytes;
+                let message = format!("a cursor of the list has more than {most} bytes");
+                return Err(ToolError::sent(ToolErrorCode::TooLarge, message));
+            }
             Some(_) => return Err(ToolError::protocol("nextCursor is no text")),
         };
         if !self.cursors.insert(cursor.clone()) {
@@ -47,8 +58,8 @@ impl Listing {
     }
 
     /// All of them.
-    pub(super) fn end(self) -> Vec<Tool> {
-        self.tools
+    pub(super) fn end(self) -> Offer {
+        self.tools.into()
     }
 
     /// One of them. What cannot be offered to a model is left out, and said so.
@@ -56,16 +67,22 @@ impl Listing {
         let Some(name) = tool.get("name").and_then(Value::as_str) else {
             return Err(ToolError::protocol("a tool has no name"));
         };
-        if !self.names.insert(name.to_owned()) {
-            // Two of one name could be pinned as one and called as the other.
-            return Err(ToolError::protocol("two tools have the same name"));
-        }
-        if self.names.len() > limits.tools {
+        self.count += 1;
+        if self.count > limits.tools {
             let message = format!("the server has more than {} tools", limits.tools);
             return Err(ToolError::sent(ToolErrorCode::TooLarge, message));
         }
-        match read(name, tool, limits) {
-            Ok(tool) => self.tools.push(tool),
+        // A name that is none is not kept: it may be as long as a page.
+        let read = match is_name(name, limits.name_bytes) {
+            false => Err("its name is not of letters, digits and . _ / : -, or too long"),
+            true if !self.names.insert(name.to_owned()) => {
+                // Two of one name could be pinned as one and called as the other.
+                return Err(ToolError::protocol("two tools have the same name"));
+            }
+            true => read(name, tool, limits, &mut self.kept),
+        };
+        match read {
+            Ok(tool) => self.tools.push(Arc::new(tool)),
             Err(why) => {
                 let shown: String = name.chars().take(limits.name_bytes).collect();
                 tracing::warn!(tool = ?shown, why, "a tool is left out");
@@ -75,34 +92,50 @@ impl Listing {
     }
 }
 
-fn read(name: &str, tool: &Value, limits: &Limits) -> Result<Tool, &'static str> {
-    if !is_name(name, limits.name_bytes) {
-        return Err("its name is not of letters, digits and . _ / : -, or too long");
-    }
+/// Reads a tool; `kept` is how much is kept of the others.
+fn read(name: &str, tool: &Value, limits: &Limits, kept: &mut usize) -> Result<Tool, &'static str> {
     let description = match tool.get("description") {
         None | Some(Value::Null) => "",
         Some(Value::String(text)) if text.len() <= limits.description_bytes => text,
         Some(Value::String(_)) => return Err("its description is too long"),
         Some(_) => return Err("its description is no text"),
     };
+    let object = json!({"type": "object"});
     let input_schema = match tool.get("inputSchema") {
-        None => json!({"type": "object"}),
-        Some(schema @ Value::Object(_)) => schema.clone(),
+        None => &object,
+        Some(schema @ Value::Object(_)) => schema,
         Some(_) => return Err("its inputSchema is no object"),
     };
-    let output_schema = match tool.get("outputSchema") {
-        None | Some(Value::Null) => None,
-        Some(schema @ Value::Object(_)) => Some(schema.clone()),
-        Some(_) => return Err("its outputSchema is no object"),
-    };
-    let digest = digest(name, description, &input_schema).ok_or("its schema is too deep")?;
+    if depth(input_schema) > limits.schema_depth {
+        return Err("its inputSchema is nested too deep");
+    }
+    let written =
+        Json::from_value(input_schema).map_err(|_| "its inputSchema is no JSON of ours")?;
+    let size = written.as_str().len();
+    if size > limits.schema_bytes {
+        return Err("its inputSchema is too large");
+    }
+    let all = *kept + name.len() + description.len() + size;
+    if all > limits.kept_bytes {
+        return Err("the tools before it are as much as is kept of a server");
+    }
+    let digest = digest(name, description, input_schema).ok_or("it is no JSON of ours")?;
+    *kept = all;
     Ok(Tool {
         name: name.to_owned(),
         description: description.to_owned(),
-        input_schema,
-        output_schema,
+        input_schema: input_schema.clone(),
         digest,
     })
+}
+
+/// How many arrays and objects are inside one another. No deeper than a message may be.
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        Value::Object(members) => 1 + members.values().map(depth).max().unwrap_or(0),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+    }
 }
 
 /// What a lock pins.
@@ -156,7 +189,65 @@ mod tests {
         let mut listing = Listing::default();
         let page = json!({"tools": tools});
         assert_eq!(listing.page(&page, &Limits::default()), Ok(None));
-        let kept: Vec<String> = listing.end().into_iter().map(|tool| tool.name).collect();
+        let kept: Vec<String> = listing.end().iter().map(|tool| tool.name.clone()).collect();
         assert_eq!(kept, ["A.b_c/d:e-9"]);
+    }
+
+    /// The names that are kept of these tools.
+    fn kept(tools: Vec<Value>) -> Vec<String> {
+        let mut listing = Listing::default();
+        let page = json!({ "tools": tools });
+        assert_eq!(listing.page(&page, &Limits::default()), Ok(None));
+        let kept = listing.end();
+        kept.iter().map(|tool| tool.name.clone()).collect()
+    }
+
+    /// A schema of so many levels.
+    fn nested(levels: usize) -> Value {
+        (1..levels).fold(json!({}), |inner, _| json!({ "not": inner }))
+    }
+
+    /// A schema of so many bytes.
+    fn sized(bytes: usize) -> Value {
+        let frame = json!({"title": ""}).to_string().len();
+        json!({"title": "x".repeat(bytes - frame)})
+    }
+
+    #[test]
+    fn a_schema_that_is_too_deep_or_too_large_costs_its_tool_and_no_other() {
+        let tools = [
+            ("deep", nested(48)),
+            ("deeper", nested(49)),
+            ("large", sized(64 << 10)),
+            ("larger", sized((64 << 10) + 1)),
+            ("last", json!({})),
+        ];
+        let tools = tools.map(|(name, schema)| json!({"name": name, "inputSchema": schema}));
+        assert_eq!(kept(tools.into()), ["deep", "large", "last"]);
+    }
+
+    #[test]
+    fn all_tools_together_have_a_bound_too() {
+        let tool = |n: usize| json!({"name": format!("t{n:03}"), "inputSchema": sized(64 << 10)});
+        let mut tools: Vec<Value> = (0..500).map(tool).collect();
+        // What is small may still fit.
+        tools.push(json!({"name": "small"}));
+        let kept = kept(tools);
+        assert_eq!(kept.len(), 31 + 1, "31 of 64 KiB and a name, of 2 MiB");
+        assert_eq!(kept.last().map(String::as_str), Some("small"));
+    }
+
+    #[test]
+    fn names_and_cursors_of_any_length_are_not_kept() {
+        let mut listing = Listing::default();
+        let long = json!({"tools": [{"name": "x".repeat(1 << 20)}], "nextCursor": "next"});
+        let next = Ok(Some("next".to_owned()));
+        assert_eq!(listing.page(&long, &Limits::default()), next);
+        assert!(listing.names.is_empty());
+        let cursor = |bytes: usize| json!({"tools": [], "nextCursor": "x".repeat(bytes)});
+        assert!(listing.page(&cursor(1024), &Limits::default()).is_ok());
+        let refused = listing.page(&cursor(1025), &Limits::default());
+        let refused = refused.map_err(|error| error.code);
+        assert_eq!(refused, Err(ToolErrorCode::TooLarge));
     }
 }

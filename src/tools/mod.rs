@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! open:  initialize -> notifications/initialized -> tools/list, page by page
+//! renew: (the server forgot the session, or says that its tools changed) open or list again
 //! call:  tools/call {name, arguments, the idempotency key} -> the result, as it came
 //! close: DELETE
 //! ```
@@ -25,6 +26,8 @@ mod legacy_tests;
 mod limits;
 mod listing;
 mod message;
+#[cfg(test)]
+mod renew_tests;
 #[cfg(test)]
 mod scripted_tests;
 mod session;
@@ -65,7 +68,7 @@ pub struct Server {
 }
 
 /// What a server offers.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tool {
     /// The name the server has for it.
     pub name: String,
@@ -73,14 +76,15 @@ pub struct Tool {
     pub description: String,
     /// JSON Schema of its arguments.
     pub input_schema: Value,
-    /// JSON Schema of its structured result.
-    pub output_schema: Option<Value>,
     /// BLAKE3 of `{"description", "input_schema", "name"}` as canonical JSON: what a lock pins.
     pub digest: String,
 }
 
+/// All that a server offers, at one time. Cheap to clone.
+pub type Offer = Arc<[Arc<Tool>]>;
+
 /// What a tool gave.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Returned {
     /// The blocks of the result, as they came: each an object with a `type`.
     pub content: Vec<Value>,
@@ -116,7 +120,13 @@ impl Tools {
     /// [`ToolError`]; no call was sent.
     pub async fn open(&self, server: &Server) -> Result<Session, ToolError> {
         let way = Way::Out(self.client.clone());
-        session::open(way, server, &self.dialects, &self.limits).await
+        session::open(
+            way,
+            server,
+            Arc::clone(&self.dialects),
+            Arc::clone(&self.limits),
+        )
+        .await
     }
 
     /// As [`Tools::open`], at a service of ours: the server's `url` is a path there.
@@ -125,6 +135,6 @@ impl Tools {
     /// [`ToolError`]; no call was sent.
     pub async fn open_own(&self, peer: &Peer, server: &Server) -> Result<Session, ToolError> {
         let way = Way::Own(peer.clone());
-        session::open(way, server, &Arc::default(), &self.limits).await
+        session::open(way, server, Arc::default(), Arc::clone(&self.limits)).await
     }
 }

@@ -1,7 +1,7 @@
 //! A session: opened, used by one caller, closed. Nothing of it is shared with another.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rmcp::RoleClient;
@@ -21,13 +21,33 @@ use super::limits::Limits;
 use super::listing::Listing;
 use super::way::Way;
 use super::wire::{Call, Fate, Shared, wire};
-use super::{Returned, Server, Tool, ToolError, ToolErrorCode};
+use super::{Offer, Returned, Server, ToolError, ToolErrorCode};
 
 /// An open session with one server. Dropping it ends it, too: what is under way is given up, and
 /// the server is told in the background.
 pub struct Session {
-    name: String,
-    tools: Vec<Tool>,
+    door: Door,
+    now: Mutex<Now>,
+    /// Finding out what a server offers now is one caller's work; the others take what it found.
+    renewing: tokio::sync::Mutex<()>,
+}
+
+/// Where a session begins, and where another one does in its place.
+struct Door {
+    way: Way,
+    server: Server,
+    dialects: Arc<Dialects>,
+    limits: Arc<Limits>,
+}
+
+/// A session as it is at one time. A call under way keeps the one it began in.
+#[derive(Clone)]
+struct Now {
+    link: Arc<Link>,
+    tools: Offer,
+}
+
+struct Link {
     running: RunningService<RoleClient, ClientConfig>,
     shared: Arc<Shared>,
 }
@@ -36,47 +56,108 @@ pub struct Session {
 pub(super) async fn open(
     way: Way,
     server: &Server,
-    dialects: &Arc<Dialects>,
-    limits: &Arc<Limits>,
+    dialects: Arc<Dialects>,
+    limits: Arc<Limits>,
 ) -> Result<Session, ToolError> {
-    let unsent = |error: ToolError| ToolError {
-        sent: false,
-        ..error.of(&server.name)
+    let door = Door {
+        way,
+        server: server.clone(),
+        dialects,
+        limits,
     };
-    let (shared, wire) = wire(way, server, dialects, limits).map_err(unsent)?;
-    // Boxed: the SDK's handshake is large, and there may be hundreds of sessions.
-    let opening = Box::pin(async {
-        let client = Implementation::new("ktsu", env!("CARGO_PKG_VERSION"));
-        let config = ClientConfig::new(ClientCapabilities::default(), client)
-            .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE);
-        let running = serve_client(config, wire).await.map_err(not_opened)?;
-        let tools = list(running.peer(), limits).await?;
-        Ok((running, tools))
-    });
-    let opened = match timeout(limits.open, opening).await {
-        Ok(opened) => opened,
-        Err(_) => {
-            let message = format!("no session within {} ms", limits.open.as_millis());
-            Err(ToolError::sent(ToolErrorCode::Timeout, message))
+    let now = door.open().await?;
+    Ok(Session {
+        door,
+        now: Mutex::new(now),
+        renewing: tokio::sync::Mutex::default(),
+    })
+}
+
+impl Door {
+    async fn open(&self) -> Result<Now, ToolError> {
+        let Self {
+            way,
+            server,
+            dialects,
+            limits,
+        } = self;
+        let (shared, wire) =
+            wire(way.clone(), server, dialects, limits).map_err(|error| self.unsent(error))?;
+        // Boxed: the SDK's handshake is large, and there may be hundreds of sessions.
+        let opening = Box::pin(async {
+            let client = Implementation::new("ktsu", env!("CARGO_PKG_VERSION"));
+            let config = ClientConfig::new(ClientCapabilities::default(), client)
+                .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE);
+            let running = serve_client(config, wire).await.map_err(not_opened)?;
+            let tools = list(running.peer(), &shared).await?;
+            Ok((running, tools))
+        });
+        let opened = match timeout(limits.open, opening).await {
+            Ok(opened) => opened,
+            Err(_) => Err(late("no session", limits.open)),
+        };
+        match opened {
+            Ok((running, tools)) => {
+                let link = Arc::new(Link { running, shared });
+                Ok(Now { link, tools })
+            }
+            Err(error) => {
+                // What the server may keep of it, it can forget.
+                shared.end().await;
+                Err(self.unsent(error))
+            }
         }
-    };
-    match opened {
-        Ok((running, tools)) => Ok(Session {
-            name: server.name.clone(),
-            tools,
-            running,
-            shared,
-        }),
-        Err(error) => {
-            // What the server may keep of it, it can forget.
-            shared.end().await;
-            Err(unsent(error))
+    }
+
+    /// The same session with the list as it is now.
+    async fn list_again(&self, link: &Arc<Link>) -> Result<Now, ToolError> {
+        let listing = list(link.running.peer(), &link.shared);
+        let tools = match timeout(self.limits.open, listing).await {
+            Ok(tools) => tools,
+            Err(_) => Err(late("no list of tools", self.limits.open)),
+        };
+        let tools = tools.map_err(|error| self.unsent(error))?;
+        let link = Arc::clone(link);
+        Ok(Now { link, tools })
+    }
+
+    /// A failure before there was a call.
+    fn unsent(&self, error: ToolError) -> ToolError {
+        ToolError {
+            sent: false,
+            ..error.of(&self.server.name)
         }
     }
 }
 
-/// The list of tools, page by page.
-async fn list(peer: &Peer<RoleClient>, limits: &Limits) -> Result<Vec<Tool>, ToolError> {
+fn late(what: &str, limit: Duration) -> ToolError {
+    let message = format!("{what} within {} ms", limit.as_millis());
+    ToolError::sent(ToolErrorCode::Timeout, message)
+}
+
+/// The list of tools, page by page. What the server said of its tools before this is settled by it,
+/// what it says meanwhile is not.
+async fn list(peer: &Peer<RoleClient>, shared: &Shared) -> Result<Offer, ToolError> {
+    let mut asking = Asking(Some(shared));
+    shared.set_changed(false);
+    let listed = pages(peer, &shared.limits).await?;
+    asking.0 = None;
+    Ok(listed)
+}
+
+/// A list that is asked for. Until it is there, and also if nobody waits for it any more, what the
+/// server said of its tools is not settled.
+struct Asking<'a>(Option<&'a Shared>);
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        if let Some(shared) = self.0 {
+            shared.set_changed(true);
+        }
+    }
+}
+
+async fn pages(peer: &Peer<RoleClient>, limits: &Limits) -> Result<Offer, ToolError> {
     let mut listing = Listing::default();
     let mut params = None;
     loop {
@@ -101,9 +182,48 @@ async fn list(peer: &Peer<RoleClient>, limits: &Limits) -> Result<Vec<Tool>, Too
 }
 
 impl Session {
-    /// What the server offers, as of the beginning of the session.
-    pub fn tools(&self) -> &[Tool] {
-        &self.tools
+    fn now(&self) -> Now {
+        // Held for single lines; a panic in one leaves a state that is still whole.
+        let now = self.now.lock();
+        now.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn replace(&self, by: Now) -> Offer {
+        let tools = Arc::clone(&by.tools);
+        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        // What was there ends with the last call in it.
+        *now = by;
+        tools
+    }
+
+    /// What the server offers, as far as it is known.
+    pub fn tools(&self) -> Offer {
+        self.now().tools
+    }
+
+    /// What the server offers now, to be asked before each call. Nothing is sent unless the server
+    /// has said that its tools have changed, which has them listed again, once; or has forgotten
+    /// the session, which has another one opened in its place. Whoever calls judges what comes of
+    /// it: the tools may be others than those that were agreed on.
+    ///
+    /// # Errors
+    /// [`ToolError`]; no call was sent.
+    pub async fn renew(&self) -> Result<Offer, ToolError> {
+        let _one = self.renewing.lock().await;
+        let now = self.now();
+        let shared = &now.link.shared;
+        if shared.has_changed() && !shared.is_lost() {
+            match self.door.list_again(&now.link).await {
+                Ok(now) => return Ok(self.replace(now)),
+                Err(error) if !shared.is_lost() => return Err(error),
+                // It was forgotten, which shows only now.
+                Err(_) => {}
+            }
+        }
+        if shared.is_lost() {
+            return Ok(self.replace(self.door.open().await?));
+        }
+        Ok(now.tools)
     }
 
     /// Calls a tool, once, and waits for its result no longer than `limit`. An error of the tool,
@@ -119,7 +239,7 @@ impl Session {
         limit: Duration,
     ) -> Result<Returned, ToolError> {
         let returned = self.call_once(tool, arguments, key, limit).await;
-        returned.map_err(|error| error.of(&self.name))
+        returned.map_err(|error| error.of(&self.door.server.name))
     }
 
     async fn call_once(
@@ -129,11 +249,8 @@ impl Session {
         key: &str,
         limit: Duration,
     ) -> Result<Returned, ToolError> {
-        if self.shared.has_changed() {
-            let message = "its tools have changed since the session was opened";
-            return Err(ToolError::unsent(ToolErrorCode::ToolsChanged, message));
-        }
-        if !self.tools.iter().any(|offered| offered.name == tool) {
+        let Now { link, tools } = self.now();
+        if !tools.iter().any(|offered| offered.name == tool) {
             let message = format!("it offers no tool {tool:?}");
             return Err(ToolError::unsent(ToolErrorCode::UnknownTool, message));
         }
@@ -151,8 +268,8 @@ impl Session {
             fate: Arc::clone(&fate),
         });
         let request = ClientRequest::CallToolRequest(request);
-        let answered = self.running.peer().send_request(request).await;
-        let most = self.shared.limits.result_bytes;
+        let answered = link.running.peer().send_request(request).await;
+        let most = self.door.limits.result_bytes;
         let took = fate.took_ms.load(Ordering::Acquire);
         match answered {
             Ok(ServerResult::CustomResult(result)) => answer::read(result.0, most, took),
@@ -169,8 +286,13 @@ impl Session {
 
     /// Ends the session, and tells the server.
     pub async fn close(self) {
-        // Its error is that of a task that panicked: there is nothing left to end.
-        let _ = self.running.cancel().await;
+        let now = self.now.into_inner();
+        let link = now.unwrap_or_else(PoisonError::into_inner).link;
+        // A call that is still under way keeps it: it ends when that is dropped.
+        if let Some(link) = Arc::into_inner(link) {
+            // Its error is that of a task that panicked: there is nothing left to end.
+            let _ = link.running.cancel().await;
+        }
     }
 }
 

@@ -106,7 +106,7 @@ pub(super) async fn within<T>(
 /// Reads the answer to a request: one message, or events up to it.
 async fn read(shared: &Arc<Shared>, id: i64, mut answer: Answer) -> Result<Outcome, ToolError> {
     if !answer.status.is_success() {
-        return Err(way::status(answer.status, shared.in_session()));
+        return Err(shared.refused(answer.status));
     }
     if !answer.is_plain() {
         return Err(ToolError::protocol("the answer is encoded"));
@@ -145,6 +145,8 @@ async fn events(shared: &Arc<Shared>, id: i64, mut body: Body) -> Result<Outcome
     let mut reader = Reader::new(shared.limits.message_bytes);
     let mut asked = 0;
     let mut resumed = 0;
+    // It has the place of the exchange, until the answer is there.
+    let mut first = None;
     loop {
         let broken = match body.chunk().await {
             Ok(Some(bytes)) => {
@@ -170,13 +172,14 @@ async fn events(shared: &Arc<Shared>, id: i64, mut body: Body) -> Result<Outcome
         resumed += 1;
         let after = Duration::from_millis(reader.retry_ms().unwrap_or(1000));
         sleep(after.min(shared.limits.resume_after)).await;
-        body = resume(shared, last_id).await?;
+        let before = std::mem::replace(&mut body, resume(shared, last_id).await?);
+        first.get_or_insert(before);
         reader.cut();
     }
 }
 
 async fn resume(shared: &Shared, last_id: HeaderValue) -> Result<Body, ToolError> {
-    let place = shared.way.place(&shared.url, Use::Control).await?;
+    let place = shared.way.place(&shared.url, Use::Part).await?;
     let mut head = shared.head(Method::GET, Bytes::new());
     head.headers.insert("last-event-id", last_id);
     // Whatever it was a part of has its own end.

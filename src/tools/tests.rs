@@ -19,7 +19,8 @@ async fn a_session_shakes_hands_lists_calls_and_says_goodbye() {
     ));
     server.params = BTreeMap::from([("region".to_owned(), "eu".to_owned())]);
     let session = tools().open(&server).await.expect("a session");
-    let names: Vec<&str> = session.tools().iter().map(|tool| &*tool.name).collect();
+    let tools = session.tools();
+    let names: Vec<&str> = tools.iter().map(|tool| &*tool.name).collect();
     assert_eq!(names, ["read-a", "delete-a"]);
     let given = arguments(json!({"id": 7}));
     let returned = session.call("read-a", &given, "k-1", PATIENCE).await;
@@ -84,7 +85,8 @@ async fn pages_are_read_to_the_end() {
     })
     .await;
     let session = tools().open(&scripted.server()).await.expect("a session");
-    let names: Vec<&str> = session.tools().iter().map(|tool| &*tool.name).collect();
+    let tools = session.tools();
+    let names: Vec<&str> = tools.iter().map(|tool| &*tool.name).collect();
     assert_eq!(names, ["t0", "t1", "t2", "t3", "t4", "t5"]);
 }
 
@@ -271,30 +273,36 @@ async fn what_cannot_have_reached_the_server_is_known() {
 }
 
 #[tokio::test]
-async fn tools_that_changed_are_not_called() {
-    let scripted = Scripted::start(|seen| match seen.rpc() {
-        "tools/call" => events(&[
-            json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}),
-            result(seen.id(), text("the last")),
-        ]),
-        _ => good(seen),
+async fn an_answer_that_is_taken_up_leaves_room_for_what_the_server_asks_meanwhile() {
+    let scripted = Scripted::start(|seen| {
+        let last_id = seen.headers.get("last-event-id").map(String::as_str);
+        match (seen.rpc(), last_id) {
+            ("tools/call", _) => {
+                let id = seen.id().as_i64().expect("a number");
+                Reply::Close(format!("{STREAM}id: {id}\nretry: 1\ndata:\n\n").into())
+            }
+            ("GET", Some(id)) => {
+                let id: i64 = id.parse().expect("a number");
+                let asks = json!({"jsonrpc": "2.0", "id": 9, "method": "ping"});
+                events(&[asks, result(&id.into(), text("done"))])
+            }
+            _ => good(seen),
+        }
     })
     .await;
-    let session = tools().open(&scripted.server()).await.expect("a session");
-    assert!(call(&session).await.is_ok());
-    let error = call(&session).await.expect_err("they changed");
-    assert_eq!(
-        (error.code, error.sent),
-        (ToolErrorCode::ToolsChanged, false)
-    );
-    let calls = scripted.methods();
-    assert_eq!(
-        calls
-            .iter()
-            .filter(|method| *method == "tools/call")
-            .count(),
-        1
-    );
+    let policy = egress::Policy {
+        allow: Vec::new(),
+        loopback: true,
+    };
+    // Each kind of place once.
+    let mut tools = Tools::new(egress::Client::narrow(&policy, 1).expect("a policy"));
+    tools.limits = std::sync::Arc::new(small());
+    let session = tools.open(&scripted.server()).await.expect("a session");
+    let returned = call(&session).await.expect("a result");
+    assert_eq!(returned.content[0]["text"], "done");
+    let seen = scripted.seen();
+    let replies = seen.iter().filter(|seen| seen.body["id"] == 9);
+    assert_eq!(replies.count(), 1);
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use rmcp::RoleClient;
 use rmcp::model::{
     ClientJsonRpcMessage, CustomResult, ErrorCode, ErrorData, GetExtensions, JsonRpcMessage,
@@ -72,7 +72,10 @@ pub(super) struct Shared {
     auth: Option<(HeaderName, HeaderValue)>,
     params: BTreeMap<String, String>,
     state: Mutex<State>,
+    /// The server has said that its tools are others than it listed.
     changed: AtomicBool,
+    /// The server has said that it knows the session no more.
+    forgotten: AtomicBool,
     answers: mpsc::UnboundedSender<ServerJsonRpcMessage>,
 }
 
@@ -127,6 +130,7 @@ pub(super) fn wire(
         params: server.params.clone(),
         state: Mutex::default(),
         changed: AtomicBool::new(false),
+        forgotten: AtomicBool::new(false),
         answers,
     });
     let wire = Wire {
@@ -183,14 +187,33 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the server has said that its tools are others now.
+    /// Whether the server has said that its tools are others than it listed.
     pub(super) fn has_changed(&self) -> bool {
         self.changed.load(Ordering::Acquire)
     }
 
-    /// Whether the server has given the session a name.
-    pub(super) fn in_session(&self) -> bool {
-        self.state().session_id.is_some()
+    /// A list is asked for, or was not given.
+    pub(super) fn set_changed(&self, changed: bool) {
+        self.changed.store(changed, Ordering::Release);
+    }
+
+    /// Whether nothing can be sent in the session any more.
+    pub(super) fn is_lost(&self) -> bool {
+        let over = |legacy: &Arc<Legacy>| legacy.is_over();
+        self.forgotten.load(Ordering::Acquire) || self.state().legacy.as_ref().is_some_and(over)
+    }
+
+    /// A status that is no success, as a failure: within a session 404 says that it is forgotten.
+    pub(super) fn refused(&self, status: StatusCode) -> ToolError {
+        let in_session = {
+            let state = self.state();
+            state.session_id.is_some() || state.legacy.is_some()
+        };
+        let error = super::way::status(status, in_session);
+        if error.code == ToolErrorCode::SessionExpired {
+            self.forgotten.store(true, Ordering::Release);
+        }
+        error
     }
 
     async fn request(
@@ -296,8 +319,7 @@ impl Shared {
         let legacy = Legacy::find(self, known.as_ref()).await;
         let legacy = match (legacy, first) {
             (Ok(legacy), _) => Arc::new(legacy),
-            // What the newer dialect was told says more than that the older is not spoken either.
-            (Err(_), Some(status)) => return Err(super::way::status(status, false)),
+            (Err(error), Some(status)) => return Err(telling(error, status)),
             (Err(error), None) => {
                 self.dialects.forget(&self.url);
                 return Err(error);
@@ -313,7 +335,7 @@ impl Shared {
     async fn notify(self: &Arc<Self>, written: &Value) -> Result<(), ToolError> {
         let status = self.tell(written).await?;
         if !status.is_success() {
-            return Err(super::way::status(status, self.in_session()));
+            return Err(self.refused(status));
         }
         if written["method"] == "notifications/initialized" {
             let listens = {
@@ -329,7 +351,7 @@ impl Shared {
     }
 
     /// Posts what has no answer.
-    async fn tell(&self, written: &Value) -> Result<axum::http::StatusCode, ToolError> {
+    async fn tell(&self, written: &Value) -> Result<StatusCode, ToolError> {
         let url = match &self.state().legacy {
             Some(legacy) => legacy.endpoint.clone(),
             None => self.url.clone(),
@@ -354,7 +376,7 @@ impl Shared {
     /// Takes in a notification.
     pub(super) fn told(&self, method: &str) {
         if method == "notifications/tools/list_changed" {
-            self.changed.store(true, Ordering::Release);
+            self.set_changed(true);
         }
     }
 
@@ -422,5 +444,21 @@ impl Shared {
             place.send(head).await.map(drop)
         };
         let _ = timeout(self.limits.control, goodbye).await;
+    }
+}
+
+/// Which of two refusals to tell: that of the newer dialect's request, or that of the older one's
+/// stream. Mostly the first says more than that the older is not spoken either.
+fn telling(stream: ToolError, request: StatusCode) -> ToolError {
+    match stream.code {
+        ToolErrorCode::Refused | ToolErrorCode::Unauthorized | ToolErrorCode::Unreachable => stream,
+        ToolErrorCode::Timeout
+        | ToolErrorCode::SessionExpired
+        | ToolErrorCode::Status
+        | ToolErrorCode::TooLarge
+        | ToolErrorCode::Protocol
+        | ToolErrorCode::ToolsChanged
+        | ToolErrorCode::UnknownTool
+        | ToolErrorCode::Closed => super::way::status(request, false),
     }
 }

@@ -5,7 +5,7 @@
 //! it names the definition that a workflow came to, so whoever has the record can see that the run
 //! had that one.
 //!
-//! Format 1: as declared here. Optional members are absent when empty.
+//! Format 1: as declared here. Optional members are absent when unknown.
 
 use std::collections::BTreeMap;
 
@@ -37,9 +37,10 @@ pub struct Entry {
     pub kind: Kind,
     /// Relative to the kit, with forward slashes; `ktsu/NAME@VERSION` for what comes with ktsu.
     pub path: String,
-    /// Of a server: the digests of its tools by name, where they are known.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub tools: BTreeMap<String, String>,
+    /// Of a server: the digests of its tools by name. Absent where nobody asked it, empty where it
+    /// offered none that an agent may call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<BTreeMap<String, String>>,
     /// Semantic version.
     pub version: String,
 }

@@ -370,6 +370,9 @@ pub struct ServerPlan {
     /// Whether its calls change something that lasts (seed 000, invariant 1).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stateful: bool,
+    /// How long a call may take, where its file says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
     /// Which of its tools may be called: what the server's file and the agent's both allow
     /// (decision K5).
     pub tools: Vec<ToolRule>,

@@ -11,7 +11,8 @@ use ktsu_ledger::event::lock::{Kind, Lock};
 pub struct Pins {
     /// The digest of the definition that was locked: of another one the lock says nothing.
     pub definition: String,
-    /// By the path of the server, by the name of the tool.
+    /// By the path of the server, by the name of the tool. A server that was not asked when the kit
+    /// was locked is not among them; one that had nothing to call is, with no tool.
     pub servers: BTreeMap<String, BTreeMap<String, String>>,
 }
 
@@ -25,8 +26,9 @@ impl Pins {
         }
         let lock: Lock = serde_json::from_str(text).ok()?;
         let servers = lock.entries.into_iter();
-        let servers = servers.filter(|one| one.kind == Kind::Server && !one.tools.is_empty());
-        let servers: BTreeMap<_, _> = servers.map(|one| (one.path, one.tools)).collect();
+        let servers = servers.filter(|one| one.kind == Kind::Server);
+        let locked = servers.filter_map(|one| Some((one.path, one.tools?)));
+        let servers: BTreeMap<_, _> = locked.collect();
         (!servers.is_empty()).then(|| {
             Box::new(Self {
                 definition: created.digest.clone(),

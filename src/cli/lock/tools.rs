@@ -46,7 +46,7 @@ impl Retold {
 
     fn drifted(&self) -> String {
         format!(
-            "{} offers other tools than were locked: {}",
+            "{}: the tools are not those that were locked: {}",
             self.path, self.difference
         )
     }
@@ -80,12 +80,16 @@ pub(super) fn differences(lock: &Lock, offered: &Offered) -> Vec<Retold> {
     let servers = lock.entries.iter().filter(|one| one.kind == Kind::Server);
     let differs = servers.filter_map(|entry| {
         let offered = offered.get(&entry.path)?;
-        let difference = servers::difference(&entry.tools, offered)?;
-        let new = entry.tools.is_empty();
-        let names = || offered.keys().cloned().collect::<Vec<_>>().join(", ");
+        let new = entry.tools.is_none();
+        let difference = match &entry.tools {
+            Some(tools) => servers::difference(tools, offered)?,
+            // Locked with none and never asked are two things.
+            None if offered.is_empty() => "none that may be called".to_owned(),
+            None => offered.keys().cloned().collect::<Vec<_>>().join(", "),
+        };
         Some(Retold {
             path: entry.path.clone(),
-            difference: if new { names() } else { difference },
+            difference,
             new,
         })
     });
@@ -96,7 +100,47 @@ pub(super) fn differences(lock: &Lock, offered: &Offered) -> Vec<Retold> {
 pub(super) fn put(lock: &mut Lock, mut offered: Offered) {
     for entry in &mut lock.entries {
         if let Some(tools) = offered.remove(&entry.path) {
-            entry.tools = tools;
+            entry.tools = Some(tools);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ktsu_ledger::event::lock::{Entry, FORMAT, Prices};
+
+    use super::*;
+
+    #[test]
+    fn a_server_with_nothing_to_call_is_locked_as_such() {
+        let entry = Entry {
+            definition: None,
+            digest: "0".repeat(64),
+            kind: Kind::Server,
+            path: "s".to_owned(),
+            tools: None,
+            version: "1.0.0".to_owned(),
+        };
+        let mut lock = Lock {
+            entries: vec![entry],
+            format: FORMAT,
+            prices: Prices {
+                digest: "0".repeat(64),
+                version: "1".to_owned(),
+            },
+        };
+        let offers = |tools: &[&str]| -> Offered {
+            let tools = tools.iter().map(|&name| (name.to_owned(), String::new()));
+            [("s".to_owned(), tools.collect())].into()
+        };
+        let told = |lock: &Lock, tools: &[&str]| -> Vec<String> {
+            let retold = differences(lock, &offers(tools));
+            retold.into_iter().map(|one| one.difference).collect()
+        };
+        assert_eq!(told(&lock, &[]), ["its tools were not locked"]);
+        put(&mut lock, offers(&[]));
+        assert_eq!(lock.entries[0].tools, Some(Digests::new()));
+        assert_eq!(told(&lock, &[]), Vec::<String>::new());
+        assert_eq!(told(&lock, &["get"]), ["get added"]);
     }
 }

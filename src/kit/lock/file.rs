@@ -38,10 +38,12 @@ pub fn written(lock: &Lock) -> String {
                 let _ = writeln!(text, "    {name}: {}", quoted(value));
             }
         }
-        if !entry.tools.is_empty() {
-            text.push_str("    tools:\n");
-        }
-        for (tool, digest) in &entry.tools {
+        let Some(tools) = &entry.tools else { continue };
+        text.push_str(match tools.is_empty() {
+            true => "    tools: {}\n",
+            false => "    tools:\n",
+        });
+        for (tool, digest) in tools {
             let _ = writeln!(text, "      {}: {}", quoted(tool), quoted(digest));
         }
     }
@@ -183,7 +185,7 @@ fn entry(reader: &mut Reader<'_>, node: &Node) -> Option<(Entry, EntryPlaces)> {
             digest: own,
             kind: kind?,
             path,
-            tools: tools.unwrap_or_default(),
+            tools,
             version,
         },
         EntryPlaces {

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -286,14 +287,25 @@ fn tools_that_a_lock_knows_are_kept_and_need_not_be_known_here() {
         digest: "0".repeat(64),
         kind: ktsu_ledger::event::lock::Kind::Server,
         path: "servers/a \"b\"\n: [c].server.yaml".to_owned(),
-        tools: [("read: it".to_owned(), "1".repeat(64))].into(),
+        tools: Some([("read: it".to_owned(), "1".repeat(64))].into()),
         version: "1.0.0".to_owned(),
     });
+    let also = |path: &str, tools| {
+        let last = wanted.entries.last().unwrap();
+        ktsu_ledger::event::lock::Entry {
+            path: path.to_owned(),
+            tools,
+            ..last.clone()
+        }
+    };
+    // None was there, and nobody asked: two things.
+    let others = [also("b", Some(BTreeMap::new())), also("c", None)];
+    wanted.entries.extend(others);
     fs::write(dir.path().join(FILE), written(&wanted)).unwrap();
     let kit = sound(dir.path());
     let held = kit.lock.unwrap();
     assert_eq!(held.lock, wanted);
-    assert_eq!(held.drift.len(), 1);
+    assert_eq!(held.drift.len(), 3);
     // Nobody uses it.
     assert!(kit.workflows.values().all(|one| one.lock.is_some()));
 }
@@ -341,7 +353,7 @@ fn what_was_locked_of_a_server_stays_as_long_as_its_file_does() {
     ]);
     let mut before = lock(dir.path());
     for entry in &mut before.entries {
-        entry.tools = [("get".to_owned(), "0".repeat(64))].into();
+        entry.tools = Some([("get".to_owned(), "0".repeat(64))].into());
     }
     let path = dir.path().join("servers/mail.server.yaml");
     fs::write(path, server.replace("crm", "mails")).unwrap();
@@ -349,12 +361,12 @@ fn what_was_locked_of_a_server_stays_as_long_as_its_file_does() {
     keep_tools(&mut made, &before);
     let kept = made.entries.iter();
     let kept: Vec<_> = kept
-        .map(|one| (one.path.as_str(), one.tools.len()))
+        .map(|one| (one.path.as_str(), one.tools.as_ref().map(BTreeMap::len)))
         .collect();
     let expected = [
-        ("servers/crm.server.yaml", 1),
-        ("servers/mail.server.yaml", 0),
-        ("workflows/w.workflow.yaml", 0),
+        ("servers/crm.server.yaml", Some(1)),
+        ("servers/mail.server.yaml", None),
+        ("workflows/w.workflow.yaml", None),
     ];
     assert_eq!(kept, expected);
 }

@@ -28,6 +28,11 @@ pub(crate) const SERVER: Shape = Shape::new(
             "Its calls change something that lasts",
         ),
         Key::new(
+            "timeout",
+            DURATION,
+            "How long a call may take, up to an hour; 60s by default",
+        ),
+        Key::new(
             "url",
             Of::Form("^\\s*[Hh][Tt][Tt][Pp][Ss]?:"),
             "Where it is",

@@ -12,6 +12,7 @@ const SERVER: &str = "name: crm
 version: 1.0.0
 url: https://crm.example/mcp
 stateful: true
+timeout: 2m
 params: {key: {secret: true}, region: {default: eu}}
 auth: {header: X-Key, scheme: raw, secret: '{{ params.key }}'}
 access: {allowlist: ['crm-*', {name: delete-*, require_approval: {on_reject: fail}}]}
@@ -82,6 +83,7 @@ fn a_kit_knows_its_servers_and_what_agents_may_call_on_them() {
                     "region": {"value": "eu"},
                 },
                 "stateful": true,
+                "timeout_ms": 120_000,
                 "tools": [
                     {"pattern": "crm-read"},
                     {

@@ -93,6 +93,7 @@ fn server(told: ToldServer, mut secret: Values) -> ToolServer {
         auth_value,
         params,
         stateful: plan.stateful,
+        timeout_ms: plan.timeout_ms,
         name: plan.name,
         ..ToolServer::default()
     }
@@ -140,11 +141,14 @@ fn url(shared: &Shared, plan: &ServerPlan) -> String {
 
 /// The tools a server was locked with, if the lock of the run speaks of the definition it has now:
 /// a branch may have another one. Those of a server that comes with ktsu are of its version.
-fn pins(state: &RunState, definition: &Definition, plan: &ServerPlan) -> BTreeMap<String, String> {
+fn pins(
+    state: &RunState,
+    definition: &Definition,
+    plan: &ServerPlan,
+) -> Option<BTreeMap<String, String>> {
     let pins = state.created().pins.as_ref();
     let pins = pins.filter(|pins| pins.definition == definition.digest);
-    let own = pins.and_then(|pins| pins.servers.get(&plan.file));
-    own.cloned().unwrap_or_default()
+    pins.and_then(|pins| pins.servers.get(&plan.file)).cloned()
 }
 
 #[cfg(test)]
@@ -174,6 +178,7 @@ mod tests {
                 .map(|(name, secret)| (name.to_owned(), param(secret)))
                 .into(),
             stateful: true,
+            timeout_ms: Some(120_000),
             tools: vec![
                 ToolRule {
                     approval: Some(ApprovalPolicy {
@@ -237,5 +242,6 @@ mod tests {
         };
         assert_eq!(server.approval_rules, [rule]);
         assert!(server.stateful && !server.suppressed);
+        assert_eq!(server.timeout_ms, Some(120_000));
     }
 }

@@ -31,8 +31,8 @@ use serde_json::Value;
 use self::requests::{Requests, read, text};
 use self::round::Round;
 use super::prompt::Prompt;
-use super::tools::catalogue::Catalogue;
-use super::tools::{self, ToolError};
+use super::tools::catalogue::{Catalogue, Target};
+use super::tools::{self, ToolError, ToolErrorCode};
 use crate::contract::report::{Decided, Event, Finished, LlmResponse, Purpose, ToolInDoubt};
 use crate::contract::runtime::Recorded;
 
@@ -239,7 +239,7 @@ impl Conversation {
             return None;
         };
         if let Err(error) = &answer
-            && error.drifted
+            && error.code == ToolErrorCode::ToolsChanged
         {
             self.over = Some(broken("tool_drift", error.message.clone()));
         }
@@ -248,6 +248,20 @@ impl Conversation {
             self.lose(|lost| lost == called);
         }
         event
+    }
+
+    /// What the calls that are worked on ask for, each with the tool it is settled on.
+    pub(super) fn calls(&self) -> Vec<(&str, Option<&Target>)> {
+        match &self.stage {
+            Stage::Calling(round) => round.wanted(),
+            Stage::Turn
+            | Stage::Asked { .. }
+            | Stage::Unreadable { .. }
+            | Stage::Draft(_)
+            | Stage::Decided(_)
+            | Stage::Reflecting(_)
+            | Stage::Ended(_) => Vec::new(),
+        }
     }
 
     /// What has to be said before the end: that the calls of a reply were decided on, and that of

@@ -100,6 +100,24 @@ impl Round {
         self.calls.iter().map(|call| call.asked.clone()).collect()
     }
 
+    /// What is still to be judged: the names the model has for it, and the tools that are settled.
+    pub(super) fn wanted(&self) -> Vec<(&str, Option<&Target>)> {
+        let calls = self.calls.iter().filter_map(|call| {
+            let target = match &call.state {
+                State::Asked => None,
+                State::Allowed(target) | State::Lost { target, .. } => Some(target),
+                State::Gated { .. }
+                | State::Rejected(_)
+                | State::Called { .. }
+                | State::Doubted { .. }
+                | State::Settled(_)
+                | State::Returned(_) => return None,
+            };
+            Some((call.asked.name.as_str(), target))
+        });
+        calls.collect()
+    }
+
     /// The frames with the results, in order of the calls, once there are all of them.
     pub(super) fn results(&self) -> Option<Vec<u64>> {
         self.calls.iter().map(|call| call.state.result()).collect()

@@ -129,7 +129,7 @@ fn what_is_not_sent_is_told_to_the_model_with_its_reason() {
         (Kind::Fails, "- true \"Fails\""),
         (
             Kind::Silent,
-            "- true \"Error: the tool could not be used: no answer within 60000 ms.\"",
+            "- true \"Error: the tool could not be used: no answer within 60000 ms (timeout).\"",
         ),
         (
             Kind::Unknown,

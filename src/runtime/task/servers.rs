@@ -10,7 +10,7 @@ use crate::contract::runtime::{Invoke, ToolServer};
 use crate::runtime::conversation;
 use crate::runtime::tools::catalogue::Catalogue;
 use crate::runtime::tools::sessions::NotOpened;
-use crate::runtime::tools::{Reach, Server, ToolError};
+use crate::runtime::tools::{Reach, Server, ToolError, ToolErrorCode};
 use crate::secret::Secret;
 
 /// What the URL of one of the orchestrator's own servers begins with.
@@ -38,11 +38,7 @@ impl Work {
         used.map(|server| {
             let opened = self.server(server);
             let opened = opened.map_err(|message| {
-                let error = ToolError {
-                    message,
-                    sent: false,
-                    drifted: false,
-                };
+                let error = ToolError::unsent(ToolErrorCode::Refused, message);
                 NotOpened::Unreachable(server.name.clone(), error)
             })?;
             Ok((server, opened))
@@ -84,7 +80,8 @@ impl Work {
 pub(super) fn unopened(error: &NotOpened) -> Finished {
     match error {
         NotOpened::Drift(_) => conversation::broken("tool_drift", error.to_string()),
-        NotOpened::Unreachable(..) => {
+        NotOpened::Unreachable(server, failed) => {
+            tracing::warn!(server, code = %failed.code, "a tool server cannot be used");
             let error = Failure {
                 code: "tool_server_unreachable".to_owned(),
                 message: error.to_string(),

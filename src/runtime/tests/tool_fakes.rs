@@ -6,7 +6,8 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use crate::runtime::tools::{
-    Call, Doing, Reach, Returned, Server, Session, Tool, ToolClient, ToolError,
+    Call, Doing, Offer, Reach, Returned, Server, Session, Tool, ToolClient, ToolError,
+    ToolErrorCode,
 };
 
 /// What every server offers. `hang` never answers, `silent` loses the answer, `refused` never gets
@@ -28,7 +29,8 @@ pub(super) enum Heard {
     Closed(String),
 }
 
-/// The servers. One whose name is `gone` is out of reach.
+/// The servers. One whose name is `gone` is out of reach; before a call `moves` says that its tools
+/// are others now, `grows` that there is one more, and `away` cannot say.
 #[derive(Clone)]
 pub(super) struct Servers {
     calls: Arc<Mutex<Vec<(String, Call)>>>,
@@ -38,7 +40,7 @@ pub(super) struct Servers {
 struct Open {
     servers: Servers,
     name: String,
-    tools: Vec<Tool>,
+    tools: Offer,
 }
 
 struct Waiting(mpsc::UnboundedSender<Heard>);
@@ -84,18 +86,16 @@ impl ToolClient for Servers {
         let _ = self.news.send(Heard::Opened(name.clone(), place, shown));
         let opened = if name == "gone" {
             // As the client says it: by the server's name.
-            Err(error("tool server gone: nobody answers", false, false))
+            Err(error(
+                ToolErrorCode::Unauthorized,
+                "tool server gone: nobody is let in",
+                false,
+            ))
         } else {
-            let tool = |name: &str| Tool {
-                name: name.to_owned(),
-                description: format!("What {name} does"),
-                input_schema: json!({"type": "object", "properties": {"n": {"type": "integer"}}}),
-                digest: format!("digest of {name}"),
-            };
             let session: Arc<dyn Session> = Arc::new(Open {
                 servers: self.clone(),
                 name,
-                tools: OFFERED.map(tool).to_vec(),
+                tools: OFFERED.map(|name| tool(name, "digest")).into(),
             });
             Ok(session)
         };
@@ -104,8 +104,22 @@ impl ToolClient for Servers {
 }
 
 impl Session for Open {
-    fn tools(&self) -> &[Tool] {
-        &self.tools
+    fn tools(&self) -> Offer {
+        Arc::clone(&self.tools)
+    }
+
+    fn renew(&self) -> Doing<'_, Result<Offer, ToolError>> {
+        let known = OFFERED.into_iter();
+        let offer = match self.name.as_str() {
+            "moves" => Ok(known.map(|name| tool(name, "another digest")).collect()),
+            "grows" => {
+                let more = known.chain(["more"]);
+                Ok(more.map(|name| tool(name, "digest")).collect())
+            }
+            "away" => Err(error(ToolErrorCode::SessionExpired, "who are you?", false)),
+            _ => Ok(self.tools()),
+        };
+        Box::pin(std::future::ready(offer))
     }
 
     fn call(&self, call: Call) -> Doing<'_, Result<Returned, ToolError>> {
@@ -124,9 +138,9 @@ impl Session for Open {
             };
             match call.tool.as_str() {
                 "fail" => Ok(returned(true)),
-                "silent" => Err(error("the connection broke", true, false)),
-                "refused" => Err(error("nobody answers", false, false)),
-                "drift" => Err(error("the tools of this server have changed", false, true)),
+                "silent" => Err(error(ToolErrorCode::Unreachable, "it broke", true)),
+                "refused" => Err(error(ToolErrorCode::Unreachable, "nobody answers", false)),
+                "drift" => Err(error(ToolErrorCode::ToolsChanged, "others now", false)),
                 "broken" => panic!("the call breaks (on purpose)"),
                 "hang" => {
                     let _waiting = Waiting(news.clone());
@@ -143,10 +157,19 @@ impl Session for Open {
     }
 }
 
-fn error(message: &str, sent: bool, drifted: bool) -> ToolError {
+fn error(code: ToolErrorCode, message: &str, sent: bool) -> ToolError {
     ToolError {
+        code,
         message: message.to_owned(),
         sent,
-        drifted,
     }
+}
+
+fn tool(name: &str, digest: &str) -> Arc<Tool> {
+    Arc::new(Tool {
+        name: name.to_owned(),
+        description: format!("What {name} does"),
+        input_schema: json!({"type": "object", "properties": {"n": {"type": "integer"}}}),
+        digest: format!("{digest} of {name}"),
+    })
 }

@@ -232,7 +232,7 @@ async fn a_server_out_of_reach_ends_the_task_by_its_name_before_a_model_is_asked
     assert_eq!(
         world.finished()["outcome"]["error"],
         json!({"code": "tool_server_unreachable", "retryable": true,
-               "message": "the tool server gone cannot be used: nobody answers"})
+               "message": "the tool server gone cannot be used: nobody is let in (unauthorized)"})
     );
     assert_eq!(world.gateway.asked(), []);
     let mut opened: Vec<String> = Vec::new();
@@ -258,6 +258,12 @@ async fn a_tool_that_is_not_as_it_was_locked_ends_the_task() {
     world.work(task(&world, &servers)).await;
     assert_eq!(world.finished()["outcome"]["error"]["code"], "tool_drift");
     assert_eq!(world.gateway.asked(), []);
+    // Locked when there was nothing to call: whatever is there now is new.
+    servers[0]["pins"] = json!({});
+    let world = local([Say::Text("{}")]);
+    world.work(task(&world, &servers)).await;
+    assert_eq!(world.finished()["outcome"]["error"]["code"], "tool_drift");
+    assert_eq!(world.gateway.asked(), []);
     servers[0]["pins"] = json!({"echo": "digest of echo"});
     let world = local([Say::Text("{}")]);
     world.work(task(&world, &servers)).await;
@@ -275,6 +281,57 @@ async fn a_server_that_changes_its_tools_ends_the_task_once_its_calls_are_over()
     let error = world.finished()["outcome"]["error"].clone();
     assert_eq!(error["code"], "tool_drift");
     assert_eq!(world.gateway.asked().len(), 1);
+}
+
+#[tokio::test]
+async fn before_each_call_a_server_is_held_to_what_the_model_was_told() {
+    let says = [Say::Calls(&[("echo", "{}")]), Say::Text("{}")];
+    let world = local(says.clone());
+    world.work(task(&world, &one("moves"))).await;
+    assert_eq!(world.servers.called(), Vec::<String>::new());
+    let error = world.finished()["outcome"]["error"].clone();
+    assert_eq!(
+        error,
+        json!({"code": "tool_drift", "retryable": false,
+               "message": "the tool echo of the server moves is not the one that the model was \
+                           told of; look at it, then start the run again"})
+    );
+    let world = local(says.clone());
+    world.work(task(&world, &one("grows"))).await;
+    assert_eq!(world.servers.called(), ["grows/echo"]);
+    assert_eq!(world.finished()["reason"], "completed");
+    // Where only known tools may be called, one more is none that may.
+    let world = local(says.clone());
+    let mut servers = one("grows");
+    servers[0]["allowlist"] = json!(["echo", "m*"]);
+    servers[0]["pins"] = json!({"echo": "digest of echo"});
+    world.work(task(&world, &servers)).await;
+    assert_eq!(world.servers.called(), Vec::<String>::new());
+    assert_eq!(world.finished()["outcome"]["error"]["code"], "tool_drift");
+    let world = local(says);
+    world.work(task(&world, &one("away"))).await;
+    assert_eq!(world.servers.called(), Vec::<String>::new());
+    let told = "Error: the tool could not be used: who are you? (session_expired).";
+    assert_eq!(results(&world)[0]["content"][0]["text"], told);
+    assert_eq!(world.finished()["reason"], "completed");
+}
+
+#[tokio::test]
+async fn a_call_may_take_as_long_as_its_server_says_and_no_longer_than_the_task() {
+    for (server, task_ms, seconds) in [
+        (None, None, 60..=60),
+        (Some(120_000), None, 120..=120),
+        (Some(3_600_000), Some(90_000), 1..=90),
+    ] {
+        let world = local([Say::Calls(&[("echo", "{}")]), Say::Text("{}")]);
+        let mut servers = one("files");
+        servers[0]["timeout_ms"] = json!(server);
+        let mut task = task(&world, &servers);
+        task["timeout_ms"] = json!(task_ms);
+        world.work(task).await;
+        let limit = world.servers.calls()[0].1.limit;
+        assert!(seconds.contains(&limit.as_secs()), "{limit:?}");
+    }
 }
 
 #[tokio::test]

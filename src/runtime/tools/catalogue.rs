@@ -1,7 +1,7 @@
 //! What a task may call, and what is wrong with what a model asks for. Pure: servers are listed
 //! elsewhere.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
@@ -29,12 +29,13 @@ struct Shelf {
     stateful: bool,
     suppressed: bool,
     withheld: Vec<String>,
-    tools: Vec<Known>,
+    tools: Vec<Arc<Known>>,
 }
 
-struct Known {
-    tool: Tool,
-    /// Compiled at the first call.
+/// A tool that may be called.
+pub(in crate::runtime) struct Known {
+    tool: Arc<Tool>,
+    /// Compiled for the first call.
     schema: OnceLock<Result<Schema, String>>,
 }
 
@@ -95,18 +96,19 @@ impl Catalogue {
     pub(in crate::runtime) fn list(
         &mut self,
         server: &ToolServer,
-        offered: &[Tool],
+        offered: &[Arc<Tool>],
     ) -> Result<(), Drift> {
-        let permitted = |tool: &&Tool| covered(&server.allowlist, &tool.name);
-        let permitted: Vec<&Tool> = offered.iter().filter(permitted).collect();
-        pinned(server, &permitted)?;
-        let mut tools: Vec<Known> = Vec::new();
+        let permitted = |tool: &&Arc<Tool>| covered(&server.allowlist, &tool.name);
+        let permitted: Vec<&Arc<Tool>> = offered.iter().filter(permitted).collect();
+        let plain: Vec<&Tool> = permitted.iter().map(|tool| tool.as_ref()).collect();
+        pinned(server, &plain)?;
+        let mut tools: Vec<Arc<Known>> = Vec::new();
         for tool in permitted {
             if tools.iter().all(|known| known.tool.name != tool.name) {
-                tools.push(Known {
-                    tool: tool.clone(),
+                tools.push(Arc::new(Known {
+                    tool: Arc::clone(tool),
                     schema: OnceLock::new(),
-                });
+                }));
             }
         }
         let mut shelves = self.shelves.iter_mut();
@@ -163,6 +165,23 @@ impl Catalogue {
     pub(in crate::runtime) fn stateful(&self, server: &str) -> bool {
         let shelf = self.shelves.iter().find(|shelf| shelf.server == server);
         shelf.is_none_or(|shelf| shelf.stateful)
+    }
+
+    /// The tools of these calls whose schema nobody has compiled yet. It is a stranger's and may take
+    /// its time, so whoever judges has it done before, where nobody waits for the thread.
+    pub(in crate::runtime) fn uncompiled(
+        &self,
+        calls: &[(&str, Option<&Target>)],
+    ) -> Vec<Arc<Known>> {
+        let known = calls.iter().filter_map(|(name, target)| {
+            let target = match target {
+                Some(target) => (*target).clone(),
+                None => self.target(name)?,
+            };
+            let (_, known) = self.known(&target)?;
+            known.schema.get().is_none().then(|| Arc::clone(known))
+        });
+        known.collect()
     }
 
     /// What is to become of a call, as it is recorded.
@@ -225,17 +244,17 @@ impl Catalogue {
         })
     }
 
+    fn known(&self, target: &Target) -> Option<(&Shelf, &Arc<Known>)> {
+        let mut shelves = self.shelves.iter();
+        let shelf = shelves.find(|shelf| shelf.server == target.server)?;
+        let mut tools = shelf.tools.iter();
+        let known = tools.find(|known| known.tool.name == target.tool)?;
+        Some((shelf, known))
+    }
+
     /// Why a call is not sent.
     fn fault(&self, target: &Target, arguments: &Value, secret: bool) -> Option<Verdict> {
-        let shelf = self
-            .shelves
-            .iter()
-            .find(|shelf| shelf.server == target.server);
-        let known = shelf.and_then(|shelf| {
-            let mut tools = shelf.tools.iter();
-            tools.find(|known| known.tool.name == target.tool)
-        });
-        let (Some(shelf), Some(known)) = (shelf, known) else {
+        let Some((shelf, known)) = self.known(target) else {
             return Some(unknown(&target.tool));
         };
         // What is sent is what is permitted, whatever it was called on the way here.
@@ -265,6 +284,14 @@ impl Catalogue {
 }
 
 impl Known {
+    /// The schema of its arguments; why it cannot be used, if it cannot.
+    pub(in crate::runtime) fn compile(&self) -> &Result<Schema, String> {
+        self.schema.get_or_init(|| {
+            let schema = Schema::of_stranger(&self.tool.input_schema);
+            schema.map_err(|error| error.to_string())
+        })
+    }
+
     /// What is wrong with the arguments, for the model.
     fn refuses(&self, arguments: &Value) -> Option<String> {
         let Value::Object(members) = arguments else {
@@ -273,10 +300,7 @@ impl Known {
         if members.len() == 1 && members.get("_raw").is_some_and(Value::is_string) {
             return Some("Error: invalid arguments: they are not a JSON object.".to_owned());
         }
-        let compiled = self.schema.get_or_init(|| {
-            Schema::of_value(&self.tool.input_schema).map_err(|error| error.to_string())
-        });
-        let schema = match compiled {
+        let schema = match self.compile() {
             Ok(schema) => schema,
             Err(why) => {
                 return Some(format!(

@@ -2,14 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Call, Doing, Reach, Returned, Server, Session, Tool, ToolClient, ToolError};
-use crate::tools::{self, ToolErrorCode, Tools};
-
-/// An open session, with its list in the form of this port.
-struct Held {
-    session: tools::Session,
-    tools: Vec<Tool>,
-}
+use super::{Call, Doing, Offer, Reach, Returned, Server, Session, ToolClient, ToolError};
+use crate::tools::{self, Tools};
 
 impl ToolClient for Tools {
     fn open(&self, server: Server) -> Doing<'_, Result<Arc<dyn Session>, ToolError>> {
@@ -28,23 +22,19 @@ impl ToolClient for Tools {
                 None => Tools::open(self, &server).await,
                 Some(peer) => self.open_own(&peer, &server).await,
             };
-            let session = opened.map_err(failed)?;
-            let listed = session.tools().iter().map(|tool| Tool {
-                name: tool.name.clone(),
-                description: tool.description.clone(),
-                input_schema: tool.input_schema.clone(),
-                digest: tool.digest.clone(),
-            });
-            let tools = listed.collect();
-            let held: Arc<dyn Session> = Arc::new(Held { session, tools });
-            Ok(held)
+            let session: Arc<dyn Session> = Arc::new(opened?);
+            Ok(session)
         })
     }
 }
 
-impl Session for Held {
-    fn tools(&self) -> &[Tool] {
-        &self.tools
+impl Session for tools::Session {
+    fn tools(&self) -> Offer {
+        tools::Session::tools(self)
+    }
+
+    fn renew(&self) -> Doing<'_, Result<Offer, ToolError>> {
+        Box::pin(tools::Session::renew(self))
     }
 
     fn call(&self, call: Call) -> Doing<'_, Result<Returned, ToolError>> {
@@ -55,31 +45,16 @@ impl Session for Held {
                 key,
                 limit,
             } = call;
-            let called = self.session.call(&tool, &arguments, &key, limit).await;
-            let returned = called.map_err(failed)?;
-            Ok(Returned {
-                content: returned.content,
-                structured: returned.structured,
-                is_error: returned.is_error,
-                duration_ms: returned.duration_ms,
-            })
+            tools::Session::call(self, &tool, &arguments, &key, limit).await
         })
     }
 
     fn close(self: Arc<Self>) -> Doing<'static, ()> {
         Box::pin(async move {
             // A call that is still under way keeps it: it ends when that is dropped.
-            if let Ok(held) = Arc::try_unwrap(self) {
-                held.session.close().await;
+            if let Ok(session) = Arc::try_unwrap(self) {
+                tools::Session::close(session).await;
             }
         })
-    }
-}
-
-fn failed(error: tools::ToolError) -> ToolError {
-    ToolError {
-        drifted: matches!(error.code, ToolErrorCode::ToolsChanged),
-        message: error.message,
-        sent: error.sent,
     }
 }

@@ -7,8 +7,8 @@
 //!                ▲ sends, gives results    conversation
 //! ```
 //!
-//! How MCP is spoken is somebody else's: a [`ToolClient`] opens sessions, and nothing here knows of
-//! transports.
+//! How MCP is spoken is [`crate::tools`]': a [`ToolClient`] opens sessions, and nothing here knows of
+//! transports. What is said of tools, results and failures is said in the same words on both sides.
 
 pub(super) mod catalogue;
 mod mcp;
@@ -26,6 +26,7 @@ use serde_json::{Map, Value};
 
 use crate::peer::Peer;
 use crate::secret::Secret;
+pub use crate::tools::{Offer, Returned, Tool, ToolError, ToolErrorCode};
 
 /// Something that takes its time.
 pub type Doing<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -53,19 +54,6 @@ pub enum Reach {
     Own(Peer, String),
 }
 
-/// A tool, as its server lists it.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Tool {
-    /// The server's name for it.
-    pub name: String,
-    /// What it does.
-    pub description: String,
-    /// JSON Schema of its arguments.
-    pub input_schema: Value,
-    /// BLAKE3 of `{description, input_schema, name}` as canonical JSON.
-    pub digest: String,
-}
-
 /// A call, as it goes out.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
@@ -79,32 +67,6 @@ pub struct Call {
     pub limit: Duration,
 }
 
-/// What came of a call.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Returned {
-    /// The blocks of the result.
-    pub content: Vec<Value>,
-    /// Its structured content.
-    pub structured: Option<Value>,
-    /// Whether the tool says that it failed.
-    pub is_error: bool,
-    /// Milliseconds.
-    pub duration_ms: u64,
-}
-
-/// Why a server gave no result.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct ToolError {
-    /// A lower-case fragment.
-    pub message: String,
-    /// Whether the call may have reached the server.
-    pub sent: bool,
-    /// The server says that its tools are not what it listed: what was judged is not what would be
-    /// called.
-    pub drifted: bool,
-}
-
 /// Opens sessions.
 pub trait ToolClient: Send + Sync {
     /// The whole handshake, and the list of the server's tools.
@@ -113,8 +75,11 @@ pub trait ToolClient: Send + Sync {
 
 /// A session with one server. Dropped, it leaves nothing running.
 pub trait Session: Send + Sync {
-    /// What the server offers.
-    fn tools(&self) -> &[Tool];
+    /// What the server offers, as far as it is known.
+    fn tools(&self) -> Offer;
+    /// What the server offers now: another list if it has said that there is one, another session
+    /// if it has forgotten this one. Asked before each call, and judged by who asks.
+    fn renew(&self) -> Doing<'_, Result<Offer, ToolError>>;
     /// Calls, once: no answer is an answer, too.
     fn call(&self, call: Call) -> Doing<'_, Result<Returned, ToolError>>;
     /// Tells the server that the session is over.

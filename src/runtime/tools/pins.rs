@@ -1,44 +1,225 @@
-//! Whether tools are as they were when they were locked.
+//! Whether tools are as they were when they were locked, and as a model was told of them.
 
-use super::Tool;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use super::names::covered;
+use super::{Tool, ToolError, ToolErrorCode};
 use crate::contract::runtime::ToolServer;
 
-/// A tool is not what its lock says, or is gone.
+/// A tool is not what its lock says, or what the model was told; or is gone.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the tool {tool} of the server {server} {how}; look at it, then type: ktsu lock --tools")]
+#[error("the tool {tool} of the server {server} {}; look at it, then {}", how.words(), how.hint())]
 pub(in crate::runtime) struct Drift {
     server: String,
     tool: String,
-    how: &'static str,
+    how: How,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// The lock knows no such tool.
+    New,
+    /// The lock has another digest.
+    Other,
+    /// It is locked, and not offered.
+    Gone,
+    /// It is not what the model was told.
+    Changed,
+    /// The model was told of it, and it is not offered.
+    Withdrawn,
+}
+
+impl How {
+    fn words(self) -> &'static str {
+        match self {
+            Self::New => "is not in the lock",
+            Self::Other => "is not the one that was locked",
+            Self::Gone | Self::Withdrawn => "is not offered any more",
+            Self::Changed => "is not the one that the model was told of",
+        }
+    }
+
+    fn hint(self) -> &'static str {
+        match self {
+            Self::New | Self::Other | Self::Gone => "type: ktsu lock --tools",
+            Self::Changed | Self::Withdrawn => "start the run again",
+        }
+    }
+}
+
+/// What holds for the calls of one server as long as the task lasts.
+#[derive(Debug)]
+pub(super) struct Agreed {
+    server: String,
+    allowlist: Vec<String>,
+    pins: Option<BTreeMap<String, String>>,
+    /// The digests of what the model was told of, by name.
+    told: BTreeMap<String, String>,
+}
+
+impl Agreed {
+    /// What is agreed on with what is listed first.
+    pub(super) fn of(server: &ToolServer, offered: &[Arc<Tool>]) -> Self {
+        let told = offered
+            .iter()
+            .filter(|tool| covered(&server.allowlist, &tool.name))
+            .map(|tool| (tool.name.clone(), tool.digest.clone()));
+        Self {
+            server: server.name.clone(),
+            allowlist: server.allowlist.clone(),
+            pins: server.pins.clone(),
+            told: told.collect(),
+        }
+    }
+
+    /// Whether a tool may be called by what is listed now. What nobody locked, the model was not
+    /// told of or is not called may come and go.
+    pub(super) fn holds(&self, offered: &[Arc<Tool>], called: &str) -> Result<(), Drift> {
+        let permitted = offered.iter().map(Arc::as_ref);
+        let permitted: Vec<&Tool> = permitted
+            .filter(|tool| covered(&self.allowlist, &tool.name))
+            .collect();
+        let drift = |tool: &str, how| drift(&self.server, tool, how);
+        as_locked(
+            &self.server,
+            &self.allowlist,
+            self.pins.as_ref(),
+            &permitted,
+        )?;
+        let other = |tool: &&&Tool| {
+            let told = self.told.get(&tool.name);
+            told.is_some_and(|digest| *digest != tool.digest)
+        };
+        if let Some(tool) = permitted.iter().find(other) {
+            return Err(drift(&tool.name, How::Changed));
+        }
+        match permitted.iter().any(|tool| tool.name == called) {
+            true => Ok(()),
+            false => Err(drift(called, How::Withdrawn)),
+        }
+    }
+}
+
+/// A call that is not made for it.
+impl From<Drift> for ToolError {
+    fn from(drift: Drift) -> Self {
+        Self::unsent(ToolErrorCode::ToolsChanged, drift.to_string())
+    }
 }
 
 /// Whether what may be called is as it was locked (seed 000, invariant 5).
 pub(super) fn pinned(server: &ToolServer, permitted: &[&Tool]) -> Result<(), Drift> {
-    if server.pins.is_empty() {
-        return Ok(());
-    }
-    let drift = |tool: &str, how| {
-        Err(Drift {
-            server: server.name.clone(),
-            tool: tool.to_owned(),
-            how,
-        })
-    };
+    let ToolServer {
+        name,
+        allowlist,
+        pins,
+        ..
+    } = server;
+    as_locked(name, allowlist, pins.as_ref(), permitted)
+}
+
+/// Where nothing is locked everything is as it was; where nothing was permitted, nothing may be.
+fn as_locked(
+    server: &str,
+    allowlist: &[String],
+    pins: Option<&BTreeMap<String, String>>,
+    permitted: &[&Tool],
+) -> Result<(), Drift> {
+    let Some(pins) = pins else { return Ok(()) };
     for tool in permitted {
-        match server.pins.get(&tool.name) {
-            None => return drift(&tool.name, "is not in the lock"),
-            Some(pin) if *pin != tool.digest => {
-                return drift(&tool.name, "is not the one that was locked");
-            }
+        match pins.get(&tool.name) {
+            None => return Err(drift(server, &tool.name, How::New)),
+            Some(pin) if *pin != tool.digest => return Err(drift(server, &tool.name, How::Other)),
             Some(_) => {}
         }
     }
     let offered = |name: &str| permitted.iter().any(|tool| tool.name == name);
-    let mut pins = server.pins.keys();
-    let gone = pins.find(|name| covered(&server.allowlist, name) && !offered(name));
-    match gone {
-        Some(name) => drift(name, "is not offered any more"),
-        None => Ok(()),
+    let mut pins = pins.keys();
+    let gone = pins.find(|name| covered(allowlist, name) && !offered(name));
+    gone.map_or(Ok(()), |name| Err(drift(server, name, How::Gone)))
+}
+
+fn drift(server: &str, tool: &str, how: How) -> Drift {
+    Drift {
+        server: server.to_owned(),
+        tool: tool.to_owned(),
+        how,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tools(offered: &[(&str, &str)]) -> Vec<Arc<Tool>> {
+        let tool = |&(name, digest): &(&str, &str)| {
+            Arc::new(Tool {
+                name: name.to_owned(),
+                digest: digest.to_owned(),
+                ..Tool::default()
+            })
+        };
+        offered.iter().map(tool).collect()
+    }
+
+    fn server(pins: Option<&[(&str, &str)]>) -> ToolServer {
+        let owned = |&(name, digest): &(&str, &str)| (name.to_owned(), digest.to_owned());
+        ToolServer {
+            name: "s".to_owned(),
+            allowlist: vec!["r*".to_owned()],
+            pins: pins.map(|pins| pins.iter().map(owned).collect()),
+            ..ToolServer::default()
+        }
+    }
+
+    #[test]
+    fn a_list_that_is_read_again_may_differ_in_what_concerns_nobody() {
+        let first = tools(&[("read", "1"), ("rest", "1"), ("write", "1")]);
+        let agreed = Agreed::of(&server(None), &first);
+        for (now, end) in [
+            (&[("read", "1"), ("rest", "1"), ("write", "1")][..], None),
+            // Not permitted, not called, not told.
+            (&[("read", "1"), ("rest", "1"), ("write", "2")], None),
+            (&[("read", "1")], None),
+            (&[("read", "1"), ("rest", "1"), ("run", "1")], None),
+            (
+                &[("read", "2"), ("rest", "1")],
+                Some("read of the server s is not the one that the model was told of"),
+            ),
+            (
+                &[("read", "1"), ("rest", "2")],
+                Some("rest of the server s is not the one that the model was told of"),
+            ),
+            (
+                &[("rest", "1")],
+                Some("read of the server s is not offered any more"),
+            ),
+            (&[], Some("read of the server s is not offered any more")),
+        ] {
+            let held = agreed
+                .holds(&tools(now), "read")
+                .map_err(|it| it.to_string());
+            let end =
+                end.map(|how| format!("the tool {how}; look at it, then start the run again"));
+            assert_eq!(held.err(), end, "{now:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_locked_is_held_against_the_lock_each_time() {
+        let pins: &[(&str, &str)] = &[("read", "1"), ("rest", "1")];
+        let first = tools(&[("read", "1"), ("rest", "1")]);
+        let agreed = Agreed::of(&server(Some(pins)), &first);
+        let now = tools(&[("read", "1"), ("rest", "1"), ("write", "9")]);
+        assert_eq!(agreed.holds(&now, "read"), Ok(()));
+        for now in [
+            &[("read", "1"), ("rest", "1"), ("run", "1")][..],
+            &[("read", "1")],
+            &[("read", "1"), ("rest", "2")],
+        ] {
+            let drift = agreed.holds(&tools(now), "read").unwrap_err();
+            assert!(drift.to_string().ends_with("then type: ktsu lock --tools"));
+        }
     }
 }

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
 use tokio::task::{Id, JoinSet};
-use tokio::time::Instant as Until;
+use tokio::time::{Instant as Until, timeout};
 
 use super::catalogue::Catalogue;
-use super::pins::Drift;
-use super::{Call, Returned, Server, Session, ToolClient, ToolError};
+use super::pins::{Agreed, Drift};
+use super::{Call, Returned, Server, Session, ToolClient, ToolError, ToolErrorCode};
 use crate::contract::runtime::ToolServer;
 
-/// How long one call may take, where the task has more time left.
+/// How long one call may take, where its server's file says nothing and the task has more time left.
 const CALL: Duration = Duration::from_secs(60);
 
 /// How long a session may take to end. Nobody waits for it.
@@ -24,9 +24,18 @@ const CLOSE: Duration = Duration::from_secs(5);
 #[derive(Default)]
 pub(in crate::runtime) struct Sessions {
     open: BTreeMap<String, Arc<dyn Session>>,
+    /// By the name of the server, too.
+    terms: BTreeMap<String, Arc<Terms>>,
     under_way: JoinSet<Result<Returned, ToolError>>,
     /// The numbers of the `tool.called`s.
     called: HashMap<Id, u64>,
+}
+
+/// What holds for all calls of a server.
+struct Terms {
+    agreed: Agreed,
+    /// How long one may take.
+    limit: Duration,
 }
 
 /// A call to send: announced, and durable.
@@ -92,10 +101,17 @@ impl Sessions {
             }
         }
         for (at, server) in described.into_iter().enumerate() {
-            let broken = || Err(ToolError::fault("opening the session broke off"));
+            let words = "opening the session broke off";
+            let broken = || Err(ToolError::unsent(ToolErrorCode::Closed, words));
             let session = opened.remove(&at).unwrap_or_else(broken);
             let session = session.map_err(|error| NotOpened::of(&server.name, error))?;
-            catalogue.list(server, session.tools())?;
+            let offered = session.tools();
+            catalogue.list(server, &offered)?;
+            let terms = Terms {
+                agreed: Agreed::of(server, &offered),
+                limit: server.timeout_ms.map_or(CALL, Duration::from_millis),
+            };
+            self.terms.insert(server.name.clone(), Arc::new(terms));
         }
         Ok(())
     }
@@ -103,28 +119,17 @@ impl Sessions {
     /// Sends a call, and does not wait for it.
     pub(in crate::runtime) fn send(&mut self, sending: Sending, key: String, until: Until) {
         let session = self.open.get(&sending.server).map(Arc::clone);
-        let limit = CALL.min(until.saturating_duration_since(Until::now()));
-        let call = Call {
-            tool: sending.tool,
-            arguments: sending.arguments,
-            key,
-            limit,
-        };
+        let terms = self.terms.get(&sending.server).map(Arc::clone);
+        let called = sending.called;
         let answer = async move {
-            let Some(session) = session else {
+            let Some((session, terms)) = session.zip(terms) else {
                 let words = "there is no session with the server";
-                return Err(ToolError::fault(words));
+                return Err(ToolError::unsent(ToolErrorCode::Closed, words));
             };
-            let started = Instant::now();
-            let mut returned = session.call(call).await?;
-            if returned.duration_ms == 0 {
-                let taken = started.elapsed().as_millis();
-                returned.duration_ms = u64::try_from(taken).unwrap_or(u64::MAX);
-            }
-            Ok(returned)
+            terms.call(&*session, sending, key, until).await
         };
         let handle = self.under_way.spawn(answer);
-        self.called.insert(handle.id(), sending.called);
+        self.called.insert(handle.id(), called);
     }
 
     /// The next answers: waits for one, and takes those that are there as well. Empty if no call is
@@ -137,11 +142,8 @@ impl Sessions {
                 Ok((id, answer)) => (id, answer),
                 // Nobody knows how far it came.
                 Err(error) => {
-                    let broken = ToolError {
-                        message: "the call broke off by a fault of the runtime".to_owned(),
-                        sent: true,
-                        drifted: false,
-                    };
+                    let words = "the call broke off by a fault of the runtime";
+                    let broken = ToolError::sent(ToolErrorCode::Closed, words);
                     (error.id(), Err(broken))
                 }
             };
@@ -152,14 +154,39 @@ impl Sessions {
     }
 }
 
-impl ToolError {
-    /// Something that never left this process.
-    fn fault(message: &str) -> Self {
-        Self {
-            message: message.to_owned(),
-            sent: false,
-            drifted: false,
+impl Terms {
+    /// Makes a call, if the server still offers what was agreed on.
+    async fn call(
+        &self,
+        session: &dyn Session,
+        sending: Sending,
+        key: String,
+        until: Until,
+    ) -> Result<Returned, ToolError> {
+        let limit = || {
+            self.limit
+                .min(until.saturating_duration_since(Until::now()))
+        };
+        let offered = timeout(limit(), session.renew())
+            .await
+            .unwrap_or_else(|_| {
+                let words = "the server did not say in time what it offers now";
+                Err(ToolError::unsent(ToolErrorCode::Timeout, words))
+            })?;
+        self.agreed.holds(&offered, &sending.tool)?;
+        let call = Call {
+            tool: sending.tool,
+            arguments: sending.arguments,
+            key,
+            limit: limit(),
+        };
+        let started = Instant::now();
+        let mut returned = session.call(call).await?;
+        if returned.duration_ms == 0 {
+            let taken = started.elapsed().as_millis();
+            returned.duration_ms = u64::try_from(taken).unwrap_or(u64::MAX);
         }
+        Ok(returned)
     }
 }
 
@@ -181,7 +208,7 @@ impl Drop for Sessions {
                 closing.spawn(session.close());
             }
             let all = async { while closing.join_next().await.is_some() {} };
-            let _ = tokio::time::timeout(CLOSE, all).await;
+            let _ = timeout(CLOSE, all).await;
         });
     }
 }

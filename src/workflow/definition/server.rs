@@ -195,6 +195,7 @@ mod tests {
                 .map(|(name, one)| ((*name).to_owned(), one.clone()))
                 .collect(),
             stateful: false,
+            timeout_ms: None,
             tools: Vec::new(),
             url: "http://s".to_owned(),
             version: "1.0.0".to_owned(),

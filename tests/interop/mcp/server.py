@@ -84,9 +84,14 @@ def server():
         await ctx.close_sse_stream()
         return "fetched"
 
+    async def later() -> str:
+        """Is there once the tools have changed."""
+        return "there now"
+
     @mcp.tool(structured_output=False)
     async def changes(ctx: Context) -> str:
-        """Says that its tools are others now."""
+        """Has one tool more, and says so."""
+        mcp.add_tool(later)
         await ctx.session.send_tool_list_changed()
         return "changed"
 

@@ -105,6 +105,7 @@ version: 1.0.0
 description: d
 url: http://127.0.0.1:9/mcp
 stateful: true
+timeout: 1m30s
 auth: {header: X-Key, scheme: raw, secret: "{{ params.key }}"}
 params: {key: {secret: true, description: d}, region: {default: eu}}
 access: {allowlist: ["*", {name: delete-a, require_approval: {on_reject: fail, timeout: 1m, timeout_behavior: fail, quorum: 2, not_by_proposer: false}}]}

@@ -84,10 +84,12 @@ pub(super) fn catalogue() -> Catalogue {
         &["write", "lose"],
         &["elsewhere"],
     ]) {
-        let listed = tools.iter().map(|&name| Listed {
-            name: name.to_owned(),
-            input_schema: schema.clone(),
-            ..Listed::default()
+        let listed = tools.iter().map(|&name| {
+            std::sync::Arc::new(Listed {
+                name: name.to_owned(),
+                input_schema: schema.clone(),
+                ..Listed::default()
+            })
         });
         catalogue.list(server, &listed.collect::<Vec<_>>()).unwrap();
     }
@@ -328,9 +330,9 @@ impl World {
         let called = self.log.iter().find(|event| event.seq == sending.called);
         let data = called.unwrap().data.clone();
         let silent = |sent| ToolError {
+            code: tools::ToolErrorCode::Timeout,
             message: "no answer within 60000 ms".to_owned(),
             sent,
-            drifted: false,
         };
         assert!(
             sending.called >= self.began,

@@ -13,13 +13,15 @@ fn catalogue(allowlist: &[&str], offered: &[&str]) -> Catalogue {
         allowlist: allowlist.iter().map(|&entry| entry.to_owned()).collect(),
         ..ToolServer::default()
     };
-    let offered = offered.iter().map(|&name| Tool {
-        name: name.to_owned(),
-        input_schema: serde_json::json!({"type": "object"}),
-        ..Tool::default()
+    let offered = offered.iter().map(|&name| {
+        Arc::new(Tool {
+            name: name.to_owned(),
+            input_schema: serde_json::json!({"type": "object"}),
+            ..Tool::default()
+        })
     });
     let mut catalogue = Catalogue::of(std::slice::from_ref(&server));
-    let offered: Vec<Tool> = offered.collect();
+    let offered: Vec<Arc<Tool>> = offered.collect();
     catalogue.list(&server, &offered).unwrap();
     catalogue
 }

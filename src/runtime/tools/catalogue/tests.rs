@@ -26,7 +26,7 @@ fn catalogue(servers: &[(ToolServer, &[&str])]) -> Catalogue {
     let dispatched: Vec<ToolServer> = servers.iter().map(|(server, _)| server.clone()).collect();
     let mut catalogue = Catalogue::of(&dispatched);
     for (server, offered) in servers {
-        let offered: Vec<Tool> = offered.iter().copied().map(tool).collect();
+        let offered: Vec<Arc<Tool>> = offered.iter().map(|name| Arc::new(tool(name))).collect();
         catalogue.list(server, &offered).unwrap();
     }
     catalogue
@@ -109,7 +109,7 @@ fn an_unusable_schema_refuses_the_call_and_says_whose_fault_it_is() {
         input_schema: json!({"$ref": "http://127.0.0.1:1/x.json"}),
         ..tool("x")
     };
-    catalogue.list(&server, &[broken]).unwrap();
+    catalogue.list(&server, &[Arc::new(broken)]).unwrap();
     let call = ToolCall {
         name: "x".to_owned(),
         arguments: json!({}),
@@ -126,15 +126,17 @@ fn an_unusable_schema_refuses_the_call_and_says_whose_fault_it_is() {
 
 #[test]
 fn tools_that_are_not_as_they_were_locked_are_found() {
-    let pins = |pins: &[(&str, &str)]| ToolServer {
-        pins: pins
+    let pins = |pins: &[(&str, &str)]| {
+        let pins = pins
             .iter()
-            .map(|&(name, digest)| (name.to_owned(), digest.to_owned()))
-            .collect::<BTreeMap<_, _>>(),
-        ..server("a", &["x", "y"])
+            .map(|&(name, digest)| (name.to_owned(), digest.to_owned()));
+        ToolServer {
+            pins: Some(pins.collect::<BTreeMap<_, _>>()),
+            ..server("a", &["x", "y"])
+        }
     };
     let list = |server: &ToolServer, offered: &[&str]| {
-        let offered: Vec<Tool> = offered.iter().copied().map(tool).collect();
+        let offered: Vec<Arc<Tool>> = offered.iter().map(|name| Arc::new(tool(name))).collect();
         let listed = Catalogue::of(std::slice::from_ref(server)).list(server, &offered);
         listed.map_err(|drift| drift.to_string())
     };
@@ -146,9 +148,20 @@ fn tools_that_are_not_as_they_were_locked_are_found() {
         "what is not permitted does not count"
     );
     assert_eq!(
-        list(&pins(&[]), &["x", "y"]),
+        list(&server("a", &["x", "y"]), &["x", "y"]),
         Ok(()),
         "without a lock nothing is pinned"
+    );
+    assert_eq!(
+        list(&pins(&[]), &["z"]),
+        Ok(()),
+        "locked when there was nothing to call"
+    );
+    assert_eq!(
+        list(&pins(&[]), &["x"]),
+        Err(format!(
+            "the tool x of the server a is not in the lock; {hint}"
+        ))
     );
     assert_eq!(
         list(&pins(&[x]), &["x", "y"]),
@@ -168,4 +181,20 @@ fn tools_that_are_not_as_they_were_locked_are_found() {
             "the tool y of the server a is not offered any more; {hint}"
         ))
     );
+}
+
+#[test]
+fn what_a_reply_asks_for_is_compiled_once_and_nothing_else_is() {
+    let catalogue = catalogue(&[(server("a", &["*"]), &["x", "y", "z"])]);
+    let y = Target {
+        server: "a".to_owned(),
+        tool: "y".to_owned(),
+    };
+    let calls = [("x", None), ("any", Some(&y)), ("nobody", None)];
+    let found = catalogue.uncompiled(&calls);
+    let names: Vec<&str> = found.iter().map(|known| known.tool.name.as_str()).collect();
+    assert_eq!(names, ["x", "y"]);
+    assert!(found.iter().all(|known| known.compile().is_ok()));
+    assert!(catalogue.uncompiled(&calls).is_empty());
+    assert_eq!(catalogue.uncompiled(&[("a__z", None)]).len(), 1);
 }
