@@ -66,7 +66,7 @@ pub struct Record {
     pub votes: Vec<Vote>,
     /// The frame that asks.
     pub request: u64,
-    /// The `tool.called` that was made on it.
+    /// The `tool.called` that was made on it; of a call in doubt, the one that sent it again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub executed: Option<u64>,
     /// Why a call that was approved was never made: `step_ended`.
@@ -157,6 +157,8 @@ pub struct Approvals {
     /// What replies ask for, by their frames.
     asked: BTreeMap<u64, Json>,
     calls: BTreeMap<u64, ToolCalled>,
+    /// The reply and the call that a `tool.in_doubt` is about.
+    doubts: BTreeMap<u64, (u64, u32)>,
 }
 
 impl Approvals {
@@ -215,8 +217,12 @@ impl Approvals {
                 });
             }
             AgentEvent::ToolCalled(called) => {
+                let place = (called.response, called.call);
                 if let Some(approval) = called.approval {
                     self.executed(approval, frame.seq);
+                }
+                if let (Some(_), Some(doubt)) = (called.again, self.settled(place)) {
+                    self.executed(doubt, frame.seq);
                 }
                 self.calls.insert(frame.seq, (**called).clone());
             }
@@ -231,6 +237,7 @@ impl Approvals {
                     timeout: None,
                 };
                 let place = (called.response, called.call);
+                self.doubts.insert(frame.seq, place);
                 let name = item_name(&doubt.step, doubt.item);
                 let record = self.record(frame, Kind::InDoubt, name, place, &policy);
                 self.records.push(Record {
@@ -332,6 +339,17 @@ impl Approvals {
     fn pending(&mut self, request: u64) -> Option<&mut Record> {
         let mut records = self.records.iter_mut();
         records.find(|record| record.request == request && record.status == Status::Pending)
+    }
+
+    /// The doubt about a call that somebody settled by having it sent again, which has not happened
+    /// yet.
+    fn settled(&self, place: (u64, u32)) -> Option<u64> {
+        let about = |request| self.doubts.get(&request) == Some(&place);
+        let mut records = self.records.iter();
+        let found = records.find(|record| {
+            about(record.request) && record.status == Status::Approved && record.executed.is_none()
+        });
+        found.map(|record| record.request)
     }
 
     fn executed(&mut self, approval: u64, called: u64) {

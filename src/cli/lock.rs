@@ -54,8 +54,12 @@ async fn write(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failu
         let words = in_words("the kit cannot be locked", &faults);
         Failure::could_not_run(words).hint(format!("ktsu validate {}", quoted(dir)))
     })?;
-    if let Some(before) = &before {
-        lock::keep_tools(&mut made, &before.lock);
+    let lost = match &before {
+        Some(before) => lock::keep_tools(&mut made, &before.lock),
+        None => tools::unread(&kit.root.join(FILE)),
+    };
+    if !arguments.tools && !lost.is_empty() {
+        return Err(tools::forgotten(&lost, dir));
     }
     let mut retold = Vec::new();
     if arguments.tools {

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 pub use ktsu_ledger::event::plan::Variable;
 
 use crate::kit::fault::Faults;
+use crate::kit::outline;
 use crate::kit::read::{self, Fields, Reader};
 use crate::kit::yaml::{self, Data, Node};
 pub use people::Principals;
@@ -33,7 +34,7 @@ pub struct Environment {
     /// Providers of the gateway, each as it stands, for the gateway to judge; they replace those of
     /// `gateway.yaml` by name.
     pub providers: Vec<Node>,
-    /// The file as read, for whoever finds a fault in it later.
+    /// The file as read, for whoever finds a fault in it later; [`Environment::outline`] is shown.
     pub text: String,
     /// Who may ask (decision H5). Empty: only this machine may, and nobody is asked who they are.
     pub principals: Vec<Declared>,
@@ -66,6 +67,9 @@ impl fmt::Debug for Environment {
 /// How the names of environment files end.
 pub const SUFFIX: &str = ".env.yaml";
 
+/// The key whose entries have values that may be secret.
+const VARIABLES: &str = "variables";
+
 impl Environment {
     /// Reads a file, or says everything that is wrong with it.
     pub fn load(path: &Path) -> Result<Self, Faults> {
@@ -75,7 +79,12 @@ impl Environment {
     /// As [`Environment::load`], for a file below `root`; faults show paths relative to it.
     pub fn load_in(root: &Path, file: &Path) -> Result<Self, Faults> {
         let mut faults = Faults::default();
-        match Self::read(root, file, &mut faults) {
+        let read = Self::read(root, file, &mut faults);
+        // Nobody sees its values, whatever is wrong with it and whatever its name is.
+        for text in faults.sources.values_mut() {
+            *text = outline::of(text, VARIABLES);
+        }
+        match read {
             Some(mut environment) if !faults.has_errors() => {
                 faults.sort();
                 environment.warnings = faults;
@@ -86,6 +95,11 @@ impl Environment {
                 Err(faults)
             }
         }
+    }
+
+    /// The text as it may be shown.
+    pub fn outline(&self) -> String {
+        outline::of(&self.text, VARIABLES)
     }
 
     /// The nearest `environments/local.env.yaml`, from a kit's folder upward.
@@ -182,8 +196,8 @@ fn from_node(reader: &mut Reader<'_>, path: &Path, node: &yaml::Node) -> Option<
 
 fn variables(reader: &mut Reader<'_>, fields: &Fields<'_>) -> BTreeMap<String, String> {
     let mut variables = BTreeMap::new();
-    if let Some(node) = fields.get("variables")
-        && reader.open_map(node, "variables").is_some()
+    if let Some(node) = fields.get(VARIABLES)
+        && reader.open_map(node, VARIABLES).is_some()
         && let Data::Map(members) = &node.data
     {
         for (key, node) in members {

@@ -62,7 +62,7 @@ impl Principals {
             return Ok(Self { known });
         }
         let mut faults = Faults::default();
-        let text = (file.path.clone(), file.text.clone());
+        let text = (file.path.clone(), file.outline());
         faults.sources.insert(text.0, text.1);
         faults.faults = boot.faults;
         faults.sort();

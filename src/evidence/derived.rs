@@ -66,13 +66,16 @@ pub(super) fn changes(frames: &[Placed]) -> String {
 pub(super) fn approvals(frames: &[Placed]) -> String {
     let mut text =
         "stream,asked,approval_id,kind,step,server,tool,digest,proposer,status,executed,\
-                    decided,decision,by,auth,independent,latency_ms,reason\n"
+                    decided,decision,by,auth,independent,latency_ms,reason,scope\n"
             .to_owned();
     for (own, history) in histories(frames) {
         for record in Approvals::fold(history) {
             let stream = own.stream.as_str();
             let votes: Vec<&Vote> = record.votes.iter().collect();
             let fresh = |frame: u64| frame >= own.seq;
+            // Two children may have steps of the same name.
+            let scope = record.run_id.split_once('/').map_or("", |(_, scope)| scope);
+            let scope = quoted(scope);
             let mut line = |vote: Option<&Vote>| {
                 let words = [
                     &record.approval_id,
@@ -90,7 +93,7 @@ pub(super) fn approvals(frames: &[Placed]) -> String {
                     .map_or_else(String::new, |it| it.to_string());
                 let _ = write!(text, "{stream},{},{words},{executed},", record.request);
                 let _ = match vote {
-                    None => writeln!(text, ",,,,,,"),
+                    None => writeln!(text, ",,,,,,,{scope}"),
                     Some(vote) => {
                         let latency = vote.at.millis_since(record.created_at);
                         let (by, auth) = (quoted(&vote.by), quoted(&vote.auth));
@@ -99,7 +102,7 @@ pub(super) fn approvals(frames: &[Placed]) -> String {
                         let independent = vote.independent;
                         writeln!(
                             text,
-                            "{frame},{decision},{by},{auth},{independent},{latency},{reason}"
+                            "{frame},{decision},{by},{auth},{independent},{latency},{reason},{scope}"
                         )
                     }
                 };

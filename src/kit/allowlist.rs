@@ -8,7 +8,7 @@ use ktsu_ledger::event::plan::{ApprovalPolicy, ToolRule};
 
 use super::approval;
 use super::fault::{Fault, FaultCode};
-use super::read::Reader;
+use super::read::{Fields, Reader};
 use super::shape::server as shape;
 use super::yaml::{Data, Node};
 
@@ -112,8 +112,36 @@ impl Allowlist {
     }
 }
 
-/// The `access:` of a server, in the file of an agent or in its own.
-pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<Allowlist> {
+/// The `access:` of a server, in the file of an agent or in its own. Where there is none every tool
+/// may be called; one of which nothing is left was a list once, and must not come to mean that.
+pub(super) fn of(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Allowlist> {
+    match fields.get("access") {
+        Some(node) => read(reader, node),
+        None if is_emptied(
+            reader,
+            fields,
+            "access",
+            "access: {allowlist: []} allows no tool",
+        ) =>
+        {
+            None
+        }
+        None => Some(Allowlist::default()),
+    }
+}
+
+/// Whether a key that restricts stands there without a value, which is told.
+fn is_emptied(reader: &mut Reader<'_>, fields: &Fields<'_>, key: &'static str, hint: &str) -> bool {
+    let place = fields.key(key).filter(|_| fields.get(key).is_none());
+    if let Some(place) = place {
+        let words = format!("{key} is there and says nothing");
+        let fault = Fault::new(FaultCode::BadAllowlist, place, words);
+        reader.fault(fault.hint(format!("{hint}; without the key nothing is restricted")));
+    }
+    place.is_some()
+}
+
+fn read(reader: &mut Reader<'_>, node: &Node) -> Option<Allowlist> {
     let fields = reader.shaped(node, &shape::ACCESS)?;
     let list = fields.get("allowlist")?;
     let list = reader.list(list, "access.allowlist")?;
@@ -144,6 +172,15 @@ fn gated(reader: &mut Reader<'_>, node: &Node) -> Option<ToolRule> {
     let name = fields.get("name").and_then(|node| pattern(reader, node));
     let approval = match fields.get("require_approval") {
         Some(node) => Some(approval::read(reader, node)?),
+        None if is_emptied(
+            reader,
+            &fields,
+            "require_approval",
+            "require_approval: {} asks a person",
+        ) =>
+        {
+            return None;
+        }
         None => None,
     };
     Some(ToolRule {

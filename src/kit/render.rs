@@ -1,6 +1,5 @@
 //! Faults for people (the place, a caret, a hint) and for programs (JSON).
 
-use std::borrow::Cow;
 use std::path::Path;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
@@ -90,7 +89,7 @@ fn report<'a>(fault: &'a Fault, faults: &'a Faults) -> Vec<Group<'a>> {
         Some(line) => {
             let start = offset(line, fault.column - 1);
             let end = offset(line, fault.column - 1 + fault.length).max(start);
-            let snippet = Snippet::source(shown(line, &fault.file))
+            let snippet = Snippet::source(line)
                 .line_start(fault.line)
                 .path(path)
                 .annotation(AnnotationKind::Primary.span(start..end));
@@ -101,26 +100,6 @@ fn report<'a>(fault: &'a Fault, faults: &'a Faults) -> Vec<Group<'a>> {
     let hint = fault.hint.as_deref();
     let hint = hint.map(|hint| Group::with_title(Level::HELP.secondary_title(hint)));
     std::iter::once(first).chain(hint).collect()
-}
-
-/// A line as people may see it. Values in an environment file may be secret, and which are is said
-/// elsewhere: of those only the outline is shown.
-fn shown<'a>(line: &'a str, file: &Path) -> Cow<'a, str> {
-    if !file.to_string_lossy().ends_with(".env.yaml") {
-        return Cow::Borrowed(line);
-    }
-    let (mut out, mut value, mut before) = (String::new(), false, ' ');
-    for one in line.chars() {
-        value = match one {
-            ' ' if before == ':' => true,
-            ',' | '}' | '{' => false,
-            _ => value,
-        };
-        let keep = !value || one.is_whitespace() || "\"'[]".contains(one);
-        out.push(if keep { one } else { '*' });
-        before = one;
-    }
-    Cow::Owned(out)
 }
 
 fn line(text: &str, number: usize) -> Option<&str> {
@@ -136,24 +115,7 @@ fn offset(line: &str, characters: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::path::{Path, PathBuf};
-
-    #[test]
-    fn of_the_values_of_an_environment_the_outline_is_shown() {
-        let file = Path::new("environments/x.env.yaml");
-        for (line, shown) in [
-            ("  KEY: supersecret1", "  KEY: ************"),
-            (
-                "variables: {KEY: \"a b\", X: 5}",
-                "variables: {KEY: \"* *\", X: *}",
-            ),
-            ("roles: [operator, admn]", "roles: [********, admn]"),
-            ("egress:", "egress:"),
-        ] {
-            assert_eq!(super::shown(line, file), shown);
-            assert_eq!(super::shown(line, Path::new("kit.yaml")), line);
-        }
-    }
+    use std::path::PathBuf;
 
     use super::super::fault::FaultCode;
     use super::super::yaml::Place;

@@ -82,10 +82,7 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<ServerDraft> 
     let mut told = BTreeSet::new();
     let node = fields.get("auth");
     let auth = node.map(|node| auth(reader, node, &declared, &mut told));
-    let allowlist = match fields.get("access") {
-        Some(node) => allowlist::read(reader, node),
-        None => Some(Allowlist::default()),
-    };
+    let allowlist = allowlist::of(reader, &fields);
     let stateful = fields
         .get("stateful")
         .map(|node| reader.flag(node, "stateful"));

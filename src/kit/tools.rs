@@ -74,8 +74,7 @@ fn server(
     });
     let given = fields.get("params");
     let params = given.map(|node| given_params(reader, node, agent_params));
-    let access = fields.get("access");
-    let allowlist = access.map(|node| allowlist::read(reader, node));
+    let allowlist = allowlist::of(reader, &fields);
     let node = fields.get("name")?;
     let name = reader.string(node, "name")?;
     let path = match path {
@@ -96,7 +95,7 @@ fn server(
         path,
         params_place: given.map_or(node.place, |node| node.place),
         params: params.unwrap_or_default(),
-        allowlist: allowlist.flatten().unwrap_or_default(),
+        allowlist: allowlist.unwrap_or_default(),
     })
 }
 

@@ -27,6 +27,9 @@ pub(super) fn read(reader: &mut Reader<'_>, step: &Fields<'_>, body: &Node) -> O
     let on_approval = step
         .get("on")
         .is_some_and(|node| reader.word(node, "on", &[("approval", ())]).is_some());
+    if on_approval {
+        unheard(reader, step, &fields);
+    }
     if let (Some(_), Some(place)) = (fields.key("retry"), step.key("retry")) {
         let words = "retry stands both on the step and in the webhook";
         reader.fault(Fault::new(FaultCode::MisplacedKey, place, words));
@@ -51,6 +54,26 @@ pub(super) fn read(reader: &mut Reader<'_>, step: &Fields<'_>, body: &Node) -> O
         timeout_ms: timeout.unwrap_or(30_000),
         url: url?,
     })
+}
+
+/// What a notice has no use for must not look as if it were heeded: it goes out once for each call
+/// that waits, says what the call is, and is no step that others could read from.
+fn unheard(reader: &mut Reader<'_>, step: &Fields<'_>, webhook: &Fields<'_>) {
+    let told = "whoever decides is always told; a condition belongs to the step that asks";
+    let once = "a notice is sent once";
+    let fixed = "what a notice says is fixed: the call that waits";
+    for (fields, key, hint) in [
+        (step, "condition", told),
+        (step, "output", "a notice has no output"),
+        (step, "retry", once),
+        (webhook, "body", fixed),
+        (webhook, "retry", once),
+    ] {
+        if let (Some(place), Some(_)) = (fields.key(key), fields.get(key)) {
+            let words = format!("{key} does not go with on: approval");
+            reader.fault(Fault::new(FaultCode::MisplacedKey, place, words).hint(hint));
+        }
+    }
 }
 
 fn url_template(reader: &mut Reader<'_>, node: &Node) -> Option<String> {

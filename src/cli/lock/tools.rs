@@ -1,6 +1,7 @@
 //! What tool servers offer, in a lock and against one.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use ktsu_ledger::event::lock::{Kind, Lock};
 use serde::Serialize;
@@ -8,8 +9,9 @@ use serde::Serialize;
 use super::Arguments;
 use crate::assemble::servers::{self, Digests};
 use crate::cli::Failure;
-use crate::cli::engine::{load_environment, process_environment};
+use crate::cli::engine::{load_environment, process_environment, quoted};
 use crate::kit::Kit;
+use crate::kit::lock::FILE;
 
 /// By the path of the server.
 pub(super) type Offered = BTreeMap<String, Digests>;
@@ -96,6 +98,24 @@ pub(super) fn differences(lock: &Lock, offered: &Offered) -> Vec<Retold> {
     differs.collect()
 }
 
+/// What may be lost with a lock that cannot be read: itself, if tools stand in it.
+pub(super) fn unread(file: &Path) -> Vec<String> {
+    // What is no text is no lock that anybody wrote.
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let has = text.lines().any(|line| line.trim().starts_with("tools:"));
+    has.then(|| FILE.to_owned()).into_iter().collect()
+}
+
+/// Nothing is forgotten that a run would have been held against.
+pub(super) fn forgotten(lost: &[String], dir: &Path) -> Failure {
+    let lost = lost.join(", ");
+    let words = format!("the tools locked in {lost} would be forgotten, and others may be there");
+    Failure::could_not_run(words).hint(format!(
+        "look at what the servers offer, then type: ktsu lock {} --tools",
+        quoted(dir)
+    ))
+}
+
 /// Puts what is offered into a lock.
 pub(super) fn put(lock: &mut Lock, mut offered: Offered) {
     for entry in &mut lock.entries {
@@ -137,7 +157,8 @@ mod tests {
             let retold = differences(lock, &offers(tools));
             retold.into_iter().map(|one| one.difference).collect()
         };
-        assert_eq!(told(&lock, &[]), ["its tools were not locked"]);
+        assert_eq!(told(&lock, &[]), ["none that may be called"]);
+        assert_eq!(told(&lock, &["get", "put"]), ["get, put"]);
         put(&mut lock, offers(&[]));
         assert_eq!(lock.entries[0].tools, Some(Digests::new()));
         assert_eq!(told(&lock, &[]), Vec::<String>::new());

@@ -203,9 +203,7 @@ impl Draft {
             }
         }
         faults.faults.append(&mut reader.faults);
-        faults
-            .sources
-            .insert(path.clone(), environment.text.clone());
+        faults.sources.insert(path.clone(), environment.outline());
         self.names.extend(names.iter().cloned());
         names
     }

@@ -200,7 +200,7 @@ fn a_fault_in_the_environment_points_into_the_environment() {
     assert!(faults.faults[0].file.ends_with("here.env.yaml"), "{faults}");
     // Keys are shown, values are not: any of them may be secret.
     assert!(
-        faults.to_string().contains("config: {rule: ******}"),
+        faults.to_string().contains("config: {rule: ********"),
         "{faults}"
     );
 }

@@ -10,7 +10,7 @@ use crate::gateway;
 use crate::gateway::price;
 use crate::kit::fault::{Fault, FaultCode, Faults, Severity};
 use crate::kit::yaml::Place;
-use crate::kit::{FileKind, GATEWAY, Kit, KitFile};
+use crate::kit::{FileKind, GATEWAY, Kit, KitFile, builtin};
 
 /// The lock of a kit as it was read.
 ///
@@ -103,19 +103,32 @@ fn prices(root: &Path) -> Result<Prices, Faults> {
     })
 }
 
-/// Takes over what an earlier lock says of the tools of servers whose file is the same.
-pub fn keep_tools(made: &mut Lock, before: &Lock) {
-    for entry in made
-        .entries
-        .iter_mut()
-        .filter(|one| one.kind == Kind::Server)
-    {
-        let mut earlier = before.entries.iter();
-        let same = earlier.find(|one| {
-            (one.kind, &one.path, &one.digest) == (entry.kind, &entry.path, &entry.digest)
-        });
-        if let Some(same) = same {
-            entry.tools.clone_from(&same.tools);
+/// Takes over what an earlier lock says of the tools of servers, and gives the paths of those whose
+/// tools would be forgotten although something else may have taken their place.
+///
+/// What was locked of a server stays whatever became of its file: a pin speaks of a tool, and a run
+/// holds the tools that are offered then against it. Where the file leads elsewhere, or allows more,
+/// the run stops at what differs. A server that is gone takes its tools with it, unless the kit has
+/// one now that the earlier lock does not know: that may be the same one under another name.
+pub fn keep_tools(made: &mut Lock, before: &Lock) -> Vec<String> {
+    let earlier = |path: &str| {
+        let mut servers = before.entries.iter();
+        servers.find(|one| one.kind == Kind::Server && one.path == path)
+    };
+    let mut new = false;
+    for entry in made.entries.iter_mut().filter(|one| is_asked(one)) {
+        match earlier(&entry.path) {
+            Some(earlier) => entry.tools.clone_from(&earlier.tools),
+            None => new = true,
         }
     }
+    let held = |path: &str| made.entries.iter().any(|one| one.path == path);
+    let lost = before.entries.iter().filter(|one| one.tools.is_some());
+    let lost = lost.filter(|one| new && !held(&one.path));
+    lost.map(|one| one.path.clone()).collect()
+}
+
+/// Whether it is a server somewhere. The tools of those that come with ktsu are of its version.
+fn is_asked(entry: &Entry) -> bool {
+    entry.kind == Kind::Server && !builtin::is_meant(&entry.path)
 }

@@ -343,32 +343,52 @@ fn a_changed_server_takes_the_lock_from_those_who_use_it() {
 }
 
 #[test]
-fn what_was_locked_of_a_server_stays_as_long_as_its_file_does() {
+fn what_was_locked_of_a_server_is_not_forgotten_because_its_file_changed() {
     let server = "name: crm\nversion: 1.0.0\nurl: http://127.0.0.1:9\n";
     let flow = "kind: workflow\nversion: 1.0.0\nname: w\npipeline: []\n";
+    let (crm, mail) = ("servers/crm.server.yaml", "servers/mail.server.yaml");
     let dir = super::super::tests::kit(&[
         ("workflows/w.workflow.yaml", flow),
-        ("servers/crm.server.yaml", server),
-        ("servers/mail.server.yaml", &server.replace("crm", "mail")),
+        (crm, server),
+        (mail, &server.replace("crm", "mail")),
     ]);
-    let mut before = lock(dir.path());
+    let dir = dir.path();
+    let mut before = lock(dir);
     for entry in &mut before.entries {
-        entry.tools = Some([("get".to_owned(), "0".repeat(64))].into());
+        if entry.kind == ktsu_ledger::event::lock::Kind::Server {
+            entry.tools = Some([("get".to_owned(), "0".repeat(64))].into());
+        }
     }
-    let path = dir.path().join("servers/mail.server.yaml");
-    fs::write(path, server.replace("crm", "mails")).unwrap();
-    let mut made = lock(dir.path());
-    keep_tools(&mut made, &before);
-    let kept = made.entries.iter();
-    let kept: Vec<_> = kept
-        .map(|one| (one.path.as_str(), one.tools.as_ref().map(BTreeMap::len)))
-        .collect();
-    let expected = [
-        ("servers/crm.server.yaml", Some(1)),
-        ("servers/mail.server.yaml", None),
-        ("workflows/w.workflow.yaml", None),
-    ];
-    assert_eq!(kept, expected);
+    let kept = || {
+        let mut made = lock(dir);
+        let lost = keep_tools(&mut made, &before);
+        let kept = made.entries.into_iter().filter(|one| one.tools.is_some());
+        let kept: Vec<String> = kept.map(|one| one.path).collect();
+        (kept, lost)
+    };
+    // Another comment, another place, another allowlist: what is offered is held against the pins.
+    put(dir, crm, &format!("{server}# read it\n"));
+    put(
+        dir,
+        mail,
+        &server
+            .replace("name: crm", "name: mail")
+            .replace(":9", ":8"),
+    );
+    assert_eq!(kept(), (vec![crm.to_owned(), mail.to_owned()], vec![]));
+    // One that is gone for good takes its tools with it.
+    fs::remove_file(dir.join(mail)).unwrap();
+    assert_eq!(kept(), (vec![crm.to_owned()], vec![]));
+    // One that is gone while another came may be the same.
+    put(
+        dir,
+        "servers/post.server.yaml",
+        &server.replace("crm", "post"),
+    );
+    assert_eq!(kept(), (vec![crm.to_owned()], vec![mail.to_owned()]));
+    // One that only came has none.
+    put(dir, mail, &server.replace("crm", "mail"));
+    assert_eq!(kept(), (vec![crm.to_owned(), mail.to_owned()], vec![]));
 }
 
 proptest::proptest! {

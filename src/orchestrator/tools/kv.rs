@@ -2,48 +2,73 @@
 //!
 //! A namespace belongs to one step of one workflow: runs of that workflow share it one after
 //! another, and no two steps of a run do, so that what flows between steps flows through outputs and
-//! params alone. What stands there is a fold over its stream.
+//! params alone. What stands there is a fold over its stream ([`Space`]); folds are kept as long as
+//! there is room for them, and made again when they are asked for.
+//!
+//! ```text
+//! call ─▶ the fold, kept or loaded ─ask▶ read: answered
+//!                                       write: made already? ─no▶ frame ─▶ appender ─durable▶ fold
+//! ```
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
+mod ledger;
+mod seen;
+mod space;
+#[cfg(test)]
+mod tests;
 
-use ktsu_ledger::branch::frames;
-use ktsu_ledger::event::{KvDeleted, KvEvent, KvSet};
-use ktsu_ledger::frame::Link;
-use ktsu_ledger::store::Entry;
-use ktsu_ledger::{Actor, Cause, Draft, Event, Frame, Hash, Json, StreamId};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex as Brief};
+
+use ktsu_ledger::{Hash, StreamId};
 use ktsu_projections::run::RunState;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
+use self::ledger::{Ledger, Refusal};
+use self::seen::Known;
+use self::space::{Asked, MAX_KEY, Space};
 use super::{Given, OwnCall};
-use crate::orchestrator::Shared;
 use crate::orchestrator::reports::Addressed;
+use crate::orchestrator::{Shared, lock};
 
-/// The most characters of a key.
-const MAX_KEY: usize = 256;
-/// The most bytes of a value, as canonical JSON.
-const MAX_VALUE: usize = 64 * 1024;
-/// The most keys of a namespace.
-const MAX_KEYS: usize = 10_000;
-/// The most keys of one list.
-const MAX_LIST: usize = 1000;
+/// The most bytes of all namespaces that are kept in memory while nobody asks for them: a few full
+/// ones, or some ten thousand small ones.
+const KEPT: usize = 64 * 1024 * 1024;
+
+/// How often a call is tried again that met what it had not read: the frame of another call, whose
+/// caller had gone before it was durable.
+const TRIES: u32 = 3;
 
 /// What is kept.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(in crate::orchestrator) struct Kv {
-    /// By stream. Held while an entry is on its way: the next one follows from it.
-    spaces: Mutex<HashMap<StreamId, Arc<Mutex<Option<Space>>>>>,
+    held: Brief<Held>,
+    most: usize,
 }
 
-/// A namespace as its stream has it.
-#[derive(Debug, Clone, Default)]
-struct Space {
-    values: BTreeMap<String, Json>,
-    /// Idempotency keys of what is recorded.
-    seen: BTreeSet<String>,
-    next: u64,
-    head: Option<Hash>,
+/// Namespaces by stream. Behind a lock of a few lines; whoever answers a call holds a namespace's
+/// own, which goes with an entry until it is durable, since the next one follows from it.
+#[derive(Debug, Default)]
+struct Held {
+    spaces: HashMap<StreamId, Slot>,
+    bytes: usize,
+    calls: u64,
+}
+
+type Cell = Arc<Mutex<Option<Space>>>;
+
+#[derive(Debug)]
+struct Slot {
+    cell: Cell,
+    bytes: usize,
+    /// The last call that used it.
+    used: u64,
+}
+
+impl Default for Kv {
+    fn default() -> Self {
+        Self::keeping(KEPT)
+    }
 }
 
 /// What it offers.
@@ -110,6 +135,13 @@ pub(super) fn namespace(state: &RunState, task: &Addressed, name: &str) -> Strin
 }
 
 impl Kv {
+    fn keeping(most: usize) -> Self {
+        Self {
+            held: Brief::default(),
+            most,
+        }
+    }
+
     /// Makes a call, which is recorded in its run and under way.
     pub(super) async fn call(
         &self,
@@ -117,149 +149,121 @@ impl Kv {
         namespace: &str,
         call: &OwnCall,
     ) -> Given {
+        let ledger = Ledger {
+            readers: &shared.readers,
+            appender: &shared.appender,
+            clock: &shared.clock,
+        };
         let stream: StreamId = format!("kv:{namespace}")
             .parse()
             .map_err(|_| "the namespace has no name".to_owned())?;
-        let held = {
-            let mut spaces = self.spaces.lock().await;
-            Arc::clone(spaces.entry(stream.clone()).or_default())
-        };
-        let mut held = held.lock().await;
-        let mut space = match held.take() {
-            Some(space) => space,
-            None => load(shared, &stream).await?,
-        };
-        let given = self.answer(shared, &stream, &mut space, call).await;
-        // After an append of unknown outcome the ledger has stopped, or it is read again.
-        if given.is_ok() || !matches!(call.tool.as_str(), "kv-set" | "kv-delete") {
-            *held = Some(space);
-        }
-        given
+        self.call_in(&ledger, &stream, call).await
     }
 
-    async fn answer(
-        &self,
-        shared: &Arc<Shared>,
-        stream: &StreamId,
-        space: &mut Space,
-        call: &OwnCall,
-    ) -> Given {
-        let key = call.arguments["key"].as_str().unwrap_or_default();
-        let listing = call.tool == "kv-list";
-        if !listing && (key.is_empty() || key.chars().count() > MAX_KEY) {
-            return Err(format!("key is a text of 1 to {MAX_KEY} characters"));
-        }
-        match call.tool.as_str() {
-            "kv-get" => Ok(json!({"key": key, "value": space.values.get(key).map(Json::to_value)})),
-            "kv-list" => Ok(space.list(call.arguments["prefix"].as_str().unwrap_or_default())),
-            "kv-set" => {
-                let value = call.arguments.get("value").ok_or("value is missing")?;
-                let value = Json::from_value(value).map_err(|_| "value is nested too deeply")?;
-                if value.as_str().len() > MAX_VALUE {
-                    return Err(format!("value has more than {MAX_VALUE} bytes"));
-                }
-                if !space.values.contains_key(key) && space.values.len() >= MAX_KEYS {
-                    return Err(format!(
-                        "the namespace has {MAX_KEYS} keys, and takes no more"
-                    ));
-                }
-                let event = KvEvent::Set(KvSet {
-                    idempotency_key: call.key.clone(),
-                    key: key.to_owned(),
-                    value,
-                });
-                record(shared, stream, space, call, event).await?;
-                Ok(json!({"key": key, "set": true}))
+    async fn call_in(&self, ledger: &Ledger<'_>, stream: &StreamId, call: &OwnCall) -> Given {
+        let cell = lock(&self.held).cell(stream);
+        let mut held = cell.lock().await;
+        let mut given = Err(Refusal::Behind);
+        for _ in 0..TRIES {
+            given = answered(ledger, stream, &mut held, call).await;
+            if !matches!(given, Err(Refusal::Behind)) {
+                break;
             }
-            "kv-delete" => {
-                let event = KvEvent::Deleted(KvDeleted {
-                    idempotency_key: call.key.clone(),
-                    key: key.to_owned(),
-                });
-                record(shared, stream, space, call, event).await?;
-                Ok(json!({"deleted": true, "key": key}))
-            }
-            other => Err(format!("there is no tool {other:?}")),
         }
+        let bytes = held.as_ref().map_or(space::LEAST, Space::bytes);
+        drop(held);
+        drop(cell);
+        lock(&self.held).settle(stream, bytes, self.most);
+        given.map_err(Refusal::words)
     }
 }
 
-impl Space {
-    fn take(&mut self, frame: &Frame) {
-        self.next = frame.seq + 1;
-        self.head = Some(frame.hash);
-        if let Event::Kv(event) = &frame.event {
-            match event {
-                KvEvent::Set(set) => {
-                    self.seen.insert(set.idempotency_key.clone());
-                    self.values.insert(set.key.clone(), set.value.clone());
-                }
-                KvEvent::Deleted(deleted) => {
-                    self.seen.insert(deleted.idempotency_key.clone());
-                    self.values.remove(&deleted.key);
-                }
-            }
-        }
+/// What a call comes to. The fold is taken out while it runs ahead of the ledger: after an append of
+/// unknown outcome, and where whoever asked is gone, it is loaded anew.
+async fn answered(
+    ledger: &Ledger<'_>,
+    stream: &StreamId,
+    held: &mut Option<Space>,
+    call: &OwnCall,
+) -> Result<Value, Refusal> {
+    let mut space = match held.take() {
+        Some(space) => space,
+        None => ledger.load(stream).await?,
+    };
+    let given = made(ledger, stream, &mut space, call).await;
+    if matches!(given, Ok(_) | Err(Refusal::Words(_))) {
+        *held = Some(space);
     }
-
-    fn list(&self, prefix: &str) -> Value {
-        let keys = self.values.keys().filter(|key| key.starts_with(prefix));
-        let listed: Vec<&String> = keys.clone().take(MAX_LIST).collect();
-        let more = keys.count() > listed.len();
-        json!({"keys": listed, "more": more})
-    }
+    given
 }
 
-async fn load(shared: &Arc<Shared>, stream: &StreamId) -> Result<Space, String> {
-    let stream = stream.clone();
-    let read = shared
-        .readers
-        .with(move |reader| frames(reader, &stream))
-        .await;
-    let mut space = Space::default();
-    for frame in read.map_err(|error| error.to_string())? {
-        space.take(&frame);
-    }
-    Ok(space)
-}
-
-/// Appends a fact, unless this call has made it already, and waits until it is durable.
-async fn record(
-    shared: &Arc<Shared>,
+async fn made(
+    ledger: &Ledger<'_>,
     stream: &StreamId,
     space: &mut Space,
     call: &OwnCall,
-    event: KvEvent,
-) -> Result<(), String> {
-    if space.seen.contains(&call.key) {
-        return Ok(());
+) -> Result<Value, Refusal> {
+    let (event, given) = match space.ask(call).map_err(Refusal::Words)? {
+        Asked::Known(value) => return Ok(value),
+        Asked::Change(event, given) => (event, given),
+    };
+    let run = &call.called.0;
+    let earlier = match space.seen.knows(run, &call.key) {
+        Known::Made => return Ok(given),
+        Known::New => None,
+        Known::Forgotten => Some(ledger.keys_of(stream, run).await?),
+    };
+    if let Some(keys) = earlier {
+        let made = keys.contains(&seen::digest(&call.key));
+        space.seen.remember(run, keys);
+        if made {
+            return Ok(given);
+        }
     }
-    let (run, called) = &call.called;
-    let draft = Draft {
-        scope: String::new(),
-        actor: Actor::Orchestrator,
-        cause: vec![Cause::There(run.clone(), *called)],
-        event: Event::Kv(event),
-    };
-    let link = Link {
-        stream: stream.clone(),
-        seq: space.next,
-        prev: space.head.unwrap_or(Hash::ZERO),
-    };
-    let sealed = draft.seal(link, (shared.clock)());
-    let sealed = sealed.map_err(|error| error.to_string())?;
-    let frame = sealed.frame.clone();
-    let (entry, _) = Entry::from_sealed(vec![sealed]).map_err(|error| error.to_string())?;
-    let (tell, told) = tokio::sync::oneshot::channel();
-    shared.appender.submit(
-        entry,
-        Box::new(move |outcome| {
-            // Whoever asked may be gone; it is recorded all the same.
-            let _ = tell.send(outcome.map(drop).map_err(|error| error.to_string()));
-        }),
-    );
-    told.await
-        .map_err(|_| "the ledger has stopped".to_owned())??;
+    space.admit(&event).map_err(Refusal::Words)?;
+    let frame = ledger.append(stream, space, call, event).await?;
     space.take(&frame);
-    Ok(())
+    Ok(given)
+}
+
+impl Held {
+    fn cell(&mut self, stream: &StreamId) -> Cell {
+        if let Some(slot) = self.spaces.get(stream) {
+            return Arc::clone(&slot.cell);
+        }
+        let slot = Slot {
+            cell: Cell::default(),
+            bytes: space::LEAST,
+            used: self.calls,
+        };
+        let cell = Arc::clone(&slot.cell);
+        self.bytes += slot.bytes;
+        self.spaces.insert(stream.clone(), slot);
+        cell
+    }
+
+    /// Notes how large a namespace is now, and forgets those that were not used for longest until
+    /// the rest has room.
+    fn settle(&mut self, stream: &StreamId, bytes: usize, most: usize) {
+        self.calls += 1;
+        if let Some(slot) = self.spaces.get_mut(stream) {
+            self.bytes = self.bytes - slot.bytes + bytes;
+            slot.bytes = bytes;
+            slot.used = self.calls;
+        }
+        while self.bytes > most {
+            let Some(stream) = self.idlest() else { break };
+            let gone = self.spaces.remove(&stream);
+            self.bytes -= gone.map_or(0, |slot| slot.bytes);
+        }
+    }
+
+    /// One that somebody holds stays: two folds of a stream would not know of each other. Nobody can
+    /// come to hold it meanwhile, since cells are handed out behind the same lock.
+    fn idlest(&self) -> Option<StreamId> {
+        let idle = self.spaces.iter();
+        let idle = idle.filter(|(_, slot)| Arc::strong_count(&slot.cell) == 1);
+        let oldest = idle.min_by_key(|(_, slot)| slot.used)?;
+        Some(oldest.0.clone())
+    }
 }

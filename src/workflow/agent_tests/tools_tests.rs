@@ -404,6 +404,9 @@ fn a_lost_call_to_a_stateful_server_waits_for_a_person_who_sends_it_again() {
     run.says("a", &[call(0, "w", "write")]);
     let again = run.last("tool.called a");
     assert_eq!(again["idempotency_key"], first["idempotency_key"]);
+    let sent = records(&run)[0].executed.unwrap();
+    assert_eq!(run.frames[sent as usize].event.kind(), "tool.called");
+    assert!(sent > records(&run)[0].votes[0].frame);
     run.says("a", &[Say::Result(0)]);
     ends(&mut run);
     run.is_whole();

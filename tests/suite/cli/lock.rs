@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Desk;
+use crate::support::tools::{Given, ToolServer};
 
 const WORKFLOW: &str = "kind: workflow
 name: one
@@ -284,5 +285,56 @@ fn tools_that_cannot_be_asked_for_leave_the_lock_as_it_is() {
         &format!("{server}# changed\n"),
     );
     desk.ktsu(&["lock", "kit"]).is(0);
-    assert!(!std::fs::read_to_string(&path).unwrap().contains(&digest));
+    let pinned = std::fs::read_to_string(&path).unwrap();
+    assert!(pinned.contains(&digest), "{pinned}");
+
+    // Where others may be there, nothing is forgotten unless they are asked.
+    let renamed = desk.path().join("kit/servers/crm.server.yaml");
+    std::fs::remove_file(renamed).unwrap();
+    desk.write_file("kit/servers/crm2.server.yaml", server);
+    desk.write_file(
+        "kit/agents/clerk.agent.yaml",
+        &format!("{AGENT}{}", uses.replace("crm.s", "crm2.s")),
+    );
+    let refused = |words: &str| {
+        let said = desk.ktsu(&["lock", "kit"]);
+        said.is(2).warns(words).warns("ktsu lock kit --tools");
+    };
+    refused("the tools locked in servers/crm.server.yaml would be forgotten");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), pinned);
+    desk.write_file("kit/ktsu.lock.yaml", &format!("<<<<<<< ours\n{pinned}"));
+    refused("the tools locked in ktsu.lock.yaml would be forgotten");
+}
+
+#[test]
+fn a_server_whose_file_changed_is_still_held_against_the_tools_that_were_locked() {
+    let desk = Desk::new();
+    kit(&desk);
+    let uses = "servers: [{name: crm, path: ../servers/crm.server.yaml}]\n";
+    desk.write_file("kit/agents/clerk.agent.yaml", &format!("{AGENT}{uses}"));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let offers = |says: &str| {
+        let tools =
+            json!([{"name": "get", "description": says, "inputSchema": {"type": "object"}}]);
+        runtime.block_on(ToolServer::scripted(tools, |_| Given::text("got")))
+    };
+    let (first, same, drifted) = (offers("Gets it."), offers("Gets it."), offers("Gets all."));
+    let leads_to = |server: &ToolServer| {
+        let text = format!("name: crm\nversion: 1.0.0\nurl: {}\n", server.url);
+        desk.write_file("kit/servers/crm.server.yaml", &text);
+    };
+    leads_to(&first);
+    desk.ktsu(&["lock", "kit", "--tools"]).is(0);
+    desk.ktsu(&["run", "kit", "one", "--locked"]).is(0);
+    leads_to(&same);
+    desk.ktsu(&["lock", "kit"]).is(0);
+    desk.ktsu(&["run", "kit", "one", "--locked"]).is(0);
+    leads_to(&drifted);
+    desk.ktsu(&["lock", "kit"]).is(0);
+    let said = desk.ktsu(&["run", "kit", "one", "--locked", "--json"]);
+    assert_eq!(said.is(1).json()["error"]["code"], "tool_drift");
+    desk.ktsu(&["lock", "kit", "--tools"])
+        .is(0)
+        .warns("servers/crm.server.yaml offers other tools than were locked");
+    desk.ktsu(&["run", "kit", "one", "--locked"]).is(0);
 }

@@ -60,8 +60,10 @@ pipeline:
     transform: {}
   - id: tell
     on: approval
+    webhook: {url: "{{ env.URL }}/x", method: PUT, timeout_s: 5, secret: "{{ env.TOKEN }}"}
+  - id: send
     retry: {attempts: 3, backoff: 1s, on: [timeout]}
-    webhook: {url: "{{ env.URL }}/x", method: PUT, body: {a: [1]}, timeout_s: 5, secret: "{{ env.TOKEN }}"}
+    webhook: {url: "{{ env.URL }}/x", body: {a: [1]}}
   - id: again
     webhook: {url: "https://example.com", retry: {attempts: 2, backoff: 500ms, on: [unreachable]}}
   - {id: call, workflow: sub.workflow.yaml, params: {x: 1}, webhooks: execute}

@@ -281,12 +281,15 @@ fn a_result_or_a_decision_that_is_taken_out_is_missed() {
     }
 }
 
+fn approvals_of(run: Recorded) -> String {
+    let book = Book::write(&[Act::Run(run), Act::Checkpoint]);
+    let files = tar::read(&book.export_all()).unwrap();
+    String::from_utf8(files["derived/approvals.csv"].clone()).unwrap()
+}
+
 #[test]
 fn tables_say_who_approved_what_and_what_came_of_it() {
-    let book = Book::write(&[Act::Run(golden("quorum")), Act::Checkpoint]);
-    let files = tar::read(&book.export_all()).unwrap();
-    let table = |name: &str| String::from_utf8(files[name].clone()).unwrap();
-    let approvals = table("derived/approvals.csv");
+    let approvals = approvals_of(golden("quorum"));
     let rows: Vec<Vec<&str>> = approvals
         .lines()
         .map(|line| line.split(',').collect())
@@ -314,6 +317,17 @@ fn tables_say_who_approved_what_and_what_came_of_it() {
         assert_eq!(told, [by, frame, "pia", "true", "11", "approved", "token"]);
         assert_eq!(at(row, "digest").len(), 64);
     }
+    assert_eq!((at(1, "scope"), at(2, "scope")), ("", ""));
+    // What a child asks is told apart from what another one asks under the same name.
+    let child = rechained(&golden("quorum"), |_, text| {
+        text.replace("\"scope\":\"\"", "\"scope\":\"call\"")
+    });
+    let table = approvals_of(child);
+    let mut rows = table.lines().skip(1);
+    assert!(rows.all(|row| row.ends_with(",call")), "{table}");
+    // A call in doubt that was sent again says which frame sent it.
+    let table = approvals_of(golden("doubt-again"));
+    assert!(table.contains(",approved,13,11,approved,"), "{table}");
     let book = Book::write(&[Act::Run(golden("calls")), Act::Checkpoint]);
     let files = tar::read(&book.export_all()).unwrap();
     let tools = String::from_utf8(files["derived/tools.csv"].clone()).unwrap();

@@ -1,0 +1,183 @@
+//! What may be shown of a file whose values may be secret: its keys, and how long everything is.
+//!
+//! Which values of an environment file are secret is said elsewhere, so none is shown, and nothing
+//! is guessed from how a line looks: a comma, a colon or a blank may well be part of a password. What
+//! the parser found to be a key is shown. Where it found nothing, since the text is no YAML, nothing
+//! is.
+
+use super::yaml::{self, Data, Node};
+
+/// The text with a star for every character that is neither white space nor part of a key. Lines and
+/// columns are those of the text.
+///
+/// The entries of `values` are names, and below them nothing is a key: where a blank is missing in
+/// `values: {NAME:secret}`, or a brace too many stands, a part of a secret looks like one.
+pub(crate) fn of(text: &str, values: &str) -> String {
+    let mut ranges = Vec::new();
+    if let Ok(root) = yaml::parse(text) {
+        collect(text, &root, values, 0, &mut ranges);
+    }
+    ranges.sort_unstable();
+    let mut ranges = ranges.into_iter().peekable();
+    let star = |(at, one): (usize, char)| {
+        while ranges.next_if(|(_, end)| *end <= at).is_some() {}
+        let shown = ranges.peek().is_some_and(|(start, _)| *start <= at);
+        if shown || one.is_whitespace() {
+            one
+        } else {
+            '*'
+        }
+    };
+    text.char_indices().map(star).collect()
+}
+
+/// Where the keys of a tree stand and where its brackets open, in bytes.
+fn collect(text: &str, node: &Node, values: &str, depth: usize, shown: &mut Vec<(usize, usize)>) {
+    match &node.data {
+        Data::Map(members) => {
+            shown.extend(bracket(text, node));
+            for (key, member) in members {
+                shown.extend(range(text, key));
+                if depth > 0 || key.text != values {
+                    collect(text, member, values, depth + 1, shown);
+                } else if let Data::Map(entries) = &member.data {
+                    shown.extend(bracket(text, member));
+                    let names = entries.iter().filter(|(key, _)| is_name(&key.text));
+                    shown.extend(names.filter_map(|(key, _)| range(text, key)));
+                }
+            }
+        }
+        Data::List(items) => {
+            shown.extend(bracket(text, node));
+            for item in items {
+                collect(text, item, values, depth + 1, shown);
+            }
+        }
+        Data::Null | Data::Bool(_) | Data::Number(_) | Data::Text(_) => {}
+    }
+}
+
+fn bracket(text: &str, node: &Node) -> Option<(usize, usize)> {
+    let offset = node.place.offset;
+    let opens = text.get(offset..)?.starts_with(['{', '[']);
+    opens.then(|| (from(text, offset), offset + 1))
+}
+
+/// Where something begins, with the dashes of a list before it.
+fn from(text: &str, offset: usize) -> usize {
+    let before = text.get(..offset).unwrap_or_default();
+    before.trim_end_matches([' ', '-']).len()
+}
+
+fn is_name(text: &str) -> bool {
+    text.chars().all(|one| one.is_alphanumeric() || one == '_')
+}
+
+/// From the beginning of a key to behind its colon. Only what is the key letter by letter, and has its
+/// colon, is one: an alias is none, nor is what stands behind a comma.
+fn range(text: &str, key: &yaml::Key) -> Option<(usize, usize)> {
+    let rest = text.get(key.place.offset..)?;
+    let quote = rest.chars().next().filter(|one| "\"'".contains(*one));
+    let quotes = quote.map_or(0, char::len_utf8);
+    let length = quotes + key.text.len() + quotes;
+    let own = rest.get(quotes..quotes + key.text.len())? == key.text;
+    let closed = quote.is_none_or(|quote| {
+        let behind = rest.get(length - quotes..);
+        behind.is_some_and(|behind| behind.starts_with(quote))
+    });
+    if !own || !closed || !rest.get(length..)?.starts_with(':') {
+        return None;
+    }
+    let start = from(text, key.place.offset);
+    Some((start, key.place.offset + length + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::of;
+
+    fn outline(text: &str) -> String {
+        of(text, "variables")
+    }
+
+    #[test]
+    fn keys_are_shown_and_values_are_not_whatever_stands_in_them() {
+        for (text, shown) in [
+            ("egress:", "egress:"),
+            ("name: prod # hunter2, 'x'", "name: **** * ******** ***"),
+            (
+                "variables:\n  DB: \"hunter2,topsecret\"\n",
+                "variables:\n  DB: *******************\n",
+            ),
+            (
+                "variables:\n  DB: postgres://u:pw,rest@h:x\n",
+                "variables:\n  DB: ************************\n",
+            ),
+            (
+                "variables: {\"DB\":\"topsecret99\", KEY: \"a b\", X: 5}",
+                "variables: {\"DB\":************** KEY: ** *** X: **",
+            ),
+            (
+                "variables:\n  PEM: |\n    key: one, [two]\n    - three\n  NEXT: >-\n    four: 5\n",
+                "variables:\n  PEM: *\n    **** **** *****\n    * *****\n  NEXT: **\n    ***** *\n",
+            ),
+            (
+                "variables:\n  A: 'one\n    two: three'\n  B: four\n    five, six\n",
+                "variables:\n  A: ****\n    **** ******\n  B: ****\n    ***** ***\n",
+            ),
+            (
+                "variables:\n  DB:hunter2: x\n",
+                "variables:\n  *********** *\n",
+            ),
+            (
+                "variables: {A: hunter2,topsecret, B: x}",
+                "variables: {A: ****************** B: **",
+            ),
+            (
+                "variables: {DB: {hunter2: x}, É: &hunter2 y}\nname: *hunter2\n",
+                "variables: {DB: ********* *** É: ******** **\nname: ********\n",
+            ),
+            (
+                "principals:\n  - name: ann\n    roles: [operator, admn]\n  - {name: bo}\n",
+                "principals:\n  - name: ***\n    roles: [********* *****\n  - {name: ***\n",
+            ),
+        ] {
+            assert_eq!(outline(text), shown);
+        }
+    }
+
+    #[test]
+    fn nothing_is_shown_of_what_cannot_be_read() {
+        for (text, shown) in [
+            ("variables:\n  DB: \"hunter2", "**********\n  *** ********"),
+            (
+                "variables:\n  DB: postgres://u:pw,rest@h: x\n",
+                "**********\n  *** *********************** *\n",
+            ),
+            (
+                "variables:\n  \"DB\":\"hunter2\"\n",
+                "**********\n  **************\n",
+            ),
+            ("KEY: é\thunter2: 3", "**** *\t******** *"),
+        ] {
+            assert_eq!(outline(text), shown);
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_value_is_never_shown(
+            value in "[a-z0-9:,{}\\[\\]&*!|>'\"# -]{6,40}",
+            form in "(DB: @|\"DB\":@|\\{DB: @\\}|DB: \"@\"|DB: '@'|DB: \\|\n    @|DB: [@]|DB:@)",
+        ) {
+            let secret = format!("QQ{value}QQ");
+            let text = format!("name: n\nvariables:\n  {}\n", form.replace('@', &secret));
+            let shown = outline(&text);
+            let lengths = |text: &str| -> Vec<usize> {
+                text.lines().map(|line| line.chars().count()).collect()
+            };
+            proptest::prop_assert_eq!(lengths(&shown), lengths(&text));
+            proptest::prop_assert!(!shown.contains('Q'), "{}\n{}", text, shown);
+        }
+    }
+}
