@@ -90,7 +90,8 @@ pub struct ToolServer {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suppressed: bool,
     /// Names as in an allowlist, of which calls are not sent either: a recompute calls nothing that
-    /// changes the world, and asks nobody. The model gets the error `suppressed_in_branch`.
+    /// changes the world, and asks nobody. They are reported as `suppressed_in_branch`; what is
+    /// recorded of that, and told to the model, is the run's result of the same call, if it has one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub withheld: Vec<String>,
     /// The digests its tools were locked with, by name; absent where they were not locked. A

@@ -91,6 +91,7 @@ pub fn rehearse(
         state,
         frames: Vec::new(),
         told: BTreeMap::new(),
+        recorded,
         numbers: HashMap::from([(0, 0)]),
     };
     stage.took(turn)?;
@@ -189,7 +190,8 @@ struct Stage<'a> {
     state: RunState,
     frames: Vec<Frame>,
     told: BTreeMap<TaskName, Told>,
-    /// The numbers that recorded inputs have here.
+    recorded: &'a [Frame],
+    /// The numbers that recorded inputs have here, and recorded decisions that inputs name.
     numbers: HashMap<u64, u64>,
 }
 
@@ -312,6 +314,8 @@ impl Stage<'_> {
         loop {
             for sealed in turn.sealed {
                 self.note(&sealed.frame);
+                let decided = moved::decided(&sealed.frame, self.recorded, &self.numbers);
+                self.numbers.extend(decided);
                 self.frames.push(sealed.frame);
             }
             if !turn.more {

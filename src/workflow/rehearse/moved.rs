@@ -1,8 +1,10 @@
 //! The numbers by which a recorded input names other frames, as they are in the run that is tried:
 //! a step more or less before it moves them all.
 
-use ktsu_ledger::event::AgentEvent;
-use ktsu_ledger::{Event, Json};
+use std::collections::HashMap;
+
+use ktsu_ledger::event::{AgentEvent, ToolInDoubt};
+use ktsu_ledger::{Event, Frame, Json};
 use serde_json::{Value, json};
 
 /// A frame that did not come about: nothing follows from it.
@@ -41,6 +43,30 @@ pub(super) fn renumber(event: &mut Event, here: impl Fn(u64) -> Option<u64>) {
         AgentEvent::ReflectStarted(_)
         | AgentEvent::BudgetExhausted(_)
         | AgentEvent::Finished(_) => {}
+    }
+}
+
+/// The recorded decision that a frame of the run that is tried is, and its number there, if people
+/// answer it: that nobody knows whether a call of a lost worker happened.
+pub(super) fn decided(
+    frame: &Frame,
+    recorded: &[Frame],
+    numbers: &HashMap<u64, u64>,
+) -> Option<(u64, u64)> {
+    let about = doubt(frame)?.called;
+    let mut recorded = recorded.iter();
+    let before = recorded.find(|one| {
+        let called = doubt(one).and_then(|doubt| numbers.get(&doubt.called));
+        called == Some(&about)
+    });
+    Some((before?.seq, frame.seq))
+}
+
+/// A doubt that no runtime reports.
+fn doubt(frame: &Frame) -> Option<&ToolInDoubt> {
+    match &frame.event {
+        Event::Agent(AgentEvent::ToolInDoubt(doubt)) if doubt.report.is_none() => Some(doubt),
+        _ => None,
     }
 }
 

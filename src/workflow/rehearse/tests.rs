@@ -1,7 +1,7 @@
 //! Runs whose agents call tools, tried under another definition: given the frames, when the plan
 //! says otherwise, then what is named (seed 000, invariants 5 and 34).
 
-use ktsu_ledger::event::{AgentEvent, Decision, NotSent};
+use ktsu_ledger::event::{AgentEvent, Decision, LostReason, NotSent};
 use serde_json::{Value, json};
 
 use super::*;
@@ -214,6 +214,17 @@ fn a_step_before_an_agent_changes_nothing_about_its_calls() {
         run.does("a", json!({"v": 1}));
         run
     };
+    let lost = {
+        let mut run = run();
+        run.asks("a");
+        run.says("a", &[Say::Wants(vec!["write"])]);
+        run.says("a", &[call("w", "write")]);
+        assert!(run.loses("a", LostReason::Heartbeat, true));
+        run.decides("a", "ann", Decision::Happened, None).unwrap();
+        run.says("a", &[Say::Result(0)]);
+        run.does("a", json!({"v": 1}));
+        run
+    };
     let late = {
         let mut run = run();
         run.asks("a");
@@ -231,6 +242,7 @@ fn a_step_before_an_agent_changes_nothing_about_its_calls() {
         ("rejected", acted("s", "ask-a", Some(&[Decision::Rejected]))),
         ("happened", happened),
         ("again", again),
+        ("lost", lost),
         ("late", late),
     ] {
         let found = under(&run, |plan| {
