@@ -3,8 +3,9 @@
 //! ```text
 //! manifest.json   every other file with its digests     frames.jsonl   the hashed bytes, a frame a line
 //! VERIFY.md       what to type, and what is not shown   frames.csv     position, stream, number, hash
-//! verify.py       the independent verifier              blobs/         what frames name by hash
-//! proofs/         the tree around the frames            checkpoints/   signed notes, out of the frames
+//! verify.py       the independent verifier, with        blobs/         what frames name by hash
+//!                 its other parts, verify_*.py          checkpoints/   signed notes, out of the frames
+//! proofs/         the tree around the frames
 //! keys/           public keys, out of the frames        config/        definitions, out of the blobs
 //! derived/        tables for people, made again at any time
 //! ```

@@ -13,6 +13,14 @@ use super::derived;
 use super::tar::{self, Files};
 use crate::workflow::admit::ENGINE;
 
+/// The independent verifier: the file that is run, and its parts.
+const VERIFIER: [(&str, &str); 4] = [
+    ("verify.py", include_str!("verify.py")),
+    ("verify_calls.py", include_str!("verify_calls.py")),
+    ("verify_repeated.py", include_str!("verify_repeated.py")),
+    ("verify_signed.py", include_str!("verify_signed.py")),
+];
+
 /// What to export.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wanted {
@@ -308,7 +316,9 @@ fn files(found: &mut Found, blobs: BTreeMap<Hash, Vec<u8>>) -> Result<Files, Not
     put(PLACES, archive::places(&found.frames).into_bytes());
     put(TREE, tree);
     put("VERIFY.md", include_bytes!("VERIFY.md").to_vec());
-    put("verify.py", include_bytes!("verify.py").to_vec());
+    for (name, text) in VERIFIER {
+        put(name, text.as_bytes().to_vec());
+    }
     put(
         "derived/costs.csv",
         derived::costs(&found.frames).into_bytes(),

@@ -10,11 +10,11 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ktsu_ledger::canonical::parse_strict;
 use serde_json::{Value, json};
 
 use super::error::Failure;
 use crate::contract::gateway::{Message, Tool, ToolCall};
+use crate::http::body;
 
 /// A call whose model is decided.
 #[derive(Debug, Clone, PartialEq)]
@@ -62,9 +62,9 @@ fn schema(tool: &Tool) -> Value {
 /// so is what could not be kept exactly, like a whole number beyond 64 bits or a member that stands
 /// twice. A tool that is called with something else than was asked for is worse than none.
 fn arguments(text: &str) -> Value {
-    match parse_strict(text.as_bytes()) {
-        Ok(Value::Object(members)) => Value::Object(members),
-        Ok(_) | Err(_) => raw(text),
+    match body::object(text.as_bytes()) {
+        Ok(members) => Value::Object(members),
+        Err(_) => raw(text),
     }
 }
 

@@ -149,6 +149,7 @@ fn every_golden_export_comes_in_is_sound_and_goes_out_with_the_same_bytes() {
         let again = transfer::export(&reader, &everything()).unwrap();
         assert_eq!(again, lines(&name), "{name}");
         assert!(ktsu::rows::are_whole(&reader).unwrap(), "{name}");
+        crate::evidence::holds(&reader, &name);
     }
 }
 

@@ -2,52 +2,23 @@
 //! approved for these arguments, by enough people, none of whom may not, and every decision is about
 //! a question that was open (seed 000, invariant 34; decision A1).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use ktsu_ledger::event::plan::{ApprovalPolicy, Plan};
+use ktsu_ledger::event::plan::{OnReject, ServerPlan, TimeoutBehavior};
 use ktsu_ledger::event::{
-    AgentEvent, AgentFinished, ApprovalDecided, ApprovalExpired, ApprovalRequested, Decision,
-    DoubtReason, NotSent, RunEvent, ToolCalled, ToolReturned,
+    AgentFinished, ApprovalDecided, ApprovalExpired, ApprovalRequested, Decision, NotSent,
+    ToolCalled, ToolReturned,
 };
-use ktsu_ledger::{Actor, Event, Frame, Timestamp};
+use ktsu_ledger::{Actor, Frame, Json};
+use serde_json::json;
 
-use super::history::{History, server};
+use super::history::server;
+use super::story::{Call, Of, Question, State, Story, Task};
+use super::tools::Named;
 use super::{Claim, Evidence, Wrong};
 
-/// A question, and what was said to it.
-struct Asked<'a> {
-    task: Task<'a>,
-    call: (u64, u32),
-    digest: &'a str,
-    /// Of a gate; nothing of a call in doubt.
-    gate: Option<&'a ApprovalRequested>,
-    until: Option<Timestamp>,
-    approved_by: BTreeSet<&'a str>,
-    state: State,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Open,
-    Approved,
-    Rejected,
-    Happened,
-    Expired,
-}
-
-type Task<'a> = (&'a str, &'a str, Option<u32>);
-
-/// What is known of questions at a frame.
-#[derive(Default)]
-struct People<'a> {
-    plan: Option<Plan>,
-    proposer: &'a str,
-    asked: BTreeMap<u64, Asked<'a>>,
-    made: BTreeMap<u64, (&'a Frame, &'a ToolCalled)>,
-    decided: BTreeSet<String>,
-    /// A decision by somebody who was not asked who they are.
-    unknown: Option<String>,
-}
+/// The codes by which people's words end a task.
+const ENDS: [&str; 3] = ["approval_rejected", "approval_timed_out", "tool_in_doubt"];
 
 impl Evidence {
     /// Whether people allowed what they had to be asked about.
@@ -55,9 +26,12 @@ impl Evidence {
         let judged = self.histories().and_then(|histories| {
             let (mut decided, mut unknown) = (BTreeSet::new(), None);
             for history in &histories {
-                let people = people_of(history)?;
-                decided.extend(people.decided);
-                unknown = unknown.or(people.unknown);
+                let mut story = Story::of(history)?;
+                if let Some(wrong) = story.wrong.remove(&Of::Approvals) {
+                    return Err(wrong);
+                }
+                decided.append(&mut story.decided);
+                unknown = unknown.or(story.unknown);
             }
             Ok((decided.len(), unknown))
         });
@@ -75,221 +49,252 @@ impl Evidence {
     }
 }
 
-fn people_of<'a>(history: &'a History<'_>) -> Result<People<'a>, Wrong> {
-    let mut people = People::default();
-    for &frame in &history.frames {
-        let taken = people.take(frame);
-        taken.map_err(|words| Wrong::at(frame.id(), words))?;
-        if let Some(plan) = history.plan(frame) {
-            people.plan = Some(plan?);
-        }
+impl<'a> Story<'a> {
+    /// A task that people's words have ended does nothing any more.
+    pub(super) fn heed(&mut self, task: &Task<'a>, frame: &Frame) {
+        let words = "what people said has ended its task";
+        self.blame(Of::Approvals, frame, task.doomed.is_some(), words);
     }
-    Ok(people)
-}
 
-impl<'a> People<'a> {
-    fn take(&mut self, frame: &'a Frame) -> Result<(), &'static str> {
-        if let Some(created) = frame.event.created() {
-            self.proposer = &created.principal.id;
-        }
-        if let Event::Run(RunEvent::Branched(branch)) = &frame.event {
-            self.proposer = &branch.by.id;
-            // What was not executed before the fork is asked again in the branch.
-            let made: BTreeSet<_> = self
-                .made
-                .values()
-                .filter_map(|(_, it)| it.approval)
-                .collect();
-            self.asked.retain(|request, _| made.contains(request));
-        }
-        let Event::Agent(event) = &frame.event else {
+    pub(super) fn gate(
+        &mut self,
+        task: &mut Task<'a>,
+        frame: &'a Frame,
+        asked: &'a ApprovalRequested,
+    ) -> Result<(), Wrong> {
+        if !self.is_wanted(task, frame, (asked.response, asked.call)) {
             return Ok(());
-        };
-        match event {
-            AgentEvent::ApprovalRequested(asked) => self.ask(frame, asked),
-            AgentEvent::ToolInDoubt(doubt) if doubt.reason != DoubtReason::TaskEnded => {
-                let made = self.made.get(&doubt.called);
-                let (_, called) = made.ok_or("it is about a call that was never made")?;
-                let asked = Asked {
-                    task: (&frame.scope, &doubt.step, doubt.item),
-                    call: (called.response, called.call),
-                    digest: &called.digest,
-                    gate: None,
-                    until: None,
-                    approved_by: BTreeSet::new(),
-                    state: State::Open,
-                };
-                self.asked.insert(frame.seq, asked);
-                Ok(())
-            }
-            AgentEvent::ApprovalDecided(decided) => self.decide(frame, decided),
-            AgentEvent::ApprovalExpired(expired) => self.expire(frame, expired),
-            AgentEvent::ToolCalled(called) => self.call(frame, called),
-            AgentEvent::ToolReturned(returned) => self.answer(returned),
-            AgentEvent::Finished(finished) => self.finish(frame, finished),
-            AgentEvent::Request(_)
-            | AgentEvent::Response(_)
-            | AgentEvent::Decided(_)
-            | AgentEvent::ReflectStarted(_)
-            | AgentEvent::BudgetExhausted(_)
-            | AgentEvent::ToolInDoubt(_) => Ok(()),
         }
-    }
-
-    fn policy(&self, frame: &Frame, step: &str, name: &str, tool: &str) -> Option<&ApprovalPolicy> {
-        let plan = self.plan.as_ref()?;
-        server(plan, &frame.scope, step, name)?.approval(tool)
-    }
-
-    fn ask(&mut self, frame: &'a Frame, asked: &'a ApprovalRequested) -> Result<(), &'static str> {
-        let policy = self.policy(frame, &asked.step, &asked.server, &asked.tool);
-        if policy != Some(&asked.policy) {
-            return Err("its definition says otherwise who is asked about the call");
-        }
-        let timeout = asked.policy.timeout.as_ref();
-        self.asked.insert(
-            frame.seq,
-            Asked {
-                task: (&frame.scope, &asked.step, asked.item),
-                call: (asked.response, asked.call),
-                digest: &asked.digest,
+        let plan = self.plan(frame)?;
+        let server = server(&plan, &frame.scope, &asked.step, &asked.server);
+        self.fits(task, frame, &Named::of_gate(asked), server);
+        let policy = server.and_then(|server| server.approval(&asked.tool));
+        let words = "its definition says otherwise who is asked about it";
+        self.blame(Of::Approvals, frame, policy != Some(&asked.policy), words);
+        self.heed(task, frame);
+        task.asks = true;
+        if let Some(call) = task.call(asked.response, asked.call) {
+            let twice = call.gate.is_some() || !call.sent.is_empty();
+            let words = "people were asked about the call before";
+            self.blame(Of::Approvals, frame, twice, words);
+            let timeout = asked.policy.timeout.as_ref();
+            call.gate = Some(Question {
                 gate: Some(asked),
                 until: timeout.map(|timeout| frame.at.plus_millis(timeout.ms)),
-                approved_by: BTreeSet::new(),
-                state: State::Open,
-            },
-        );
+                ..Question::new(frame.seq, &asked.digest)
+            });
+        }
         Ok(())
     }
 
-    fn decide(
+    pub(super) fn decide(
         &mut self,
+        task: &mut Task<'a>,
         frame: &'a Frame,
         decided: &'a ApprovalDecided,
-    ) -> Result<(), &'static str> {
+    ) {
         let by = decided.by.id.as_str();
-        if frame.actor != Actor::Principal(by.to_owned()) {
-            return Err("whoever decided is not whoever appended it");
-        }
-        let task = (frame.scope.as_str(), decided.step.as_str(), decided.item);
-        let asked = self.asked.get_mut(&decided.request);
-        let asked = asked.filter(|asked| asked.task == task);
-        let asked = asked.ok_or("it answers a question that nobody asked")?;
-        if asked.state != State::Open {
-            return Err("the question was answered before");
-        }
-        if asked.digest != decided.digest {
-            return Err("it is about other arguments than those of the call");
-        }
-        if asked.until.is_some_and(|until| until <= frame.at) {
-            return Err("it came when the time to decide was over");
-        }
-        let policy = asked.gate.map(|gate| &gate.policy);
-        asked.state = match decided.decision {
-            Decision::Happened if policy.is_some() => {
-                return Err("a call that was not sent cannot have happened");
-            }
-            Decision::Happened => State::Happened,
-            Decision::Rejected => State::Rejected,
-            Decision::Approved => {
-                let own = policy.is_some_and(|policy| policy.not_by_proposer);
-                if own && by == self.proposer {
-                    return Err("whoever started the run may not approve the call");
-                }
-                if !asked.approved_by.insert(by) {
-                    return Err("one person counts once");
-                }
-                let needed = policy.map_or(1, |policy| policy.quorum.max(1)) as usize;
-                match asked.approved_by.len() >= needed {
-                    true => State::Approved,
-                    false => State::Open,
-                }
-            }
-        };
         self.decided.insert(frame.id());
         if decided.by.auth == "none" {
             self.unknown.get_or_insert_with(|| frame.id());
         }
-        Ok(())
-    }
-
-    fn expire(&mut self, frame: &Frame, expired: &ApprovalExpired) -> Result<(), &'static str> {
-        let asked = self.asked.get_mut(&expired.request);
-        let asked = asked.filter(|asked| asked.state == State::Open);
-        let over = |asked: &&mut Asked<'_>| asked.until.is_some_and(|until| until <= frame.at);
-        let asked = asked.filter(over);
-        asked.ok_or("no wait was over")?.state = State::Expired;
-        Ok(())
-    }
-
-    fn call(&mut self, frame: &'a Frame, called: &'a ToolCalled) -> Result<(), &'static str> {
-        let gated = self.policy(frame, &called.step, &called.server, &called.tool);
-        if gated.is_some() && called.approval.is_none() {
-            return Err("it was made without the approval that its definition asks for");
-        }
-        if let Some(approval) = called.approval {
-            let asked = self.asked.get(&approval);
-            let gate = asked.and_then(|asked| Some((asked, asked.gate?)));
-            let (asked, gate) = gate.ok_or("nobody was asked about it")?;
-            let task = (frame.scope.as_str(), called.step.as_str(), called.item);
-            let same = (asked.task, asked.call, asked.digest)
-                == (task, (called.response, called.call), called.digest.as_str());
-            if !same || (&gate.server, &gate.tool) != (&called.server, &called.tool) {
-                return Err("people were asked about another call");
-            }
-            if asked.state != State::Approved {
-                return Err("people did not approve it");
-            }
-        }
-        if called.again.is_some() && !self.may_be_repeated(called) {
-            return Err("it was in doubt, and nobody said to send it again");
-        }
-        self.made.insert(frame.seq, (frame, called));
-        Ok(())
-    }
-
-    /// Whether no doubt about the call is left open.
-    fn may_be_repeated(&self, called: &ToolCalled) -> bool {
-        let doubts = self.asked.values().filter(|asked| asked.gate.is_none());
-        let mut of_call = doubts.filter(|asked| asked.call == (called.response, called.call));
-        of_call.all(|asked| asked.state == State::Approved)
-    }
-
-    fn answer(&self, returned: &ToolReturned) -> Result<(), &'static str> {
-        let (gate, states): (bool, &[State]) = match returned.not_sent {
-            // Whoever said so did in the run that is recomputed.
-            _ if returned.recorded.is_some() => return Ok(()),
-            Some(NotSent::Rejected) => (true, &[State::Rejected, State::Expired]),
-            Some(NotSent::InDoubt) => (false, &[State::Rejected]),
-            _ => return Ok(()),
+        let other = frame.actor != Actor::Principal(by.to_owned());
+        let words = "whoever decided is not whoever appended it";
+        self.blame(Of::Approvals, frame, other, words);
+        let proposer = self.proposer;
+        let Some(asked) = task.question(decided.request) else {
+            let words = "it answers a question that nobody asked";
+            self.blame(Of::Approvals, frame, true, words);
+            return;
         };
-        let place = (returned.response, returned.call);
-        let mut asked = self.asked.values();
-        match asked
-            .any(|it| it.call == place && it.gate.is_some() == gate && states.contains(&it.state))
-        {
-            true => Ok(()),
-            false => Err("nobody rejected the call"),
+        let late = asked.until.is_some_and(|until| until <= frame.at);
+        let unsent = asked.gate.is_some();
+        let happened = decided.decision == Decision::Happened;
+        let approves = decided.decision == Decision::Approved;
+        let policy = asked.gate.map(|gate| &gate.policy);
+        let own = policy.is_some_and(|policy| policy.not_by_proposer) && by == proposer;
+        for (wrong, words) in [
+            (
+                asked.state != State::Open,
+                "the question was answered before",
+            ),
+            (
+                asked.digest != decided.digest,
+                "it is about other arguments than those of the call",
+            ),
+            (late, "it came when the time to decide was over"),
+            (
+                unsent && happened,
+                "a call that was not sent cannot have happened",
+            ),
+            (
+                decided.result.is_some() && !happened,
+                "it tells the result of a call that did not happen",
+            ),
+            (
+                approves && own,
+                "whoever started the run may not approve the call",
+            ),
+            (
+                approves && asked.approved_by.contains(by),
+                "one person counts once",
+            ),
+        ] {
+            self.blame(Of::Approvals, frame, wrong, words);
+        }
+        asked.take(by, decided);
+        let dooms = asked.dooms();
+        task.doomed = task.doomed.or(dooms);
+    }
+
+    pub(super) fn expire(&mut self, task: &mut Task<'a>, frame: &Frame, expired: &ApprovalExpired) {
+        let asked = task.question(expired.request);
+        let over = asked.as_ref().is_some_and(|asked| {
+            asked.state == State::Open && asked.until.is_some_and(|until| until <= frame.at)
+        });
+        self.blame(Of::Approvals, frame, !over, "no wait was over");
+        if let Some(asked) = asked {
+            asked.state = State::Expired;
+            let dooms = asked.dooms();
+            task.doomed = task.doomed.or(dooms);
         }
     }
 
-    /// A task that people ended was ended by people.
-    fn finish(&self, frame: &Frame, finished: &AgentFinished) -> Result<(), &'static str> {
+    /// Whether people allowed a call, if they had to be asked.
+    pub(super) fn allowed(
+        &mut self,
+        task: &mut Task<'a>,
+        frame: &Frame,
+        called: &ToolCalled,
+        server: Option<&ServerPlan>,
+    ) {
+        self.heed(task, frame);
+        let Some(call) = task.call(called.response, called.call) else {
+            return;
+        };
+        let gated = server.is_some_and(|server| server.approval(&called.tool).is_some());
+        let missing = gated && called.approval.is_none();
+        let words = "it was made without the approval that its definition asks for";
+        self.blame(Of::Approvals, frame, missing, words);
+        if let Some(approval) = called.approval {
+            let asked = call.gate.as_ref();
+            let asked = asked.filter(|asked| asked.request == approval);
+            let words = "nobody was asked about it";
+            self.blame(Of::Approvals, frame, asked.is_none(), words);
+            let named = |gate: &ApprovalRequested| {
+                (&gate.digest, &gate.server, &gate.tool)
+                    == (&called.digest, &called.server, &called.tool)
+            };
+            let other = asked.is_some_and(|asked| !asked.gate.is_some_and(named));
+            let words = "people were asked about another call";
+            self.blame(Of::Approvals, frame, other, words);
+            let refused = asked.is_some_and(|asked| asked.state != State::Approved);
+            self.blame(Of::Approvals, frame, refused, "people did not approve it");
+        }
+        let doubt = call.doubt.as_ref();
+        let doubted = doubt.is_some_and(|doubt| doubt.state != State::Approved);
+        let words = "it was in doubt, and nobody said to send it again";
+        self.blame(Of::Approvals, frame, doubted, words);
+    }
+
+    /// Whether people say the same of a result: that it was told, or that nothing was sent.
+    pub(super) fn said_of(&mut self, call: &Call<'a>, frame: &Frame, returned: &ToolReturned) {
+        let gate = call.gate.as_ref().map(|asked| asked.state);
+        let doubt = call.doubt.as_ref();
+        let state = doubt.map(|asked| asked.state);
+        let right = match returned.not_sent {
+            None => {
+                let words = "it is not what the call is said to have given";
+                let told = doubt.is_none_or(|doubt| doubt.gave(returned));
+                self.blame(Of::Approvals, frame, !told, words);
+                matches!(state, None | Some(State::Happened))
+            }
+            Some(NotSent::Rejected) => {
+                matches!(gate, Some(State::Rejected | State::Expired)) && state.is_none()
+            }
+            Some(NotSent::InDoubt) => state == Some(State::Rejected),
+            Some(
+                NotSent::UnknownTool
+                | NotSent::InvalidArguments
+                | NotSent::SecretInArguments
+                | NotSent::SuppressedInBranch,
+            ) => {
+                let free = |state| matches!(state, None | Some(State::Approved));
+                free(gate) && free(state)
+            }
+        };
+        self.blame(Of::Approvals, frame, !right, "people did not say so");
+    }
+
+    /// A task that people ended was ended by people, and gives nothing.
+    pub(super) fn end(&mut self, task: &Task<'a>, frame: &Frame, finished: &AgentFinished) {
         let outcome = finished.outcome.to_value();
         let code = outcome
             .pointer("/error/code")
             .and_then(|code| code.as_str());
-        let (gate, state) = match code.filter(|_| finished.report.is_none()) {
-            Some("approval_rejected") => (true, State::Rejected),
-            Some("approval_timed_out") => (true, State::Expired),
-            Some("tool_in_doubt") => (false, State::Rejected),
-            _ => return Ok(()),
+        let ends = code.filter(|code| finished.report.is_none() && ENDS.contains(code));
+        let other = ends.is_some() && ends != task.doomed;
+        let words = "nobody made the decision that it ended by";
+        self.blame(Of::Approvals, frame, other, words);
+        let gives = outcome
+            .get("output")
+            .is_some_and(|output| !output.is_null());
+        let words = "what people said has ended its task";
+        self.blame(Of::Approvals, frame, gives && task.doomed.is_some(), words);
+    }
+}
+
+impl<'a> Question<'a> {
+    fn take(&mut self, by: &'a str, decided: &'a ApprovalDecided) {
+        self.result = decided.result.as_deref();
+        self.state = match decided.decision {
+            Decision::Happened => State::Happened,
+            Decision::Rejected => State::Rejected,
+            Decision::Approved => {
+                self.approved_by.insert(by);
+                let needed = self.gate.map_or(1, |gate| gate.policy.quorum.max(1));
+                match self.approved_by.len() >= needed as usize {
+                    true => State::Approved,
+                    false => self.state,
+                }
+            }
         };
-        let task = (frame.scope.as_str(), finished.step.as_str(), finished.item);
-        let mut asked = self.asked.values();
-        match asked.any(|it| it.task == task && it.gate.is_some() == gate && it.state == state) {
-            true => Ok(()),
-            false => Err("it ended by a decision that nobody made"),
+    }
+
+    /// The code that the task has to end with now, if it has to.
+    fn dooms(&self) -> Option<&'static str> {
+        let Some(gate) = self.gate else {
+            return (self.state == State::Rejected).then_some("tool_in_doubt");
+        };
+        let recovers = gate.policy.on_reject == OnReject::Recover;
+        let timeout = gate.policy.timeout.as_ref();
+        let told = timeout.is_some_and(|timeout| timeout.behavior == TimeoutBehavior::Reject);
+        match self.state {
+            State::Rejected => (!recovers).then_some("approval_rejected"),
+            State::Expired => (!(recovers && told)).then_some("approval_timed_out"),
+            State::Open | State::Approved | State::Happened => None,
+        }
+    }
+
+    /// Whether this is the result that somebody told.
+    fn gave(&self, returned: &ToolReturned) -> bool {
+        let words = self.result.unwrap_or_default();
+        let told = Json::from_value(&json!([{"text": words, "type": "text"}]));
+        told.is_ok_and(|told| told == returned.content)
+            && returned.structured.is_none()
+            && !returned.is_error
+    }
+}
+
+impl<'f> Named<'f> {
+    fn of_gate(asked: &'f ApprovalRequested) -> Self {
+        Self {
+            place: (asked.response, asked.call),
+            attempt: asked.attempt,
+            arguments: &asked.arguments,
+            digest: &asked.digest,
+            server: &asked.server,
+            tool: &asked.tool,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What the frames of an archive say: extracts, definitions, and decisions made again.
 
 use ktsu_ledger::event::RunEvent;
-use ktsu_ledger::{Event, Frame, Json};
+use ktsu_ledger::{Event, Frame, Hash, Json};
 
 use super::super::archive::{Placed, extracts};
 use super::{Claim, Evidence, Wrong};
@@ -97,8 +97,8 @@ impl Evidence {
             body: self.bodies.get(*place)?.clone(),
         };
         let decoded = record.decode::<ktsu_ledger::FrameError>(&mut |hash| {
-            let text = self.blob(hash).and_then(|text| Json::parse(text).ok());
-            Ok(text)
+            let text = self.blob(hash).filter(|text| Hash::of(text) == *hash);
+            Ok(text.and_then(|text| Json::parse(text).ok()))
         });
         decoded.ok()
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ktsu_ledger::event::{AgentEvent, OPEN, RunEvent, StoreEvent, WebhookEvent};
 use ktsu_ledger::frame::MAX_BODY;
-use ktsu_ledger::{Cause, Event, Frame, Hash, Record, strict};
+use ktsu_ledger::{Cause, Event, Frame, Hash, Record, StreamId, strict};
 
 use super::super::archive::{MANIFEST, Placed, describe, ranges};
 use super::{Claim, Evidence, Wrong};
@@ -19,9 +19,13 @@ pub(super) fn read(record: &Record, stream: &str) -> Result<Frame, String> {
     }
     strict::check_body(&record.body).map_err(|error| error.to_string())?;
     let frame = record.decode_bare().map_err(|error| error.to_string())?;
-    match frame.stream.as_str() == stream && frame.seq == record.seq {
-        true => Ok(frame),
-        false => Err("its bytes say another stream or number".to_owned()),
+    if frame.stream.as_str() != stream || frame.seq != record.seq {
+        return Err("its bytes say another stream or number".to_owned());
+    }
+    // Keys, checkpoints and heads count wherever they stand, so they stand in one place.
+    match matches!(frame.event, Event::Store(_)) && frame.stream != StreamId::store() {
+        true => Err("it speaks of the ledger, and is not in the stream store".to_owned()),
+        false => Ok(frame),
     }
 }
 

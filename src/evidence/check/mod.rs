@@ -5,8 +5,8 @@
 //! tree        inclusion, signatures, keys, held checkpoints       check/tree
 //! content     extracts, definitions, replay                       check/content
 //! lock        what runs were locked to                            check/lock
-//! tools       every call asked for, permitted and answered        check/tools, check/history
-//! approvals   every gated call approved, by whom it has to be     check/approvals
+//! tools       every call asked for, permitted and answered        check/tools ─┐ check/story,
+//! approvals   every gated call approved, by whom it has to be     check/approvals ─┘ check/history
 //! ```
 //!
 //! Nothing here believes the archive: what it says of itself is compared with what its bytes give.
@@ -16,7 +16,9 @@ mod content;
 mod frames;
 mod history;
 mod lock;
+mod models;
 mod repeated;
+mod story;
 mod tools;
 mod tree;
 

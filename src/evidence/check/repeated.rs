@@ -18,25 +18,20 @@ pub(super) struct Results {
 }
 
 impl Results {
-    /// Takes a frame that repeats a result.
-    pub(super) fn take(&mut self, history: &History<'_>, seq: u64) -> Result<(), &'static str> {
-        let unread = "what it repeats cannot be read";
-        let frame = history.whole(seq).ok_or(unread)?;
-        let Event::Agent(AgentEvent::ToolReturned(returned)) = &frame.event else {
-            return Err(unread);
-        };
-        let Some(at) = returned.recorded.as_deref() else {
-            return Err(unread);
-        };
-        let task = (returned.step.as_str(), returned.item);
-        let digest = history.asked(task, returned.response, returned.call);
-        let digest = digest.ok_or("nothing asks for the call")?;
+    /// Takes a frame that repeats a result for a call with arguments of this digest.
+    pub(super) fn take(
+        &mut self,
+        history: &History<'_>,
+        digest: &str,
+        at: &RecordedAt,
+        returned: &ToolReturned,
+    ) -> Result<(), &'static str> {
         let list = self.list.get_or_insert_with(|| brought(history));
         let mut left = (0..).zip(list).filter(|(at, _)| !self.used.contains(at));
         let found = left.find(|(_, one)| one.digest == digest && gives(one, at, returned));
         let (used, _) = found.ok_or("its recompute brings no such result for the call")?;
         self.used.insert(used);
-        match is_of(history, at, returned, &digest) {
+        match is_of(history, at, returned, digest) {
             false => Err("the run recorded another result"),
             true => Ok(()),
         }

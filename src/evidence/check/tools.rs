@@ -2,50 +2,43 @@
 //! permitted by the definition, answered once or known to be in doubt; and every result that no call
 //! gave repeats a recorded one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use ktsu_ledger::event::plan::Plan;
-use ktsu_ledger::event::{AgentEvent, RunEvent, ToolCalled, ToolReturned};
-use ktsu_ledger::{Event, Frame};
+use ktsu_ledger::event::plan::ServerPlan;
+use ktsu_ledger::event::{
+    AgentDecided, AgentEvent, AgentFinished, DoubtReason, NotSent, RecordedAt, Reference,
+    ToolCalled, ToolInDoubt, ToolReturned,
+};
+use ktsu_ledger::{Actor, Frame};
+use serde_json::Value;
 
-use super::history::{History, server};
-use super::repeated::Results;
+use super::history::server;
+use super::story::{Call, Of, Question, Story, Task};
 use super::{Claim, Evidence, Wrong};
-
-/// What is known of the calls of a run at a frame.
-#[derive(Default)]
-struct Calls<'a> {
-    plan: Option<Plan>,
-    made: BTreeMap<u64, (&'a Frame, &'a ToolCalled)>,
-    /// Calls without an answer, and the frames that made them.
-    open: BTreeMap<u64, &'a Frame>,
-    /// What has its result: reply and place.
-    returned: BTreeSet<(u64, u32)>,
-    /// Of a recompute: what it repeats, and the frames that do.
-    results: Results,
-    repeated: BTreeSet<u64>,
-    ended: bool,
-}
+use crate::workflow::admit::tools::key;
 
 impl Evidence {
     /// Whether every call of a tool is accounted for.
     pub(super) fn tools(&self) -> Claim {
         let judged = self.histories().and_then(|histories| {
-            let mut open = None;
-            let mut made = BTreeSet::new();
+            let (mut open, mut made) = (None, BTreeSet::new());
             for history in &histories {
-                let calls = calls_of(history)?;
-                let stray = calls.open.values().next();
-                if let Some(frame) = stray.filter(|_| calls.ended) {
-                    let words = "its run has ended, and nothing says what became of the call";
-                    return Err(Wrong::at(frame.id(), words));
+                let mut story = Story::of(history)?;
+                if let Some(wrong) = story.wrong.remove(&Of::Tools) {
+                    return Err(wrong);
                 }
-                open = open.or(stray.map(|frame| frame.id()));
-                let frames = history.frames.iter();
-                let called = frames.filter(|frame| {
-                    calls.made.contains_key(&frame.seq) || calls.repeated.contains(&frame.seq)
-                });
-                made.extend(called.map(|frame| frame.id()));
+                let calls = story.tasks.values().flat_map(|task| &task.calls);
+                let mut stray = calls
+                    .filter(|call| call.open)
+                    .filter_map(|it| it.sent.last());
+                if let Some((frame, _)) = stray.next() {
+                    let words = "its run has ended, and nothing says what became of the call";
+                    if story.ended {
+                        return Err(Wrong::at(frame.id(), words));
+                    }
+                    open.get_or_insert_with(|| frame.id());
+                }
+                made.append(&mut story.made);
             }
             Ok((made.len(), open))
         });
@@ -61,109 +54,286 @@ impl Evidence {
     }
 }
 
-fn calls_of<'a>(history: &'a History<'_>) -> Result<Calls<'a>, Wrong> {
-    let mut calls = Calls::default();
-    for &frame in &history.frames {
-        let taken = calls.take(history, frame);
-        taken.map_err(|words| Wrong::at(frame.id(), words))?;
-        if let Some(plan) = history.plan(frame) {
-            calls.plan = Some(plan?);
-        }
-    }
-    Ok(calls)
+/// What a frame says of the tool it is about.
+pub(super) struct Named<'f> {
+    pub(super) place: (u64, u32),
+    pub(super) attempt: u32,
+    pub(super) arguments: &'f Reference,
+    pub(super) digest: &'f str,
+    pub(super) server: &'f str,
+    pub(super) tool: &'f str,
 }
 
-impl<'a> Calls<'a> {
-    fn take(&mut self, history: &History<'_>, frame: &'a Frame) -> Result<(), &'static str> {
-        match &frame.event {
-            Event::Run(RunEvent::Branched(_)) => {
-                // What was on its way is the parent's to account for.
-                self.open.clear();
-                self.ended = false;
-            }
-            Event::Run(_) if frame.scope.is_empty() => match frame.event.kind() {
-                "run.completed" | "run.failed" | "run.cancelled" | "run.terminated" => {
-                    self.ended = true;
-                }
-                "run.resumed" => self.ended = false,
-                _ => {}
-            },
-            Event::Agent(AgentEvent::ToolCalled(called)) => self.call(history, frame, called)?,
-            Event::Agent(AgentEvent::ToolReturned(returned)) => {
-                self.answer(history, frame.seq, returned)?;
-            }
-            Event::Agent(AgentEvent::ToolInDoubt(doubt)) => {
-                self.open.remove(&doubt.called);
-                if !self.made.contains_key(&doubt.called) {
-                    return Err("it is about a call that was never made");
-                }
-            }
-            _ => {}
+impl<'a> Story<'a> {
+    /// What holds for every frame about a task: it is not over, and the report is the next one, or
+    /// the last one still; who appended it, and in which attempt.
+    pub(super) fn spoken(&mut self, task: &mut Task<'a>, frame: &Frame, event: &'a AgentEvent) {
+        if let Some(report) = event.report() {
+            let follows = task.report.is_none_or(|before| {
+                let next = !task.asks && before.n > 0 && report.n > before.n;
+                before == report || report.n == 0 || next
+            });
+            let words = "its report is not the next one of its task";
+            self.blame(Of::Tools, frame, !follows, words);
+            task.report = Some(report);
         }
-        Ok(())
+        let of = match frame.event.kind().starts_with("approval.") {
+            true => Of::Approvals,
+            false => Of::Tools,
+        };
+        let ends = matches!(event, AgentEvent::ToolInDoubt(_) | AgentEvent::Finished(_));
+        self.blame(of, frame, task.over && !ends, "its task has ended");
+        let decided = matches!(event, AgentEvent::ApprovalDecided(_));
+        let by_engine = matches!(
+            event,
+            AgentEvent::ToolInDoubt(_) | AgentEvent::ApprovalExpired(_)
+        );
+        if event.report().is_none() && !decided && !by_engine {
+            return;
+        }
+        let current = Some(event.attempt()) == task.attempt;
+        self.blame(of, frame, !current, "it is of an attempt that is not on");
+        let actor = match event.report() {
+            Some(_) => Actor::Runtime,
+            None => Actor::Orchestrator,
+        };
+        let other = frame.actor != actor && !decided;
+        self.blame(of, frame, other, "it was appended by somebody else");
     }
 
-    fn call(
+    pub(super) fn decide_to_call(
         &mut self,
-        history: &History<'_>,
+        task: &mut Task<'a>,
+        frame: &Frame,
+        decided: &AgentDecided,
+    ) {
+        if decided.response.is_none() {
+            return;
+        }
+        let right = decided.response == task.response && !task.calls.is_empty() && !task.decided;
+        let words = "it is not about the last reply of its task";
+        self.blame(Of::Tools, frame, !right, words);
+        task.decided = true;
+    }
+
+    /// Whether a frame is about a call of the last reply that is still to be made.
+    pub(super) fn is_wanted(
+        &mut self,
+        task: &mut Task<'a>,
+        frame: &Frame,
+        (response, call): (u64, u32),
+    ) -> bool {
+        let decided = task.decided;
+        let Some(call) = task.call(response, call) else {
+            let words = "the last reply of its task does not ask for this call";
+            self.blame(Of::Tools, frame, true, words);
+            return false;
+        };
+        let words = "the agent has not decided to make the call";
+        self.blame(Of::Tools, frame, !decided, words);
+        let words = "the call has a result already";
+        self.blame(Of::Tools, frame, call.returned, words);
+        true
+    }
+
+    /// Whether a frame that names a tool is about what the reply asks for, and permitted.
+    pub(super) fn fits(
+        &mut self,
+        task: &mut Task<'a>,
+        frame: &Frame,
+        named: &Named<'_>,
+        server: Option<&ServerPlan>,
+    ) {
+        let (response, at) = named.place;
+        let meant = task.means(named);
+        let Some(call) = task.call(response, at) else {
+            return;
+        };
+        let path = format!("/tool_calls/{at}/arguments");
+        let place = (named.arguments.frame, named.arguments.path.as_str());
+        let right = place == (response, &path) && call.digest == named.digest;
+        let words = "its arguments are not those that the reply asks for";
+        self.blame(Of::Tools, frame, !right, words);
+        let words = "its arguments hold a secret, and such a call is not sent";
+        self.blame(Of::Tools, frame, call.secret, words);
+        let words = "its tool is not the one that the reply asks for";
+        self.blame(Of::Tools, frame, !meant, words);
+        let permitted = server.is_some_and(|server| server.permits(named.tool));
+        let words = "its definition does not permit the call";
+        self.blame(Of::Tools, frame, !permitted, words);
+    }
+
+    pub(super) fn call(
+        &mut self,
+        task: &mut Task<'a>,
         frame: &'a Frame,
         called: &'a ToolCalled,
-    ) -> Result<(), &'static str> {
-        let place = format!("/tool_calls/{}/arguments", called.call);
-        let task = (called.step.as_str(), called.item);
-        let asked = history.asked(task, called.response, called.call);
-        if (called.arguments.frame, called.arguments.path.as_str()) != (called.response, &place)
-            || asked.as_ref() != Some(&called.digest)
-        {
-            return Err("its arguments are not those that the reply asks for");
+    ) -> Result<(), Wrong> {
+        self.made.insert(frame.id());
+        let place = (called.response, called.call);
+        if !self.is_wanted(task, frame, place) {
+            return Ok(());
         }
-        let plan = self.plan.as_ref();
-        let server = plan.and_then(|plan| server(plan, &frame.scope, &called.step, &called.server));
-        if !server.is_some_and(|server| server.permits(&called.tool)) {
-            return Err("its definition does not permit the call");
-        }
-        if let Some(first) = called.again {
-            // A branch has keys of its own.
-            let same = |(sent, it): &&(&Frame, &ToolCalled)| {
-                (it.response, it.call) == (called.response, called.call)
-                    && (sent.stream != frame.stream || it.idempotency_key == called.idempotency_key)
-            };
-            if self.made.get(&first).filter(same).is_none() {
-                return Err("it says that it is sent again, and is another call");
+        let plan = self.plan(frame)?;
+        let server = server(&plan, &frame.scope, &called.step, &called.server);
+        self.fits(task, frame, &Named::of_call(called), server);
+        self.allowed(task, frame, called, server);
+        let Some(call) = task.call(called.response, called.call) else {
+            return Ok(());
+        };
+        let first = call.sent.first().copied();
+        let follows = match first {
+            None => called.again.is_none(),
+            Some((sent, before)) => {
+                called.again == Some(sent.seq)
+                    && (&before.server, &before.tool, before.approval)
+                        == (&called.server, &called.tool, called.approval)
             }
-            let made = &self.made;
-            let again = |seq: &u64| made.get(seq).and_then(|(_, it)| it.again);
-            self.open
-                .retain(|seq, _| *seq != first && again(seq) != Some(first));
+        };
+        let words = "it does not go on from what was sent of the call before";
+        self.blame(Of::Tools, frame, !follows, words);
+        let first = first.map_or(frame.seq, |(sent, _)| sent.seq);
+        let own = called.idempotency_key == key(&frame.stream, first);
+        let words = "its idempotency key is not that of the call";
+        self.blame(Of::Tools, frame, !own, words);
+        if let Some((_, before)) = call.sent.last().filter(|_| call.open) {
+            let lost = before.attempt < called.attempt;
+            let right = lost && server.is_some_and(|server| !server.stateful);
+            self.blame(Of::Tools, frame, !right, "it was on its way already");
         }
-        self.made.insert(frame.seq, (frame, called));
-        self.open.insert(frame.seq, frame);
+        call.sent.push((frame, called));
+        call.open = true;
+        call.doubt = None;
         Ok(())
     }
 
-    fn answer(
-        &mut self,
-        history: &History<'_>,
-        seq: u64,
-        returned: &ToolReturned,
-    ) -> Result<(), &'static str> {
+    pub(super) fn doubt(&mut self, task: &mut Task<'a>, frame: &Frame, doubt: &ToolInDoubt) {
+        let mut calls = task.calls.iter_mut().filter(|call| call.open);
+        let called = calls.find_map(|call| {
+            let (sent, called) = call.sent.last().copied()?;
+            (sent.seq == doubt.called).then_some((call, called))
+        });
+        let words = "it is about a call that is not on its way";
+        self.blame(Of::Tools, frame, called.is_none(), words);
+        if let Some((call, called)) = called {
+            task.over = doubt.reason == DoubtReason::TaskEnded;
+            call.open = false;
+            task.asks |= doubt.report.is_some();
+            call.doubt = match doubt.reason {
+                DoubtReason::TaskEnded => None,
+                DoubtReason::NoAnswer | DoubtReason::WorkerLost => {
+                    Some(Question::new(frame.seq, &called.digest))
+                }
+            };
+        }
+    }
+
+    pub(super) fn answer(&mut self, task: &mut Task<'a>, frame: &Frame, returned: &ToolReturned) {
         let place = (returned.response, returned.call);
-        if !self.returned.insert(place) {
-            return Err("the call has a result already");
+        if !self.is_wanted(task, frame, place) {
+            return;
         }
-        if returned.recorded.is_some() {
-            self.repeated.insert(seq);
-            return self.results.take(history, seq);
+        let suppresses = self.suppresses;
+        if let (Some(call), Some(at)) = (
+            task.call(returned.response, returned.call),
+            &returned.recorded,
+        ) {
+            self.repeat(call, frame, at, returned);
+            call.returned = true;
+        } else if let Some(call) = task.call(returned.response, returned.call) {
+            match returned.not_sent {
+                None => {
+                    let sent = call.sent.last().map(|(sent, _)| sent.seq);
+                    let waited = call.open || call.doubt.is_some();
+                    let right = sent.is_some() && returned.called == sent && waited;
+                    let words = "it is the result of a call that was never made";
+                    self.blame(Of::Tools, frame, !right, words);
+                }
+                Some(why) => {
+                    let sent = returned.called.is_some() || call.open;
+                    let words = "it was sent, and is said not to have been";
+                    self.blame(Of::Tools, frame, sent, words);
+                    let words = "what was not sent gives no result";
+                    self.blame(Of::Tools, frame, !returned.is_error, words);
+                    let lie = (why == NotSent::SecretInArguments && !call.secret)
+                        || (why == NotSent::SuppressedInBranch && !suppresses);
+                    self.blame(Of::Tools, frame, lie, "nothing held the call back");
+                }
+            }
+            self.said_of(call, frame, returned);
+            call.returned = true;
+            call.open = false;
         }
-        if returned.not_sent.is_some() {
-            return Ok(());
+        task.tell(frame, returned);
+        self.heed(task, frame);
+    }
+
+    /// A result that a recompute repeats; whoever was asked about the call was asked in the run that
+    /// is recomputed.
+    fn repeat(&mut self, call: &Call<'a>, frame: &Frame, at: &RecordedAt, returned: &ToolReturned) {
+        self.made.insert(frame.id());
+        let sent = !call.sent.is_empty() || call.gate.is_some();
+        let words = "it was sent, and is said to repeat a recorded result";
+        self.blame(Of::Tools, frame, sent, words);
+        let history = self.history;
+        let repeats = self.results.take(history, &call.digest, at, returned);
+        if let Err(words) = repeats {
+            self.blame(Of::Tools, frame, true, words);
         }
-        let called = returned.called;
-        let made = called.and_then(|called| self.made.get(&called));
-        if made.is_none_or(|(_, made)| (made.response, made.call) != place) {
-            return Err("it is the result of a call that was never made");
+    }
+
+    /// What is still on its way when a task ends is in doubt before, and an output rests on every
+    /// result.
+    pub(super) fn finish(&mut self, task: &Task<'a>, frame: &Frame, finished: &AgentFinished) {
+        for call in task.calls.iter().filter(|call| call.open) {
+            if let Some((sent, _)) = call.sent.last() {
+                let words = "its task has ended, and nothing says what became of the call";
+                self.blame(Of::Tools, sent, true, words);
+            }
         }
-        self.open.retain(|seq, _| Some(*seq) != called);
-        Ok(())
+        let output = finished.outcome.pointer("/output");
+        let early = output.is_some_and(|output| !output.is_null()) && task.waits();
+        let words = "it has an output before it has every result";
+        self.blame(Of::Tools, frame, early, words);
+    }
+}
+
+impl Task<'_> {
+    /// Whether a tool is the one that the model means by the name it was told.
+    fn means(&mut self, named: &Named<'_>) -> bool {
+        let offered = self.offered.clone();
+        let offered = offered.as_deref().and_then(Value::as_array);
+        let offered = offered.map(Vec::as_slice).unwrap_or_default();
+        let later = self.replied != Some(named.attempt);
+        let (response, call) = named.place;
+        let Some(call) = self.call(response, call) else {
+            return false;
+        };
+        let text = |one: &Value, name: &str| one.get(name)?.as_str().map(str::to_owned);
+        let own = |one: &&Value| text(one, "name").as_ref() == Some(&call.name);
+        let full = format!("{}__{}", named.server, named.tool) == call.name;
+        let right = match offered.iter().find(own) {
+            Some(told) => {
+                text(told, "server").as_deref() == Some(named.server)
+                    && text(told, "tool").as_deref() == Some(named.tool)
+            }
+            None => full,
+        };
+        // A later attempt asks the servers again what they offer, and no request shows that.
+        let unknown = offered.is_empty() || later;
+        right || (unknown && (full || call.name == named.tool))
+    }
+}
+
+impl<'f> Named<'f> {
+    fn of_call(called: &'f ToolCalled) -> Self {
+        Self {
+            place: (called.response, called.call),
+            attempt: called.attempt,
+            arguments: &called.arguments,
+            digest: &called.digest,
+            server: &called.server,
+            tool: &called.tool,
+        }
     }
 }

@@ -11,6 +11,7 @@ use ktsu_ledger::verify::{self, verify_file};
 use serde_json::{Value, json};
 
 use super::{of_type, step};
+use crate::evidence;
 use crate::support::client::Events;
 use crate::support::ledgers::frames;
 use crate::support::model::{self, Call, KEY, Model, Said};
@@ -219,6 +220,7 @@ fn is_sound(ledger: &std::path::Path, runs: &[String]) {
             panic!("{run}: {diverged}");
         }
     }
+    evidence::holds(&reader, "killed and started again");
 }
 
 fn kit(model: &Model) -> KitDir {

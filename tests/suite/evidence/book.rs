@@ -49,7 +49,22 @@ pub(crate) struct Book {
 }
 
 impl Book {
+    /// Acts on a ledger that has a key.
     pub(crate) fn write(acts: &[Act]) -> Self {
+        let mut book = Self::open();
+        book.rotate();
+        book.act(acts);
+        book
+    }
+
+    /// A run in a ledger without keys: nothing is signed.
+    pub(crate) fn unsigned(run: &Recorded) -> Self {
+        let mut book = Self::open();
+        book.act(&[Act::Run(run.clone())]);
+        book
+    }
+
+    fn open() -> Self {
         let mut store = MemoryStore::new();
         let epoch = store.acquire().unwrap();
         let mut book = Self {
@@ -69,20 +84,22 @@ impl Book {
         );
         let first = book.store.scan_frames(1, 1).unwrap();
         book.origin = origin_of(&Hash::from_bytes(&first[0].hash).unwrap());
-        book.rotate();
+        book
+    }
+
+    fn act(&mut self, acts: &[Act]) {
         for act in acts {
             match act {
-                Act::Run(run) => book.part(run, 0..run.records.len(), Some("complete")),
-                Act::Part(run, range, status) => book.part(run, range.clone(), *status),
-                Act::Branch(parent, position) => book.branch(parent, *position),
-                Act::Checkpoint => book.checkpoint(book.keys, book.keys),
-                Act::Forged => book.checkpoint(book.keys, 99),
-                Act::OldKey => book.checkpoint(book.keys - 1, book.keys - 1),
-                Act::Rotate => book.rotate(),
-                Act::Revoke(number) => book.revoke(*number),
+                Act::Run(run) => self.part(run, 0..run.records.len(), Some("complete")),
+                Act::Part(run, range, status) => self.part(run, range.clone(), *status),
+                Act::Branch(parent, position) => self.branch(parent, *position),
+                Act::Checkpoint => self.checkpoint(self.keys, self.keys),
+                Act::Forged => self.checkpoint(self.keys, 99),
+                Act::OldKey => self.checkpoint(self.keys - 1, self.keys - 1),
+                Act::Rotate => self.rotate(),
+                Act::Revoke(number) => self.revoke(*number),
             }
         }
-        book
     }
 
     /// The public key the ledger began with.

@@ -7,6 +7,9 @@
 mod book;
 mod forgeries;
 mod locks;
+mod malformed;
+mod mutants;
+mod parts;
 mod people;
 mod repeated;
 mod transfer;
@@ -17,8 +20,9 @@ use std::process::Command;
 
 use ktsu::evidence::archive::FRAMES;
 use ktsu::evidence::check::{Against, Claim, Outcome, Verdict, verify};
-use ktsu::evidence::export::Wanted;
+use ktsu::evidence::export::{Wanted, export};
 use ktsu::evidence::{notes, tar};
+use ktsu_ledger::store::Reader;
 use serde_json::Value;
 
 use crate::golden::goldens;
@@ -313,6 +317,27 @@ fn five_thousand_damaged_archives_are_refused_without_harm() {
     for said in python.verify(&some, &[]) {
         assert!(said["sound"] != true, "{said}");
     }
+}
+
+/// Both verifiers find nothing wrong with a ledger that an engine wrote.
+pub(crate) fn holds(reader: &dyn Reader, told: &str) {
+    let (archive, outcome) = sound(reader, told);
+    let Some(python) = Python::find() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let said = python.verify(&[put(folder.path(), "all", &archive)], &[]);
+    python.agrees(&outcome.claims, &said[0], told);
+}
+
+/// As [`holds`], by ktsu alone; the archive, and what is said of it.
+pub(crate) fn sound(reader: &dyn Reader, told: &str) -> (Vec<u8>, Outcome) {
+    let wanted = Wanted {
+        all: true,
+        ..Wanted::default()
+    };
+    let archive = export(reader, &wanted).unwrap().bytes;
+    let outcome = verify(&archive, &Against::default());
+    assert!(is_accepted(&outcome), "{told}: {:?}", failed_of(&outcome));
+    (archive, outcome.unwrap())
 }
 
 fn find(bytes: &[u8], wanted: &[u8]) -> usize {

@@ -10,6 +10,7 @@ use ktsu_ledger::store::SqliteReader;
 use ktsu_ledger::verify::{self, verify_file};
 use serde_json::{Value, json};
 
+use crate::evidence;
 use crate::support::KitDir;
 use crate::support::client::{Client, Events};
 use crate::support::ledgers::frames;
@@ -230,6 +231,7 @@ fn is_sound(ledger: &std::path::Path, runs: &[String]) {
             panic!("{run}: {diverged}");
         }
     }
+    evidence::holds(&reader, "killed and started again");
 }
 
 #[tokio::test]

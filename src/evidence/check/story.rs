@@ -1,0 +1,317 @@
+//! What agents did in a run, frame by frame: their tasks, the calls that the last reply of each
+//! asks for, and what people are asked about them. The claims `tools` and `approvals` judge it.
+//!
+//! What is wrong is kept by claim, the first of each; whatever is wrong with a frame, it is taken for
+//! what it says.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use ktsu_ledger::event::plan::Plan;
+use ktsu_ledger::event::{
+    AgentEvent, ApprovalRequested, BranchCreated, Effects, Report, RunEvent, StepEvent, ToolCalled,
+    WorkerEvent,
+};
+use ktsu_ledger::{Event, Frame, Hash, Json, Timestamp};
+use serde_json::Value;
+
+use super::Wrong;
+use super::history::History;
+use super::repeated::Results;
+use crate::workflow::admit::tools::RECOMPUTE_KIND;
+
+/// Which claim something is wrong with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Of {
+    Tools,
+    Approvals,
+}
+
+/// What is known of a run at a frame.
+pub(super) struct Story<'a> {
+    pub(super) history: &'a History<'a>,
+    pub(super) tasks: BTreeMap<Place<'a>, Task<'a>>,
+    /// What each request told its model of tools, and its digest.
+    pub(super) offers: BTreeMap<u64, Rc<Value>>,
+    pub(super) digests: BTreeMap<u64, &'a str>,
+    pub(super) made: BTreeSet<String>,
+    pub(super) decided: BTreeSet<String>,
+    /// A decision by somebody who was not asked who they are.
+    pub(super) unknown: Option<String>,
+    pub(super) proposer: &'a str,
+    definition: Option<&'a Frame>,
+    plan: Option<Rc<Plan>>,
+    pub(super) ended: bool,
+    /// Whether calls to stateful servers are held back.
+    pub(super) suppresses: bool,
+    /// Of a recompute: what answers the calls that are held back.
+    pub(super) results: Results,
+    pub(super) wrong: BTreeMap<Of, Wrong>,
+}
+
+/// A task: scope, step and item.
+pub(super) type Place<'a> = (&'a str, &'a str, Option<u32>);
+
+/// What is known of a task.
+#[derive(Default)]
+pub(super) struct Task<'a> {
+    pub(super) attempt: Option<u32>,
+    /// The last report of the attempt.
+    pub(super) report: Option<&'a Report>,
+    /// The request without a reply.
+    pub(super) request: Option<u64>,
+    /// The last reply, and what it asks for.
+    pub(super) response: Option<u64>,
+    pub(super) calls: Vec<Call<'a>>,
+    /// The attempt that got it, and what its model was told of.
+    pub(super) replied: Option<u32>,
+    pub(super) offered: Option<Rc<Value>>,
+    /// Whether the agent has decided to make the calls.
+    pub(super) decided: bool,
+    /// Whether it asks people, and waits for them.
+    pub(super) asks: bool,
+    /// The code that it has to end with, because of what people said or did not say.
+    pub(super) doomed: Option<&'static str>,
+    /// Whether it is over, or the engine is about to end it.
+    pub(super) over: bool,
+    /// The digests of what later requests may name by its frame.
+    pub(super) told: BTreeMap<u64, String>,
+}
+
+/// A call that a reply asks for, and how far it is.
+#[derive(Default)]
+pub(super) struct Call<'a> {
+    pub(super) name: String,
+    pub(super) digest: String,
+    pub(super) secret: bool,
+    pub(super) sent: Vec<(&'a Frame, &'a ToolCalled)>,
+    /// Whether it is on its way.
+    pub(super) open: bool,
+    pub(super) gate: Option<Question<'a>>,
+    pub(super) doubt: Option<Question<'a>>,
+    pub(super) returned: bool,
+}
+
+/// What people are asked about a call, and what came of it.
+pub(super) struct Question<'a> {
+    pub(super) request: u64,
+    pub(super) digest: &'a str,
+    /// Of a gate; nothing of a call in doubt.
+    pub(super) gate: Option<&'a ApprovalRequested>,
+    pub(super) until: Option<Timestamp>,
+    pub(super) approved_by: BTreeSet<&'a str>,
+    pub(super) state: State,
+    pub(super) result: Option<&'a str>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    Open,
+    Approved,
+    Rejected,
+    Happened,
+    Expired,
+}
+
+impl<'a> Story<'a> {
+    /// Reads a history to its end.
+    pub(super) fn of(history: &'a History<'a>) -> Result<Self, Wrong> {
+        let kind = history.stream.split(':').next();
+        let mut story = Self {
+            history,
+            tasks: BTreeMap::new(),
+            offers: BTreeMap::new(),
+            digests: BTreeMap::new(),
+            made: BTreeSet::new(),
+            decided: BTreeSet::new(),
+            unknown: None,
+            proposer: "",
+            definition: None,
+            plan: None,
+            ended: false,
+            suppresses: kind == Some(RECOMPUTE_KIND),
+            results: Results::default(),
+            wrong: BTreeMap::new(),
+        };
+        let mut before = None;
+        for frame in &history.frames {
+            let early = before.replace(frame.at).is_some_and(|at| frame.at < at);
+            let words = "it is earlier than the frame before it";
+            story.blame(Of::Approvals, frame, early, words);
+            story.take(frame)?;
+        }
+        Ok(story)
+    }
+
+    /// Says that something is wrong at a frame, if it is.
+    pub(super) fn blame(&mut self, of: Of, frame: &Frame, wrong: bool, words: &'static str) {
+        if wrong {
+            let wrong = || Wrong::at(frame.id(), words);
+            self.wrong.entry(of).or_insert_with(wrong);
+        }
+    }
+
+    /// The definition that holds here.
+    pub(super) fn plan(&mut self, frame: &Frame) -> Result<Rc<Plan>, Wrong> {
+        if let Some(plan) = &self.plan {
+            return Ok(Rc::clone(plan));
+        }
+        let missing = || Wrong::at(frame.id(), "its run has no definition");
+        let plan = self.history.plan(self.definition.ok_or_else(missing)?)?;
+        let plan = Rc::new(plan);
+        self.plan = Some(Rc::clone(&plan));
+        Ok(plan)
+    }
+
+    fn take(&mut self, frame: &'a Frame) -> Result<(), Wrong> {
+        if let Some(created) = frame.event.created() {
+            self.proposer = &created.principal.id;
+            self.define(frame);
+        }
+        match &frame.event {
+            Event::Run(RunEvent::Branched(branch)) => self.branch(frame, branch),
+            Event::Run(RunEvent::Resumed(_)) => self.ended = false,
+            Event::Run(RunEvent::Completed(_) | RunEvent::Failed(_)) => {
+                self.ended |= frame.scope.is_empty();
+            }
+            Event::Step(StepEvent::Started(started)) => self.begin(&frame.scope, &started.step),
+            Event::Step(StepEvent::Reset(reset)) => self.begin(&frame.scope, &reset.step),
+            Event::Worker(WorkerEvent::Dispatched(sent)) => {
+                let place = (frame.scope.as_str(), sent.step.as_str(), sent.item);
+                let task = self.tasks.entry(place).or_default();
+                task.attempt = Some(sent.attempt);
+                task.report = None;
+                (task.asks, task.over) = (false, false);
+            }
+            Event::Agent(event) => {
+                let place = (frame.scope.as_str(), event.step(), event.item());
+                let mut task = self.tasks.remove(&place).unwrap_or_default();
+                let taken = self.take_agent(&mut task, frame, event);
+                self.tasks.insert(place, task);
+                return taken;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn define(&mut self, frame: &'a Frame) {
+        self.definition = Some(frame);
+        self.plan = None;
+    }
+
+    /// What was under way at a fork has not happened in the branch (decision F1).
+    fn branch(&mut self, frame: &'a Frame, branch: &'a BranchCreated) {
+        self.proposer = &branch.by.id;
+        self.ended = false;
+        self.suppresses = branch.effects == Effects::Suppress;
+        if branch.digest.is_some() {
+            self.define(frame);
+        }
+        if branch.digest.is_some() || branch.restarts {
+            self.tasks.clear();
+        }
+        for task in self.tasks.values_mut() {
+            task.doomed = None;
+            for call in task.calls.iter_mut().filter(|call| !call.returned) {
+                call.forget();
+            }
+        }
+    }
+
+    /// What a step, or a child in it, did before it began anew is of no consequence.
+    fn begin(&mut self, scope: &str, step: &str) {
+        let inner = format!("{scope}/{step}");
+        let inner = inner.trim_start_matches('/');
+        self.tasks.retain(|(at, one, _), _| {
+            let rest = at.strip_prefix(inner);
+            let within = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+            (*at, *one) != (scope, step) && !within
+        });
+    }
+
+    fn take_agent(
+        &mut self,
+        task: &mut Task<'a>,
+        frame: &'a Frame,
+        event: &'a AgentEvent,
+    ) -> Result<(), Wrong> {
+        self.spoken(task, frame, event);
+        match event {
+            AgentEvent::Request(asked) => self.ask(task, frame, asked),
+            AgentEvent::Response(answer) => self.reply(task, frame, answer),
+            AgentEvent::Decided(decided) => self.decide_to_call(task, frame, decided),
+            AgentEvent::ToolCalled(called) => self.call(task, frame, called)?,
+            AgentEvent::ToolInDoubt(doubt) => self.doubt(task, frame, doubt),
+            AgentEvent::ToolReturned(returned) => self.answer(task, frame, returned),
+            AgentEvent::ApprovalRequested(asked) => self.gate(task, frame, asked)?,
+            AgentEvent::ApprovalDecided(decided) => self.decide(task, frame, decided),
+            AgentEvent::ApprovalExpired(expired) => self.expire(task, frame, expired),
+            AgentEvent::Finished(finished) => {
+                self.finish(task, frame, finished);
+                self.end(task, frame, finished);
+                *task = Task {
+                    attempt: task.attempt,
+                    over: true,
+                    ..Task::default()
+                };
+            }
+            AgentEvent::ReflectStarted(_) | AgentEvent::BudgetExhausted(_) => {}
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Task<'a> {
+    /// The call at a place, if the last reply asks for it.
+    pub(super) fn call(&mut self, response: u64, call: u32) -> Option<&mut Call<'a>> {
+        let known = self.response == Some(response);
+        self.calls.get_mut(call as usize).filter(|_| known)
+    }
+
+    /// The question that a frame asks.
+    pub(super) fn question(&mut self, request: u64) -> Option<&mut Question<'a>> {
+        let calls = self.calls.iter_mut();
+        let mut asked = calls.flat_map(|call| call.gate.iter_mut().chain(&mut call.doubt));
+        asked.find(|asked| asked.request == request)
+    }
+
+    /// Whether the model has not got every result.
+    pub(super) fn waits(&self) -> bool {
+        self.calls.iter().any(|call| !call.returned)
+    }
+}
+
+impl Call<'_> {
+    pub(super) fn of(wanted: &Value) -> Self {
+        let text = |name: &str| wanted.get(name).and_then(Value::as_str);
+        let arguments = wanted.get("arguments").unwrap_or(&Value::Null);
+        let arguments = Json::from_value(arguments).unwrap_or_default();
+        Self {
+            name: text("name").unwrap_or_default().to_owned(),
+            digest: Hash::of(arguments.as_str().as_bytes()).to_string(),
+            secret: wanted.get("secret") == Some(&Value::Bool(true)),
+            ..Self::default()
+        }
+    }
+
+    fn forget(&mut self) {
+        self.sent.clear();
+        self.open = false;
+        (self.gate, self.doubt) = (None, None);
+    }
+}
+
+impl<'a> Question<'a> {
+    pub(super) fn new(request: u64, digest: &'a str) -> Self {
+        Self {
+            request,
+            digest,
+            gate: None,
+            until: None,
+            approved_by: BTreeSet::new(),
+            state: State::Open,
+            result: None,
+        }
+    }
+}

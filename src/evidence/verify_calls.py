@@ -1,0 +1,500 @@
+"""The part of verify.py that judges what agents did and on whose word: whether every call of a
+tool is accounted for, and whether people allowed what they had to be asked about. It is used by
+verify.py and does nothing by itself.
+
+A task is a step, or an item of one, that an agent works on. A reply of its model asks for calls,
+and the task goes on when each of them has a result. What a call goes through:
+
+    approval.requested   its definition asks for people first; approval.decided, approval.expired
+    tool.called          it is sent; without an answer perhaps once more
+    tool.in_doubt        nobody knows whether it happened; approval.decided says, if anybody does
+    tool.returned        its result, or why it was not sent
+"""
+import datetime, hashlib, json
+
+from verify import BROKEN, NO_BLAKE3, Real, Wrong, blake3, check, load, part, same, wrong_if
+
+REPEATED = part("verify_repeated.py")
+
+# What the frames that are judged here say: their members, and those that they may leave out.
+TASK, ITEM = {"attempt": int, "step": str}, {"item": int}
+PLACE = dict(TASK, call=int, response=int, report=dict)
+CALL = dict(PLACE, arguments=dict, digest=str, server=str, tool=str)
+SHAPES = {
+    "step.started": ({"step": str}, {}),
+    "step.reset": ({"step": str}, {}),
+    "worker.dispatched": (TASK, ITEM),
+    "llm.request": (dict(TASK, digest=str, group=str, max_tokens=int, report=dict),
+                    dict(ITEM, base=int)),
+    "llm.response": (dict(TASK, output_hash=str, report=dict, request=int), ITEM),
+    "budget.exhausted": (dict(TASK, report=dict), ITEM),
+    "reflect.started": (TASK, ITEM),
+    "agent.decided": (dict(TASK, report=dict), dict(ITEM, response=int)),
+    "agent.finished": (TASK, dict(ITEM, report=dict)),
+    "tool.called": (dict(CALL, idempotency_key=str), dict(ITEM, again=int, approval=int)),
+    "tool.returned": (dict(PLACE, duration_ms=int),
+                      dict(ITEM, called=int, is_error=bool, not_sent=str, recorded=dict)),
+    "tool.in_doubt": (dict(TASK, called=int, reason=str), dict(ITEM, report=dict)),
+    "approval.requested": (dict(CALL, policy=dict), ITEM),
+    "approval.decided": (dict(TASK, by=dict, decision=str, digest=str, request=int),
+                         dict(ITEM, reason=str, result=str)),
+    "approval.expired": (dict(TASK, request=int), ITEM),
+}
+WORDS = {
+    ("approval.decided", "decision"): ("approved", "rejected", "happened"),
+    ("tool.in_doubt", "reason"): ("no_answer", "worker_lost", "task_ended"),
+    ("tool.returned", "not_sent"): (None, "unknown_tool", "invalid_arguments", "rejected",
+                                    "in_doubt", "secret_in_arguments", "suppressed_in_branch"),
+}
+ENDS = "approval_rejected", "approval_timed_out", "tool_in_doubt"
+ENGINE = "tool.in_doubt", "approval.decided", "approval.expired"
+
+def shaped(frame):
+    """Whether a frame says what its type has to say."""
+    (needed, optional), data = SHAPES.get(frame.type, ({}, {})), frame.data
+    for name, kind in needed.items(): check(type(data.get(name)) is kind)
+    for name, kind in optional.items(): check(data.get(name) is None or type(data[name]) is kind)
+    for name in list(needed) + list(optional):
+        if type(data.get(name)) is int: check(0 <= data[name] < 1 << 53)
+    for (kind, name), words in WORDS.items():
+        if kind == frame.type: check(data.get(name) in words)
+    for name, kinds in (("report", {"digest": str, "n": int}), ("by", {"auth": str, "id": str})):
+        if name in needed or data.get(name) is not None and name in optional:
+            check(all(type(data[name].get(one)) is kind for one, kind in kinds.items()))
+
+def canonical(value):
+    """The text of a value that was read: its keys are in order, its numbers as written."""
+    if isinstance(value, dict):
+        return "{%s}" % ",".join(canonical(key) + ":" + canonical(value[key]) for key in value)
+    if isinstance(value, list): return "[%s]" % ",".join(map(canonical, value))
+    return value.text if isinstance(value, Real) else json.dumps(value, ensure_ascii=False)
+
+def sha256(value): return "sha256:" + hashlib.sha256(canonical(value).encode()).hexdigest()
+
+def micros(text):
+    """A moment, in microseconds."""
+    moment = datetime.datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ")
+    return (moment - datetime.datetime(1970, 1, 1)) // datetime.timedelta(microseconds=1)
+
+class Question:
+    """What people are asked about a call: before it (a gate, with a policy), or after it, when
+    nobody knows whether it happened. `state` is what came of it."""
+    def __init__(self, frame, digest, policy=None):
+        timeout = (policy or {}).get("timeout")
+        self.frame, self.digest, self.policy = frame, digest, policy
+        self.until = micros(frame.at) + timeout["ms"] * 1000 if timeout else None
+        self.state, self.approved_by, self.result = None, set(), None
+
+    def dooms(self):
+        """The code that the task has to end with, because of what people said or did not say."""
+        if self.policy is None: return "tool_in_doubt" if self.state == "rejected" else None
+        recovers, timeout = self.policy["on_reject"] == "recover", self.policy.get("timeout") or {}
+        if self.state == "rejected" and not recovers: return "approval_rejected"
+        told = recovers and timeout.get("behavior") == "reject"
+        return "approval_timed_out" if self.state == "expired" and not told else None
+
+class Call:
+    """A call that a reply asks for, and how far it is."""
+    def __init__(self, wanted):
+        self.name, self.secret = wanted["name"], wanted.get("secret") is True
+        self.digest = blake3(canonical(wanted["arguments"]).encode("utf-8"))
+        self.returned = False
+        self.forget()
+
+    def forget(self):
+        """A branch begins: what has no result has not happened in it."""
+        self.sent, self.open, self.gate, self.doubt = [], False, None, None
+
+class Task:
+    """What is known of a task: its attempt and the last report of it; the request without a reply;
+    the last reply, the calls it asks for, and what its model was told of tools; the digests of what
+    later requests may name; whether it asks people, whether they ended it, whether it is over."""
+    def __init__(self, attempt=None, over=False):
+        self.attempt, self.report, self.request = attempt, None, None
+        self.response, self.calls, self.replied, self.offered = None, [], None, []
+        self.told, self.decided, self.asks, self.doomed, self.over = {}, False, False, None, over
+
+    def call(self, data):
+        """The call that a frame is about."""
+        known = data["response"] == self.response and data["call"] < len(self.calls)
+        return self.calls[data["call"]] if known else None
+
+    def question(self, request):
+        """The question that a frame asks."""
+        asked = [one for call in self.calls for one in (call.gate, call.doubt) if one]
+        return next((one for one in asked if one.frame.seq == request), None)
+
+class Story:
+    """A run from its beginning, with all that it shares. What is wrong is kept by claim, the first
+    of each; frames are taken for what they say whatever is wrong with them."""
+    def __init__(self, evidence, stream, last):
+        self.evidence, self.stream, self.wrong = evidence, stream, {}
+        self.tasks, self.offers, self.digests = {}, {}, {}
+        self.made, self.decided, self.unknown = [], [], []
+        self.proposer, self.definition, self.plan, self.ended = None, None, None, False
+        self.suppresses, self.used = stream.startswith("recompute:"), set()
+        before = ""
+        for seq in range(last + 1):
+            self.frame = evidence.shared(stream, seq)
+            wrong_if(self.frame is None, "the frames of %s cannot be read" % stream)
+            early, before = self.frame.at < before, self.frame.at
+            self.blame("approvals", early, "it is earlier than the frame before it")
+            try:
+                shaped(self.frame)
+                self.take(self.frame, self.frame.data)
+            except BROKEN as error: raise Wrong("it cannot be read: %r" % error, self.frame.id)
+
+    def blame(self, claim, condition, reason, frame=None):
+        if condition: self.wrong.setdefault(claim, Wrong(reason, (frame or self.frame).id))
+
+    def take(self, frame, data):
+        kind = frame.type.replace(".", "_")
+        if hasattr(self, "on_" + kind): getattr(self, "on_" + kind)(frame, data)
+        elif frame.type in SHAPES:
+            task = self.tasks.setdefault((frame.scope, data["step"], data.get("item")), Task())
+            self.spoken(task, frame, data)
+            if hasattr(self, "task_" + kind): getattr(self, "task_" + kind)(task, frame, data)
+
+    def member(self, frame, name):
+        """A member of a frame, wherever it is kept."""
+        blob = next((one["hash"] for one in frame.ext if one["path"] == "/" + name), None)
+        if blob is None: return frame.data.get(name)
+        blob = self.evidence.blob(blob)
+        wrong_if(blob is None, "one of its blobs is missing or another", frame.id)
+        check(frame.data.get(name) is None)
+        return load(blob.decode("utf-8"))
+
+    # ---- Runs and steps --------------------------------------------------------------------------
+    def on_run_created(self, frame, data):
+        self.proposer, self.definition, self.plan = data["principal"]["id"], frame, None
+    on_recompute_created = on_run_created
+
+    def on_branch_created(self, frame, data):
+        self.proposer, self.ended = data["by"]["id"], False
+        self.suppresses = data["effects"] == "suppress"
+        if data.get("digest") is not None: self.definition, self.plan = frame, None
+        if data.get("digest") is not None or data.get("restarts"): self.tasks = {}
+        for task in self.tasks.values():
+            task.doomed = None
+            for call in task.calls:
+                if not call.returned: call.forget()
+
+    def on_step_started(self, frame, data):
+        """What a step, or a child in it, did before it began anew is of no consequence."""
+        inner = (frame.scope + "/" + data["step"]).lstrip("/")
+        def stays(scope, step, _):
+            own = (scope, step) == (frame.scope, data["step"])
+            return not own and not (scope + "/").startswith(inner + "/")
+        self.tasks = {place: task for place, task in self.tasks.items() if stays(*place)}
+    on_step_reset = on_step_started
+
+    def on_run_resumed(self, _, __): self.ended = False
+    def on_run_completed(self, frame, _): self.ended = self.ended or not frame.scope
+    on_run_failed = on_run_completed
+
+    def task_worker_dispatched(self, task, _, data):
+        task.attempt, task.report, task.asks, task.over = data["attempt"], None, False, False
+
+    # ---- What models ask for ---------------------------------------------------------------------
+    def task_llm_request(self, task, frame, data):
+        waits = any(not call.returned for call in task.calls)
+        self.blame("tools", waits, "the model has not got every result of what it asked for before")
+        self.blame("approvals", task.doomed, "what people said has ended its task")
+        offered, base = self.member(frame, "tools"), data.get("base")
+        self.offers[frame.seq] = self.offers.get(base) if offered is None else offered
+        self.digests[frame.seq], task.request = data["digest"], frame.seq
+        asked = {"group": data["group"], "max_tokens": data["max_tokens"],
+                 "messages": [self.named(task, one) for one in self.member(frame, "messages")]}
+        if base is not None: asked = dict({"base": self.digests.get(base)}, **asked)
+        if offered is not None: asked["tools"] = offered
+        right = not blake3(b"") or data["digest"] == sha256(asked)
+        self.blame("tools", not right, "its digest is not that of what the model is asked")
+
+    def named(self, task, message):
+        """A message as it is digested: by its own digest where it stands in another frame."""
+        if message.get("frame") is None: return message
+        return {"digest": task.told.get(message["frame"]), "role": message["role"]}
+
+    def task_llm_response(self, task, frame, data):
+        right = data["request"] == task.request
+        self.blame("tools", not right, "it is not the reply to the last request of its task")
+        calls, content = self.member(frame, "tool_calls"), self.member(frame, "content")
+        said = content if calls is None else {"content": content, "tool_calls": calls}
+        right = data["output_hash"] == sha256(said)
+        self.blame("tools", not right, "its digest is not that of what the model said")
+        task.request, task.response, task.replied = None, frame.seq, data["attempt"]
+        task.calls, task.decided = [Call(one) for one in calls or []], False
+        task.offered = self.offers.get(data["request"]) or []
+        if calls: task.told[frame.seq] = data["output_hash"]
+
+    def task_agent_decided(self, task, _, data):
+        if data.get("response") is None: return
+        right = data["response"] == task.response and task.calls and not task.decided
+        self.blame("tools", not right, "it is not about the last reply of its task")
+        task.decided = True
+
+    def task_agent_finished(self, task, frame, data):
+        """What is still on its way when a task ends is in doubt before."""
+        for call in task.calls:
+            reason = "its task has ended, and nothing says what became of the call"
+            if call.open: self.blame("tools", True, reason, call.sent[-1])
+        outcome = self.member(frame, "outcome") or {}
+        gives, code = outcome.get("output") is not None, (outcome.get("error") or {}).get("code")
+        waits = any(not call.returned for call in task.calls)
+        self.blame("tools", gives and waits, "it has an output before it has every result")
+        ends = data.get("report") is None and code in ENDS and code != task.doomed
+        self.blame("approvals", ends, "nobody made the decision that it ended by")
+        self.blame("approvals", gives and task.doomed, "what people said has ended its task")
+        self.tasks[frame.scope, data["step"], data.get("item")] = Task(task.attempt, over=True)
+
+    # ---- What the definition says ----------------------------------------------------------------
+    def rules(self, frame, data):
+        """What the definition says of the tool that a frame names."""
+        if self.plan is None: self.plan = self.member(self.definition, "definition")
+        flow = self.plan["workflows"][self.plan["root"]]
+        def work(step): return next(one["work"] for one in flow["steps"] if one["id"] == step)
+        try:
+            for step in filter(None, frame.scope.split("/")):
+                flow = self.plan["workflows"][work(step)["workflow"]["workflow"]]
+            agent = self.plan["agents"][work(data["step"])["agent"]["file"]]
+            servers = (one for one in agent.get("servers", []) if one["name"] == data["server"])
+            server = next(servers)
+        except (KeyError, StopIteration): return None, []
+        tool, found = data["tool"], []
+        for rule in server["tools"]:
+            start = rule["pattern"][:-1] if rule["pattern"].endswith("*") else None
+            if tool == rule["pattern"] or start is not None and tool.startswith(start):
+                found.append(rule)
+        return server, found
+
+    def policy(self, frame, data):
+        """What people are asked before the tool is called; None if nobody is."""
+        rules = self.rules(frame, data)[1]
+        return next((rule["approval"] for rule in rules if rule.get("approval") is not None), None)
+
+    def meant(self, task, call, data):
+        """Whether the tool is the one that the model means by the name it was told."""
+        target, full = (data["server"], data["tool"]), data["server"] + "__" + data["tool"]
+        told = [(one.get("server"), one.get("tool")) for one in task.offered
+                if one.get("name") == call.name]
+        if told: right = told[0] == target
+        else: right = call.name == full
+        # A later attempt asks the servers again what they offer, and no request shows that.
+        unknown = not task.offered or data["attempt"] != task.replied
+        return right or unknown and call.name in (data["tool"], full)
+
+    # ---- Calls -----------------------------------------------------------------------------------
+    def spoken(self, task, frame, data):
+        """What holds for every frame about a task: it is not over, and the report is the next one,
+        or the last one still; who appended it, and in which attempt."""
+        report, before = data.get("report"), task.report
+        if report is not None:
+            follows = before is None or report == before or not report["n"]
+            follows = follows or not task.asks and 0 < before["n"] < report["n"]
+            self.blame("tools", not follows, "its report is not the next one of its task")
+            task.report = report
+        claim = "approvals" if frame.type.startswith("approval.") else "tools"
+        ends = frame.type in ("tool.in_doubt", "agent.finished", "worker.dispatched")
+        self.blame(claim, task.over and not ends, "its task has ended")
+        if report is None and frame.type not in ENGINE: return
+        self.blame(claim, data["attempt"] != task.attempt, "it is of an attempt that is not on")
+        actor = "orchestrator" if report is None else "runtime"
+        other = frame.actor != actor and frame.type != "approval.decided"
+        self.blame(claim, other, "it was appended by somebody else")
+
+    def wanted(self, task, data):
+        """The call that a frame is about, which has to be one of the last reply."""
+        call = task.call(data)
+        self.blame("tools", call is None, "the last reply of its task does not ask for this call")
+        if call is None: return None
+        self.blame("tools", not task.decided, "the agent has not decided to make the call")
+        self.blame("tools", call.returned, "the call has a result already")
+        return call
+
+    def fits(self, task, call, frame, data):
+        """Whether a frame that names a tool is about what the reply asks for, and permitted."""
+        path = "/tool_calls/%d/arguments" % data["call"]
+        right = data["arguments"] == {"frame": data["response"], "path": path}
+        right = right and call.digest in (None, data["digest"])
+        self.blame("tools", not right, "its arguments are not those that the reply asks for")
+        self.blame("tools", call.secret, "its arguments hold a secret, and such a call is not sent")
+        meant = self.meant(task, call, data)
+        self.blame("tools", not meant, "its tool is not the one that the reply asks for")
+        permitted = self.rules(frame, data)[1]
+        self.blame("tools", not permitted, "its definition does not permit the call")
+
+    def task_tool_called(self, task, frame, data):
+        self.made.append(frame)
+        call = self.wanted(task, data)
+        if call is None: return
+        self.fits(task, call, frame, data)
+        self.allowed(task, call, frame, data)
+        first, again = call.sent[0] if call.sent else frame, data.get("again")
+        right = again == first.seq and same(first.data, data, "server", "tool", "approval") \
+            if call.sent else again is None
+        self.blame("tools", not right, "it does not go on from what was sent of the call before")
+        key = blake3(("ktsu tool call\n%s#%d" % (frame.stream, first.seq)).encode())
+        right = key is None or data["idempotency_key"] == key[:32]
+        self.blame("tools", not right, "its idempotency key is not that of the call")
+        if call.open:
+            server = self.rules(frame, data)[0]
+            right = server is not None and not server.get("stateful")
+            right = right and call.sent[-1].data["attempt"] < data["attempt"]
+            self.blame("tools", not right, "it was on its way already")
+        call.sent.append(frame)
+        call.open, call.doubt = True, None
+
+    def task_tool_in_doubt(self, task, frame, data):
+        called = [one for one in task.calls if one.open and one.sent[-1].seq == data["called"]]
+        self.blame("tools", not called, "it is about a call that is not on its way")
+        for call in called:
+            call.open, task.asks = False, task.asks or data.get("report") is not None
+            task.over = data["reason"] == "task_ended"
+            call.doubt = None if task.over else Question(frame, call.sent[-1].data["digest"])
+
+    def task_tool_returned(self, task, frame, data):
+        call = self.wanted(task, data)
+        if call is None: return
+        why, called = data.get("not_sent"), data.get("called")
+        if data.get("recorded") is not None: self.repeats(call, frame, data)
+        elif why is None:
+            right = call.sent and called == call.sent[-1].seq and (call.open or call.doubt)
+            self.blame("tools", not right, "it is the result of a call that was never made")
+            if call.doubt: self.testified(call.doubt, frame, data)
+        else:
+            right = called is None and not call.open
+            self.blame("tools", not right, "it was sent, and is said not to have been")
+            self.blame("tools", not data.get("is_error"), "what was not sent gives no result")
+            lie = why == "secret_in_arguments" and not call.secret
+            lie = lie or why == "suppressed_in_branch" and not self.suppresses
+            self.blame("tools", lie, "nothing held the call back")
+            self.held_back(task, call, why)
+        self.blame("approvals", task.doomed, "what people said has ended its task")
+        call.returned, call.open = True, False
+        told = {"content": self.member(frame, "content"), "is_error": bool(data.get("is_error")),
+                "structured": self.member(frame, "structured")}
+        task.told[frame.seq] = blake3(canonical(told).encode("utf-8"))
+
+    def repeats(self, call, frame, data):
+        self.made.append(frame)
+        wrong = None if isinstance(REPEATED, str) else REPEATED.judge(self, call, frame, data)
+        self.blame("tools", wrong, wrong)
+
+    # ---- People ----------------------------------------------------------------------------------
+    def allowed(self, task, call, frame, data):
+        """Whether people allowed a call, if they had to be asked."""
+        gate, approval = call.gate, data.get("approval")
+        missing = approval is None and self.policy(frame, data) is not None
+        self.blame("approvals", missing, "it was made without the approval its definition asks for")
+        if approval is not None:
+            asked = gate is not None and gate.frame.seq == approval
+            self.blame("approvals", not asked, "nobody was asked about it")
+            other = asked and not same(gate.frame.data, data, "digest", "server", "tool")
+            self.blame("approvals", other, "people were asked about another call")
+            refused = asked and gate.state != "approved"
+            self.blame("approvals", refused, "people did not approve it")
+        doubted = call.doubt is not None and call.doubt.state != "approved"
+        self.blame("approvals", doubted, "it was in doubt, and nobody said to send it again")
+        self.blame("approvals", task.doomed, "what people said has ended its task")
+
+    def held_back(self, task, call, why):
+        """Whether people say the same of a call that was not sent."""
+        gate, doubt = call.gate and call.gate.state, call.doubt and call.doubt.state
+        if why == "rejected": right = gate in ("rejected", "expired") and doubt is None
+        elif why == "in_doubt": right = doubt == "rejected"
+        else: right = (call.gate is None or gate == "approved") and \
+            (call.doubt is None or doubt == "approved")
+        self.blame("approvals", not right, "people did not say so")
+
+    def testified(self, doubt, frame, data):
+        """Whether the result of a call in doubt is the one that somebody told."""
+        right = doubt.state == "happened"
+        self.blame("approvals", not right, "nobody said that the call in doubt happened")
+        content = [{"text": doubt.result or "", "type": "text"}]
+        right = self.member(frame, "content") == content and not data.get("is_error")
+        right = right and self.member(frame, "structured") is None
+        self.blame("approvals", not right, "it is not what the call is said to have given")
+
+    def task_approval_requested(self, task, frame, data):
+        call = self.wanted(task, data)
+        if call is None: return
+        self.fits(task, call, frame, data)
+        policy = self.policy(frame, data)
+        right = policy is not None and canonical(policy) == canonical(data["policy"])
+        self.blame("approvals", not right, "its definition says otherwise who is asked about it")
+        twice = call.gate is not None or call.sent
+        self.blame("approvals", twice, "people were asked about the call before")
+        self.blame("approvals", task.doomed, "what people said has ended its task")
+        call.gate, task.asks = Question(frame, data["digest"], data["policy"]), True
+
+    def task_approval_decided(self, task, frame, data):
+        by, said, asked = data["by"]["id"], data["decision"], task.question(data["request"])
+        self.decided.append(frame.id)
+        if data["by"]["auth"] == "none": self.unknown.append(frame.id)
+        own = frame.actor == "principal:" + by
+        self.blame("approvals", not own, "whoever decided is not whoever appended it")
+        self.blame("approvals", asked is None, "it answers a question that nobody asked")
+        if asked is None: return
+        self.blame("approvals", asked.state, "the question was answered before")
+        right = asked.digest == data["digest"]
+        self.blame("approvals", not right, "it is about other arguments than those of the call")
+        late = asked.until is not None and asked.until <= micros(frame.at)
+        self.blame("approvals", late, "it came when the time to decide was over")
+        policy = asked.policy or {"quorum": 1}
+        impossible = asked.policy and said == "happened"
+        self.blame("approvals", impossible, "a call that was not sent cannot have happened")
+        told = data.get("result") is not None and said != "happened"
+        self.blame("approvals", told, "it tells the result of a call that did not happen")
+        if said == "approved":
+            own = policy.get("not_by_proposer") and by == self.proposer
+            self.blame("approvals", own, "whoever started the run may not approve the call")
+            self.blame("approvals", by in asked.approved_by, "one person counts once")
+            asked.approved_by.add(by)
+            if len(asked.approved_by) >= max(policy["quorum"], 1): asked.state = said
+        else: asked.state, asked.result = said, data.get("result")
+        task.doomed = task.doomed or asked.dooms()
+
+    def task_approval_expired(self, task, frame, data):
+        asked = task.question(data["request"])
+        right = asked and not asked.state and (asked.until or 1 << 63) <= micros(frame.at)
+        self.blame("approvals", not right, "no wait was over")
+        if not asked: return
+        asked.state = "expired"
+        task.doomed = task.doomed or asked.dooms()
+
+class Said:
+    """What the runs of an archive say of tools and people."""
+    def __init__(self, evidence):
+        self.evidence, self.known = evidence, None
+
+    def stories(self):
+        if self.known is None:
+            frames, kinds = self.evidence.frames, ("llm", "tool", "approval")
+            streams = {one.stream for one in frames if one.type.split(".")[0] in kinds}
+            last = {one.stream: one.seq for one in frames}
+            self.known = [Story(self.evidence, one, last[one]) for one in sorted(streams)]
+        return self.known
+
+    def claim_approvals(self):
+        for story in self.stories():
+            if "approvals" in story.wrong: raise story.wrong["approvals"]
+        unknown = next((one for story in self.stories() for one in story.unknown), None)
+        if unknown: return None, unknown + ": nobody was asked who they are: auth is none"
+        decided = {one for story in self.stories() for one in story.decided}
+        return "%d decisions of people hold" % len(decided) if decided \
+            else "nobody decided, and nobody had to"
+
+    def claim_tools(self):
+        open_ = None
+        for story in self.stories():
+            if "tools" in story.wrong: raise story.wrong["tools"]
+            for call in (call for task in story.tasks.values() for call in task.calls if call.open):
+                called, reason = call.sent[-1].id, "nothing says what became of the call"
+                wrong_if(story.ended, "its run has ended, and " + reason, called)
+                open_ = open_ or called
+        if open_: return None, open_ + ": its run goes on, and the call has no result yet"
+        made = {frame.id for story in self.stories() for frame in story.made}
+        repeats = any("recorded" in frame.data for frame in self.evidence.frames)
+        if repeats and isinstance(REPEATED, str): return None, REPEATED
+        if not made: return "no tool was called"
+        return "%d calls are accounted for" % len(made) if blake3(b"") else NO_BLAKE3

@@ -1,0 +1,156 @@
+//! Frames that no engine writes, put into an archive by hand with every hash made whole: what is no
+//! frame to ktsu proves nothing about calls and people to the independent verifier either.
+
+use std::collections::BTreeMap;
+
+use ktsu::evidence::archive::{FRAMES, MANIFEST, Manifest, PLACES};
+use ktsu::evidence::check::{Against, Verdict, verify};
+use ktsu_ledger::Hash;
+
+use super::book::{Book, repacked};
+use super::forgeries::claim;
+use super::{Python, put, verdict};
+use crate::golden::goldens;
+
+/// The archive with other frames, every chain, head and digest made whole.
+fn rewritten(archive: &[u8], change: impl Fn(&str, u64, &str) -> String) -> Vec<u8> {
+    repacked(archive, |files| {
+        let text = |name: &str| String::from_utf8(files[name].clone()).unwrap();
+        let (old_places, old_bodies) = (text(PLACES), text(FRAMES));
+        let mut rows = old_places.lines();
+        let (mut places, mut bodies) = (format!("{}\n", rows.next().unwrap()), String::new());
+        // What a hash was, and what it is now.
+        let mut now: BTreeMap<String, String> = BTreeMap::new();
+        let mut heads: BTreeMap<String, Hash> = BTreeMap::new();
+        for (row, body) in rows.zip(old_bodies.lines()) {
+            let [position, stream, seq, hash]: [&str; 4] =
+                row.split(',').collect::<Vec<_>>().try_into().unwrap();
+            let mut body = change(stream, seq.parse().unwrap(), body);
+            for (was, is) in &now {
+                body = body.replace(was, is);
+            }
+            let fresh = Hash::of(body.as_bytes());
+            now.insert(hash.to_owned(), fresh.to_string());
+            heads.insert(stream.to_owned(), fresh);
+            places += &format!("{position},{stream},{seq},{fresh}\n");
+            bodies += &format!("{body}\n");
+        }
+        let mut manifest: Manifest = serde_json::from_slice(&files[MANIFEST]).unwrap();
+        for (stream, range) in &mut manifest.streams {
+            range.head = heads[stream];
+        }
+        files.insert(
+            MANIFEST.to_owned(),
+            serde_json::to_vec_pretty(&manifest).unwrap(),
+        );
+        files.insert(PLACES.to_owned(), places.into_bytes());
+        files.insert(FRAMES.to_owned(), bodies.into_bytes());
+    })
+}
+
+#[test]
+fn what_is_no_frame_about_calls_proves_nothing_about_them() {
+    let runs = goldens();
+    let folder = tempfile::tempdir().unwrap();
+    let archive = |name: &str| {
+        let golden = format!("v1-tool-{name}");
+        let (_, run) = runs.iter().find(|(one, _)| *one == golden).unwrap();
+        (run.stream.to_string(), Book::unsigned(run).export_all())
+    };
+    let (_, honest) = archive("quorum");
+    assert!(
+        verify(
+            &rewritten(&honest, |_, _, body| body.to_owned()),
+            &Against::default()
+        )
+        .unwrap()
+        .is_sound()
+    );
+    for (told, name, at, from, to) in [
+        ("no attempt", "quorum", 11, "\"attempt\":2,", ""),
+        ("no report", "quorum", 12, "\"report\":", "\"repost\":"),
+        (
+            "a report without a number",
+            "quorum",
+            11,
+            "\"n\":1}",
+            "\"m\":1}",
+        ),
+        (
+            "a policy that is true",
+            "quorum",
+            7,
+            "\"quorum\":2",
+            "\"quorum\":true",
+        ),
+        (
+            "a policy in fractions",
+            "quorum",
+            7,
+            "\"quorum\":2",
+            "\"quorum\":2.0",
+        ),
+        (
+            "a call before the first",
+            "quorum",
+            11,
+            "\"call\":0",
+            "\"call\":-1",
+        ),
+        (
+            "a call that is a fraction",
+            "quorum",
+            11,
+            "\"call\":0",
+            "\"call\":0.0",
+        ),
+        ("another word", "quorum", 8, "\"approved\"", "\"Approved\""),
+        ("nobody", "quorum", 8, "\"auth\":\"token\",", ""),
+        (
+            "a reason nobody knows",
+            "recovers",
+            10,
+            "\"rejected\"",
+            "\"forbidden\"",
+        ),
+        (
+            "a doubt nobody knows",
+            "doubt-ends",
+            10,
+            "\"worker_lost\"",
+            "\"lost\"",
+        ),
+        (
+            "a step that is a number",
+            "calls",
+            7,
+            "\"step\":\"act\"",
+            "\"step\":1",
+        ),
+    ] {
+        let (stream, good) = archive(name);
+        let bent = rewritten(&good, |of, seq, body| match (of == stream, seq) {
+            (true, seq) if seq == at => {
+                assert!(body.contains(from), "{told}: {body}");
+                body.replacen(from, to, 1)
+            }
+            _ => body.to_owned(),
+        });
+        let outcome = verify(&bent, &Against::default()).unwrap();
+        assert_eq!(
+            claim(&outcome, "chain"),
+            Verdict::Failed,
+            "{told}: {outcome:?}"
+        );
+        let Some(python) = Python::find() else {
+            continue;
+        };
+        let said = python
+            .verify(&[put(folder.path(), "bent", &bent)], &[])
+            .remove(0);
+        assert_eq!(verdict(&said, "manifest"), "proven", "{told}: {said}");
+        assert_ne!(verdict(&said, "chain"), "failed", "{told}: {said}");
+        let failed = ["approvals", "tools"].map(|one| verdict(&said, one));
+        assert!(failed.iter().any(|one| one == "failed"), "{told}: {said}");
+    }
+}
