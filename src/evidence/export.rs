@@ -6,7 +6,7 @@ use ktsu_ledger::event::{RunEvent, StoreEvent};
 use ktsu_ledger::keys::origin_of;
 use ktsu_ledger::merkle::{Node, cover};
 use ktsu_ledger::store::{MAX_PAGE, RawFrame, Reader, StoreError};
-use ktsu_ledger::{Cause, Event, Hash, Record, StreamId};
+use ktsu_ledger::{Cause, Event, Frame, Hash, Record, StreamId};
 
 use super::archive::{self, FORMAT, FRAMES, MANIFEST, Manifest, PLACES, Placed, TREE, Tree};
 use super::derived;
@@ -161,22 +161,46 @@ fn began_within(
     Ok(from && wanted.to.as_ref().is_none_or(|to| at < *to))
 }
 
-/// The streams that a stream's first frame names.
+/// The streams that a stream hangs from: those its first frame names, and of one that several share
+/// those that any frame does.
 fn parents(reader: &dyn Reader, stream: &StreamId) -> Result<BTreeSet<StreamId>, NotExported> {
-    let first = reader.read(stream, 0, 1)?;
-    let Some(frame) = first.first().and_then(|record| record.decode_bare().ok()) else {
-        return Ok(BTreeSet::new());
-    };
     let mut parents = BTreeSet::new();
-    if let Event::Run(RunEvent::Branched(branch)) = &frame.event {
-        parents.extend(branch.parent().ok());
-    }
-    for cause in frame.cause {
-        if let Cause::There(other, _) = cause {
-            parents.insert(other);
+    let (mut next, limit) = match shared(stream) {
+        true => (0, MAX_PAGE),
+        false => (0, 1),
+    };
+    loop {
+        let page = reader.read(stream, next, limit)?;
+        let Some(last) = page.last() else {
+            return Ok(parents);
+        };
+        next = last.seq.saturating_add(1);
+        let frames = page.iter().filter_map(|record| record.decode_bare().ok());
+        parents.extend(frames.flat_map(|frame| named(&frame)));
+        if !shared(stream) {
+            return Ok(parents);
         }
     }
-    Ok(parents)
+}
+
+/// Whether runs write to a stream one after another. What they keep with `ktsu/kv` follows from each
+/// of them.
+pub(super) fn shared(stream: &StreamId) -> bool {
+    stream.kind() == "kv"
+}
+
+/// The streams that a frame names.
+pub(super) fn named(frame: &Frame) -> Vec<StreamId> {
+    let mut named = Vec::new();
+    if let Event::Run(RunEvent::Branched(branch)) = &frame.event {
+        named.extend(branch.parent().ok());
+    }
+    for cause in &frame.cause {
+        if let Cause::There(other, _) = cause {
+            named.push(other.clone());
+        }
+    }
+    named
 }
 
 /// What was found in the ledger.

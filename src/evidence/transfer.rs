@@ -11,13 +11,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 
-use ktsu_ledger::event::RunEvent;
 use ktsu_ledger::store::{MemoryStore, Reader, Store, StoreError, read_all};
-use ktsu_ledger::{Blob, Cause, Entry, Event, Frame, Hash, Json, Record, StreamId};
+use ktsu_ledger::{Blob, Entry, Hash, Json, Record, StreamId};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::export::{NotExported, Wanted, select};
+use super::export::{NotExported, Wanted, named, select, shared};
 use super::facts;
 use crate::rows;
 
@@ -153,15 +152,18 @@ fn streams(reader: &dyn Reader, wanted: &Wanted) -> Result<Vec<Stream>, NotExpor
     in_order(waiting).map_err(NotExported::Damaged)
 }
 
-/// Streams so that each stands behind those its first frame names.
+/// Streams so that each stands behind those it hangs from.
 fn in_order(mut waiting: BTreeMap<StreamId, Vec<Record>>) -> Result<Vec<Stream>, String> {
     let mut ordered: Vec<Stream> = Vec::new();
+    let hung = waiting.iter();
+    let hung = hung.map(|(stream, records)| (stream.clone(), parents(stream, records)));
+    let hung: BTreeMap<StreamId, BTreeSet<StreamId>> = hung.collect();
     while !waiting.is_empty() {
-        let ready = waiting.iter().find(|(_, records)| {
-            let first = records.first().and_then(|record| record.decode_bare().ok());
-            first.is_none_or(|first| parents(&first).iter().all(|it| !waiting.contains_key(it)))
-        });
-        let ready = ready.map(|(stream, _)| stream.clone());
+        let free = |stream: &StreamId| {
+            let mut parents = hung.get(stream).into_iter().flatten();
+            parents.all(|it| !waiting.contains_key(it))
+        };
+        let ready = waiting.keys().find(|stream| free(stream)).cloned();
         // Runs hang from nothing: this is a circle, which no ledger has.
         let ready = ready.ok_or("streams that hang from each other")?;
         ordered.extend(waiting.remove_entry(&ready));
@@ -169,18 +171,12 @@ fn in_order(mut waiting: BTreeMap<StreamId, Vec<Record>>) -> Result<Vec<Stream>,
     Ok(ordered)
 }
 
-fn parents(frame: &Frame) -> BTreeSet<StreamId> {
-    let mut parents = BTreeSet::new();
-    if let Event::Run(RunEvent::Branched(branch)) = &frame.event {
-        parents.extend(branch.parent().ok());
-    }
-    for cause in &frame.cause {
-        if let Cause::There(stream, _) = cause
-            && *stream != frame.stream
-        {
-            parents.insert(stream.clone());
-        }
-    }
+fn parents(stream: &StreamId, records: &[Record]) -> BTreeSet<StreamId> {
+    let telling = if shared(stream) { records.len() } else { 1 };
+    let telling = records.iter().take(telling);
+    let frames = telling.filter_map(|record| record.decode_bare().ok());
+    let mut parents: BTreeSet<StreamId> = frames.flat_map(|frame| named(&frame)).collect();
+    parents.remove(stream);
     parents
 }
 
@@ -211,8 +207,8 @@ pub fn check(text: &str, target: Option<&dyn Reader>) -> Result<Checked, String>
             Some(target) => read_all(target, &stream, 0).map_err(failed)?,
             None => Vec::new(),
         };
-        let named = named(&records, &blobs)?;
-        let entry = Entry::from_records(&stream, records.clone(), named)
+        let blobs = needed(&records, &blobs)?;
+        let entry = Entry::from_records(&stream, records.clone(), blobs)
             .map_err(|error| error.to_string())?;
         let outcome = trial
             .append(epoch, std::slice::from_ref(&entry))
@@ -265,7 +261,7 @@ fn with_row(
 }
 
 /// The blobs that frames name.
-fn named(records: &[Record], blobs: &BTreeMap<Hash, Json>) -> Result<Vec<Blob>, String> {
+fn needed(records: &[Record], blobs: &BTreeMap<Hash, Json>) -> Result<Vec<Blob>, String> {
     let mut named = BTreeMap::new();
     for record in records {
         let frame = record.decode_bare().map_err(|error| error.to_string())?;

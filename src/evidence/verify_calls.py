@@ -12,7 +12,8 @@ and the task goes on when each of them has a result. What a call goes through:
 """
 import datetime, hashlib, json
 
-from verify import BROKEN, NO_BLAKE3, Real, Wrong, blake3, check, load, part, same, wrong_if
+from verify import BROKEN, NO_BLAKE3, Real, Wrong, blake3, check, is_number, load, part
+from verify import same, wrong_if
 
 REPEATED = part("verify_repeated.py")
 
@@ -21,8 +22,10 @@ TASK, ITEM = {"attempt": int, "step": str}, {"item": int}
 PLACE = dict(TASK, call=int, response=int, report=dict)
 CALL = dict(PLACE, arguments=dict, digest=str, server=str, tool=str)
 SHAPES = {
-    "step.started": ({"step": str}, {}),
-    "step.reset": ({"step": str}, {}),
+    "run.created": ({"principal": dict}, {}), "recompute.created": ({"principal": dict}, {}),
+    "branch.created": ({"by": dict, "effects": str}, {"digest": str, "restarts": bool}),
+    "run.resumed": ({}, {}), "run.completed": ({}, {}), "run.failed": ({}, {}),
+    "step.started": ({"step": str}, {}), "step.reset": ({"step": str}, {}),
     "worker.dispatched": (TASK, ITEM),
     "llm.request": (dict(TASK, digest=str, group=str, max_tokens=int, report=dict),
                     dict(ITEM, base=int)),
@@ -48,6 +51,7 @@ WORDS = {
 }
 ENDS = "approval_rejected", "approval_timed_out", "tool_in_doubt"
 ENGINE = "tool.in_doubt", "approval.decided", "approval.expired"
+REJECTED, EXPIRED = ("fail", "recover"), ("fail", "reject")
 
 def shaped(frame):
     """Whether a frame says what its type has to say."""
@@ -70,7 +74,6 @@ def canonical(value):
     return value.text if isinstance(value, Real) else json.dumps(value, ensure_ascii=False)
 
 def sha256(value): return "sha256:" + hashlib.sha256(canonical(value).encode()).hexdigest()
-
 def micros(text):
     """A moment, in microseconds."""
     moment = datetime.datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ")
@@ -81,6 +84,8 @@ class Question:
     nobody knows whether it happened. `state` is what came of it."""
     def __init__(self, frame, digest, policy=None):
         timeout = (policy or {}).get("timeout")
+        check(not policy or is_number(policy["quorum"]) and policy["on_reject"] in REJECTED)
+        check(not timeout or is_number(timeout["ms"]) and timeout["behavior"] in EXPIRED)
         self.frame, self.digest, self.policy = frame, digest, policy
         self.until = micros(frame.at) + timeout["ms"] * 1000 if timeout else None
         self.state, self.approved_by, self.result = None, set(), None
@@ -108,11 +113,12 @@ class Call:
 class Task:
     """What is known of a task: its attempt and the last report of it; the request without a reply;
     the last reply, the calls it asks for, and what its model was told of tools; the digests of what
-    later requests may name; whether it asks people, whether they ended it, whether it is over."""
+    later requests may name; whether it asks people, whether it is over."""
     def __init__(self, attempt=None, over=False):
         self.attempt, self.report, self.request = attempt, None, None
         self.response, self.calls, self.replied, self.offered = None, [], None, []
-        self.told, self.decided, self.asks, self.doomed, self.over = {}, False, False, None, over
+        self.told, self.doomed, self.over = {}, None, over
+        self.decided = self.asks = False
 
     def call(self, data):
         """The call that a frame is about."""
@@ -149,8 +155,9 @@ class Story:
 
     def take(self, frame, data):
         kind = frame.type.replace(".", "_")
+        if frame.type not in SHAPES: return
         if hasattr(self, "on_" + kind): getattr(self, "on_" + kind)(frame, data)
-        elif frame.type in SHAPES:
+        else:
             task = self.tasks.setdefault((frame.scope, data["step"], data.get("item")), Task())
             self.spoken(task, frame, data)
             if hasattr(self, "task_" + kind): getattr(self, "task_" + kind)(task, frame, data)
@@ -175,9 +182,8 @@ class Story:
         if data.get("digest") is not None: self.definition, self.plan = frame, None
         if data.get("digest") is not None or data.get("restarts"): self.tasks = {}
         for task in self.tasks.values():
-            task.doomed = None
-            for call in task.calls:
-                if not call.returned: call.forget()
+            task.doomed, task.asks, task.over = None, False, False
+            for call in (one for one in task.calls if not one.returned): call.forget()
 
     def on_step_started(self, frame, data):
         """What a step, or a child in it, did before it began anew is of no consequence."""
@@ -193,7 +199,8 @@ class Story:
     on_run_failed = on_run_completed
 
     def task_worker_dispatched(self, task, _, data):
-        task.attempt, task.report, task.asks, task.over = data["attempt"], None, False, False
+        task.attempt, task.report = data["attempt"], None
+        task.asks = task.over = False
 
     # ---- What models ask for ---------------------------------------------------------------------
     def task_llm_request(self, task, frame, data):
@@ -257,8 +264,7 @@ class Story:
             for step in filter(None, frame.scope.split("/")):
                 flow = self.plan["workflows"][work(step)["workflow"]["workflow"]]
             agent = self.plan["agents"][work(data["step"])["agent"]["file"]]
-            servers = (one for one in agent.get("servers", []) if one["name"] == data["server"])
-            server = next(servers)
+            server = next(one for one in agent.get("servers", []) if one["name"] == data["server"])
         except (KeyError, StopIteration): return None, []
         tool, found = data["tool"], []
         for rule in server["tools"]:
@@ -318,10 +324,8 @@ class Story:
         right = right and call.digest in (None, data["digest"])
         self.blame("tools", not right, "its arguments are not those that the reply asks for")
         self.blame("tools", call.secret, "its arguments hold a secret, and such a call is not sent")
-        meant = self.meant(task, call, data)
-        self.blame("tools", not meant, "its tool is not the one that the reply asks for")
-        permitted = self.rules(frame, data)[1]
-        self.blame("tools", not permitted, "its definition does not permit the call")
+        self.blame("tools", not self.meant(task, call, data), "another tool was asked for")
+        self.blame("tools", not self.rules(frame, data)[1], "its definition does not permit it")
 
     def task_tool_called(self, task, frame, data):
         self.made.append(frame)
@@ -337,9 +341,8 @@ class Story:
         right = key is None or data["idempotency_key"] == key[:32]
         self.blame("tools", not right, "its idempotency key is not that of the call")
         if call.open:
-            server = self.rules(frame, data)[0]
-            right = server is not None and not server.get("stateful")
-            right = right and call.sent[-1].data["attempt"] < data["attempt"]
+            server = self.rules(frame, data)[0] or {"stateful": True}
+            right = not server.get("stateful") and call.sent[-1].data["attempt"] < data["attempt"]
             self.blame("tools", not right, "it was on its way already")
         call.sent.append(frame)
         call.open, call.doubt = True, None
@@ -368,7 +371,7 @@ class Story:
             lie = why == "secret_in_arguments" and not call.secret
             lie = lie or why == "suppressed_in_branch" and not self.suppresses
             self.blame("tools", lie, "nothing held the call back")
-            self.held_back(task, call, why)
+            self.held_back(call, why)
         self.blame("approvals", task.doomed, "what people said has ended its task")
         call.returned, call.open = True, False
         told = {"content": self.member(frame, "content"), "is_error": bool(data.get("is_error")),
@@ -397,13 +400,12 @@ class Story:
         self.blame("approvals", doubted, "it was in doubt, and nobody said to send it again")
         self.blame("approvals", task.doomed, "what people said has ended its task")
 
-    def held_back(self, task, call, why):
+    def held_back(self, call, why):
         """Whether people say the same of a call that was not sent."""
-        gate, doubt = call.gate and call.gate.state, call.doubt and call.doubt.state
+        gate, doubt = (one and (one.state or "open") for one in (call.gate, call.doubt))
         if why == "rejected": right = gate in ("rejected", "expired") and doubt is None
         elif why == "in_doubt": right = doubt == "rejected"
-        else: right = (call.gate is None or gate == "approved") and \
-            (call.doubt is None or doubt == "approved")
+        else: right = gate in (None, "approved") and doubt in (None, "approved")
         self.blame("approvals", not right, "people did not say so")
 
     def testified(self, doubt, frame, data):
@@ -411,8 +413,8 @@ class Story:
         right = doubt.state == "happened"
         self.blame("approvals", not right, "nobody said that the call in doubt happened")
         content = [{"text": doubt.result or "", "type": "text"}]
-        right = self.member(frame, "content") == content and not data.get("is_error")
-        right = right and self.member(frame, "structured") is None
+        gave = self.member(frame, "content"), self.member(frame, "structured")
+        right = gave == (content, None) and not data.get("is_error")
         self.blame("approvals", not right, "it is not what the call is said to have given")
 
     def task_approval_requested(self, task, frame, data):
@@ -441,8 +443,7 @@ class Story:
         late = asked.until is not None and asked.until <= micros(frame.at)
         self.blame("approvals", late, "it came when the time to decide was over")
         policy = asked.policy or {"quorum": 1}
-        impossible = asked.policy and said == "happened"
-        self.blame("approvals", impossible, "a call that was not sent cannot have happened")
+        self.blame("approvals", asked.policy and said == "happened", "it was not sent")
         told = data.get("result") is not None and said != "happened"
         self.blame("approvals", told, "it tells the result of a call that did not happen")
         if said == "approved":
@@ -478,11 +479,10 @@ class Said:
     def claim_approvals(self):
         for story in self.stories():
             if "approvals" in story.wrong: raise story.wrong["approvals"]
-        unknown = next((one for story in self.stories() for one in story.unknown), None)
-        if unknown: return None, unknown + ": nobody was asked who they are: auth is none"
-        decided = {one for story in self.stories() for one in story.decided}
-        return "%d decisions of people hold" % len(decided) if decided \
-            else "nobody decided, and nobody had to"
+        unknown = [one for story in self.stories() for one in story.unknown]
+        if unknown: return None, unknown[0] + ": nobody was asked who they are: auth is none"
+        decided = len({one for story in self.stories() for one in story.decided})
+        return "%d decisions of people hold" % decided if decided else "nobody had to decide"
 
     def claim_tools(self):
         open_ = None

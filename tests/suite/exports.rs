@@ -4,6 +4,9 @@
 //! A run alone has its folder. What hangs together (branches and their parents, recomputes and their
 //! runs) is kept as it travels from one ledger to another, so that the way there is tested, too.
 
+#[path = "exports/kept.rs"]
+mod kept;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -274,6 +277,16 @@ async fn record_what_is_missing() {
         assert!(!lines.contains(TOKEN), "an export holds a secret");
         std::fs::write(folder().join(format!("{name}.jsonl")), &lines).unwrap();
         manifest.insert(name.to_owned(), described(&lines, &store));
+    }
+    if !manifest.contains_key(kept::NAME) {
+        let folder_of_it = tempfile::tempdir().unwrap();
+        let path = folder_of_it.path().join("ledger.db");
+        kept::record(&path).await;
+        let reader = SqliteReader::open(&path).unwrap();
+        let lines = transfer::export(&reader, &everything()).unwrap();
+        assert!(!lines.contains(TOKEN), "an export holds a secret");
+        std::fs::write(folder().join(format!("{}.jsonl", kept::NAME)), &lines).unwrap();
+        manifest.insert(kept::NAME.to_owned(), described(&lines, &reader));
     }
     let text = serde_json::to_string_pretty(&manifest).unwrap() + "\n";
     std::fs::write(folder().join("manifest.json"), text).unwrap();

@@ -213,6 +213,7 @@ impl<'a> Story<'a> {
         }
         for task in self.tasks.values_mut() {
             task.doomed = None;
+            (task.asks, task.over) = (false, false);
             for call in task.calls.iter_mut().filter(|call| !call.returned) {
                 call.forget();
             }
