@@ -335,6 +335,6 @@ fn a_server_whose_file_changed_is_still_held_against_the_tools_that_were_locked(
     assert_eq!(said.is(1).json()["error"]["code"], "tool_drift");
     desk.ktsu(&["lock", "kit", "--tools"])
         .is(0)
-        .warns("servers/crm.server.yaml offers other tools than were locked");
+        .warns("servers/crm.server.yaml: the tools are not those that were locked");
     desk.ktsu(&["run", "kit", "one", "--locked"]).is(0);
 }
