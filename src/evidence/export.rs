@@ -120,11 +120,15 @@ pub(super) fn select(
                         selected.insert(stream);
                     }
                 }
-                _ => links.extend(
-                    parents(reader, &stream)?
-                        .into_iter()
-                        .map(|it| (it, stream.clone())),
-                ),
+                _ => {
+                    let parents = parents(reader, &stream)?;
+                    // What a baseline is held against hangs from no run.
+                    let alone = wanted.all && parents.is_empty();
+                    if alone && began_within(reader, &stream, wanted)? {
+                        selected.insert(stream.clone());
+                    }
+                    links.extend(parents.into_iter().map(|it| (it, stream.clone())));
+                }
             }
         }
         // Names are in order: with `run:` come those that nothing else hangs from.

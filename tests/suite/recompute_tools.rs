@@ -9,8 +9,10 @@ use ktsu::workflow::definition::Definition;
 use ktsu::workflow::recompute::{Recorded, prepare_one};
 use ktsu_ledger::StreamId;
 use ktsu_ledger::event::{Principal, RecordedResult, Sameness};
+use ktsu_ledger::store::SqliteReader;
 use serde_json::{Value, json};
 
+use crate::evidence::holds;
 use crate::support::Sink;
 use crate::support::scenarios::tools::{Acting, Stage, all, tool_of, world};
 use crate::support::sink::{Heard, Reply};
@@ -142,7 +144,7 @@ async fn a_recompute_answers_from_the_record_what_it_does_not_send() {
         let Played {
             stage,
             run,
-            _folder,
+            _folder: folder,
             ..
         } = played(one.name).await;
         let before = calls(&stage.sink);
@@ -151,6 +153,8 @@ async fn a_recompute_answers_from_the_record_what_it_does_not_send() {
         let id = verdict["recompute_id"].as_str().unwrap();
         judge(&stage, &run, id, before, one).await;
         stage.lab.close().await;
+        let reader = SqliteReader::open(&folder.path().join("ledger.db")).unwrap();
+        holds(&reader, one.name);
     }
 }
 
@@ -212,6 +216,8 @@ async fn hold(
     let fresh = Recorded::of(&frames.await.unwrap()).unwrap();
     let verdict = baseline::held(held, fresh.tasks.first(), step.step);
     stage.lab.close().await;
+    let reader = SqliteReader::open(&folder.path().join("ledger.db")).unwrap();
+    holds(&reader, "a baseline that is held against a kit");
     (verdict.status, calls(&sink))
 }
 
