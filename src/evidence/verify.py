@@ -23,8 +23,8 @@ except ImportError: _blake3 = None
 # The files beside this one, by their SHA-256: whoever trusts this one need trust nobody for them.
 PARTS = {
     "verify_signed.py": "b03611b3329a9926c0afbe9c7240aaf08c5219080c46891aea17c6beafed3359",
-    "verify_calls.py": "d6a3cdf4a525ba33cc006bfd0d11e602e66cb87c8118ac283324d86c0e0e90c0",
-    "verify_repeated.py": "3cd0753e6184670defe1638173873e47802a79f7de287474e7abdd08a8a5739b",
+    "verify_calls.py": "32b1f10bd8e9ac8275bb812e5fe4022dcf2be5a70b2441954e1669576c3af15e",
+    "verify_repeated.py": "af1af8923abdaa10de92cd36d35e71af041dd8f05fd90c0e371b26c44f211716",
 }
 FORMAT, MAX_BODY, ZERO = 1, 256 * 1024, "0" * 64
 NO_BLAKE3 = None, "the Python package blake3 is not installed"

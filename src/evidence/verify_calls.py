@@ -138,7 +138,7 @@ class Story:
         self.tasks, self.offers, self.digests = {}, {}, {}
         self.made, self.decided, self.unknown = [], [], []
         self.proposer, self.definition, self.plan, self.ended = None, None, None, False
-        self.suppresses, self.used = stream.startswith("recompute:"), set()
+        self.suppresses, self.used, self.brought = stream.startswith("recompute:"), set(), None
         before = ""
         for seq in range(last + 1):
             self.frame = evidence.shared(stream, seq)
@@ -359,7 +359,7 @@ class Story:
         call = self.wanted(task, data)
         if call is None: return
         why, called = data.get("not_sent"), data.get("called")
-        if data.get("recorded") is not None: self.repeats(call, frame, data)
+        if data.get("recorded") is not None: self.repeats(task, call, frame, data)
         elif why is None:
             right = call.sent and called == call.sent[-1].seq and (call.open or call.doubt)
             self.blame("tools", not right, "it is the result of a call that was never made")
@@ -378,9 +378,9 @@ class Story:
                 "structured": self.member(frame, "structured")}
         task.told[frame.seq] = blake3(canonical(told).encode("utf-8"))
 
-    def repeats(self, call, frame, data):
+    def repeats(self, task, call, frame, data):
         self.made.append(frame)
-        wrong = None if isinstance(REPEATED, str) else REPEATED.judge(self, call, frame, data)
+        wrong = not isinstance(REPEATED, str) and REPEATED.judge(self, task, call, frame, data)
         self.blame("tools", wrong, wrong)
 
     # ---- People ----------------------------------------------------------------------------------

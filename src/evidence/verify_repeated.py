@@ -14,13 +14,17 @@ def says(story, frame):
 def brings(one):
     return tuple(one.get(name) for name in SAYS) + (bool(one.get("is_error")), one.get("not_sent"))
 
-def judge(story, call, frame, data):
+def judge(story, task, call, frame, data):
     """Why a frame does not repeat what it says; None if it does."""
     if call.sent or call.gate or data.get("called") is not None:
         return "it was sent, and is said to repeat a recorded result"
+    if not story.meant(task, call, dict(data["recorded"], attempt=data["attempt"])):
+        return "its tool is not the one that the reply asks for"
     start, given = story.evidence.shared(story.stream, 0), says(story, frame)
-    brought = story.member(start, "results") if start.type == "recompute.created" else None
-    for number, one in enumerate(brought or []):
+    if story.brought is None:
+        created = start.type == "recompute.created"
+        story.brought = created and story.member(start, "results") or []
+    for number, one in enumerate(story.brought):
         fits = same(one, data, "item", "step", "recorded") and brings(one) == given
         if fits and call.digest in (None, one["digest"]) and number not in story.used: break
     else: return "its recompute brings no such result for the call"

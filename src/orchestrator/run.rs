@@ -206,7 +206,13 @@ impl RunTask {
         let clock = (self.shared.clock)();
         let taken_up = match self.is_at_rest() {
             true => Ok(()),
-            false => self.take_up(clock).and_then(|()| self.settle(&message)),
+            false => self.take_up(clock).and_then(|()| match message {
+                Message::Said {
+                    word: Word::Decide(_),
+                    ..
+                } => self.settle(),
+                _ => Ok(()),
+            }),
         };
         if let Err(broken) = taken_up.and_then(|()| self.told(message)) {
             return self.give_up(&broken.to_string());
@@ -255,16 +261,10 @@ impl RunTask {
 
     /// Time that was over before anybody spoke is over before they are heard: whoever decides on a
     /// call too late finds that nobody did, and the run goes on with what follows from that.
-    fn settle(&mut self, message: &Message) -> Result<(), Broken> {
-        let decides = matches!(
-            message,
-            Message::Said {
-                word: Word::Decide(_),
-                ..
-            }
-        );
-        while decides && let Some(input) = admit::timer(&self.state, self.now()) {
-            self.take(input)?;
+    fn settle(&mut self) -> Result<(), Broken> {
+        let now = self.now();
+        while let Some(input) = admit::timer(&self.state, now) {
+            self.take_at(input, now)?;
         }
         Ok(())
     }
@@ -360,13 +360,8 @@ impl RunTask {
         let Some((until, _)) = self.armed.take() else {
             return Ok(());
         };
-        self.take_timer(until, self.now().max(until))
-    }
-
-    /// Takes the timer that is due, if one is.
-    fn take_timer(&mut self, until: Timestamp, at: Timestamp) -> Result<(), Broken> {
         match admit::timer(&self.state, until) {
-            Some(input) => self.take_at(input, at),
+            Some(input) => self.take_at(input, self.now().max(until)),
             None => Ok(()),
         }
     }

@@ -91,6 +91,10 @@ impl Record {
 
     /// Whether a frame says what the record says of the call: its result, or nothing.
     pub(super) fn fits(&self, call: &Wanted, returned: &ToolReturned) -> bool {
+        // What was sent is not withheld any more, and gave what it gave.
+        if returned.called.is_some() {
+            return returned.recorded.is_none();
+        }
         match self.answer(call) {
             Some(result) => gives(result, returned),
             None => returned.recorded.is_none(),
@@ -146,4 +150,69 @@ pub fn target(offered: &Json, name: &str) -> Option<(String, String)> {
 fn names(offered: &Value) -> Option<(&str, &str, &str)> {
     let text = |member: &str| offered.get(member)?.as_str();
     Some((text("name")?, text("server")?, text("tool")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use ktsu_ledger::event::Report;
+    use serde_json::json;
+
+    use super::super::calls::CallState;
+    use super::*;
+
+    #[test]
+    fn what_is_sent_after_all_has_a_result_of_its_own() {
+        let at = RecordedAt {
+            seq: 7,
+            server: "s".to_owned(),
+            stream: "run:r".to_owned(),
+            tool: "write".to_owned(),
+        };
+        let record = Record {
+            of: None,
+            results: Arc::new(vec![RecordedResult {
+                content: Json::null(),
+                digest: "d".to_owned(),
+                is_error: false,
+                item: 0,
+                not_sent: None,
+                recorded: at.clone(),
+                step: "a".to_owned(),
+                structured: None,
+            }]),
+            used: BTreeSet::new(),
+            offered: Json::from_value(&json!([{"name": "write", "server": "s", "tool": "write"}]))
+                .ok(),
+        };
+        let call = Wanted {
+            id: "c".to_owned(),
+            name: "write".to_owned(),
+            arguments: Json::null(),
+            digest: "d".to_owned(),
+            secret: false,
+            state: CallState::Asked,
+        };
+        let returned = |called: Option<u64>, recorded: bool| ToolReturned {
+            attempt: 1,
+            call: 0,
+            called,
+            content: Json::null(),
+            duration_ms: 0,
+            is_error: false,
+            item: None,
+            not_sent: None,
+            recorded: recorded.then(|| Box::new(at.clone())),
+            report: Report {
+                digest: String::new(),
+                n: 1,
+            },
+            response: 1,
+            step: "a".to_owned(),
+            structured: None,
+        };
+        assert!(record.fits(&call, &returned(None, true)));
+        assert!(!record.fits(&call, &returned(None, false)));
+        assert!(record.fits(&call, &returned(Some(3), false)));
+        assert!(!record.fits(&call, &returned(Some(3), true)));
+    }
 }

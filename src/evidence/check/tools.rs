@@ -145,7 +145,7 @@ impl<'a> Story<'a> {
         server: Option<&ServerPlan>,
     ) {
         let (response, at) = named.place;
-        let meant = task.means(named);
+        let meant = task.means(named.place, named.attempt, named.server, named.tool);
         let Some(call) = task.call(response, at) else {
             return;
         };
@@ -233,6 +233,11 @@ impl<'a> Story<'a> {
         if !self.is_wanted(task, frame, place) {
             return;
         }
+        if let Some(at) = &returned.recorded {
+            let meant = task.means(place, returned.attempt, &at.server, &at.tool);
+            let words = "its tool is not the one that the reply asks for";
+            self.blame(Of::Tools, frame, !meant, words);
+        }
         let suppresses = self.suppresses;
         if let (Some(call), Some(at)) = (
             task.call(returned.response, returned.call),
@@ -300,28 +305,28 @@ impl<'a> Story<'a> {
 
 impl Task<'_> {
     /// Whether a tool is the one that the model means by the name it was told.
-    fn means(&mut self, named: &Named<'_>) -> bool {
+    fn means(&mut self, place: (u64, u32), attempt: u32, server: &str, tool: &str) -> bool {
         let offered = self.offered.clone();
         let offered = offered.as_deref().and_then(Value::as_array);
         let offered = offered.map(Vec::as_slice).unwrap_or_default();
-        let later = self.replied != Some(named.attempt);
-        let (response, call) = named.place;
+        let later = self.replied != Some(attempt);
+        let (response, call) = place;
         let Some(call) = self.call(response, call) else {
             return false;
         };
         let text = |one: &Value, name: &str| one.get(name)?.as_str().map(str::to_owned);
         let own = |one: &&Value| text(one, "name").as_ref() == Some(&call.name);
-        let full = format!("{}__{}", named.server, named.tool) == call.name;
+        let full = format!("{server}__{tool}") == call.name;
         let right = match offered.iter().find(own) {
             Some(told) => {
-                text(told, "server").as_deref() == Some(named.server)
-                    && text(told, "tool").as_deref() == Some(named.tool)
+                text(told, "server").as_deref() == Some(server)
+                    && text(told, "tool").as_deref() == Some(tool)
             }
             None => full,
         };
         // A later attempt asks the servers again what they offer, and no request shows that.
         let unknown = offered.is_empty() || later;
-        right || (unknown && (full || call.name == named.tool))
+        right || (unknown && (full || call.name == tool))
     }
 }
 

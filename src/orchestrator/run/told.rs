@@ -89,7 +89,7 @@ impl RunTask {
                 Err(refused) => {
                     // Whoever is told that the time is over finds it recorded.
                     if matches!(refused, NotDecided::Expired { .. }) {
-                        self.take_timer(now, now)?;
+                        self.settle()?;
                     }
                     return Ok(Err(refused.into()));
                 }

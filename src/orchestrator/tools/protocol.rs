@@ -14,6 +14,9 @@ const BATCHED: [&str; 2] = ["2025-03-26", "2024-11-05"];
 /// The most messages that come as one.
 const MAX_BATCH: usize = 16;
 
+/// The most bytes of the id of a message: it is said back.
+const MAX_ID: usize = 256;
+
 /// Where a call's idempotency key stands.
 const KEY: &str = "ktsu/idempotency-key";
 
@@ -105,7 +108,7 @@ pub(super) fn read<'a>(version: Option<&str>, message: &'a Value) -> Result<Said
         return Ok(Said::Notice);
     }
     if !is_id(id) {
-        return wrong("id is a text or a whole number");
+        return wrong("id is a text of at most 256 bytes or a whole number");
     }
     let params = &message["params"];
     if !(params.is_object() || params.is_null()) {
@@ -115,7 +118,8 @@ pub(super) fn read<'a>(version: Option<&str>, message: &'a Value) -> Result<Said
 }
 
 fn is_id(id: &Value) -> bool {
-    id.is_string() || id.is_i64() || id.is_u64()
+    let short = id.as_str().is_some_and(|id| id.len() <= MAX_ID);
+    short || id.is_i64() || id.is_u64()
 }
 
 /// The answer to `initialize`: the version the client asks for, or the newest there is.

@@ -94,7 +94,8 @@ impl Orchestrator {
             .into_uuid()
             .simple()
             .to_string();
-        let answers = shared.streams.open(&name, &of)?;
+        let lives = |of: &Of| shared.supervisor.is_watched(&of.task.name(), of.attempt);
+        let answers = shared.streams.open(&name, &of, lives)?;
         Ok(ToolStream {
             shared: Arc::clone(shared),
             name,
@@ -142,8 +143,15 @@ impl Orchestrator {
 }
 
 impl Streams {
-    fn open(&self, name: &str, of: &Of) -> Result<mpsc::Receiver<Value>, NotTaken> {
+    fn open(
+        &self,
+        name: &str,
+        of: &Of,
+        lives: impl Fn(&Of) -> bool,
+    ) -> Result<mpsc::Receiver<Value>, NotTaken> {
         let mut open = lock(&self.0);
+        // A client that does not read keeps its connection, and no place beyond its attempt.
+        open.retain(|_, one| lives(&one.of));
         let own = open.values().filter(|one| one.of == *of).count();
         if open.len() >= MAX_STREAMS || own >= MAX_OF_ONE {
             let words = "too many streams are open".to_owned();
@@ -223,7 +231,7 @@ mod tests {
     #[test]
     fn a_stream_is_found_by_the_attempt_it_belongs_to_alone() {
         let streams = Streams::default();
-        let _answers = streams.open("a", &of("run_1", 1)).unwrap();
+        let _answers = streams.open("a", &of("run_1", 1), |_| true).unwrap();
         assert!(streams.find("a", &of("run_1", 1)).is_some());
         assert!(streams.find("b", &of("run_1", 1)).is_none());
         assert!(streams.find("a", &of("run_1", 2)).is_none());
@@ -238,15 +246,26 @@ mod tests {
         let streams = Streams::default();
         let mut held = Vec::new();
         for at in 0..8 {
-            held.push(streams.open(&format!("a{at}"), &of("run_1", 1)).unwrap());
+            held.push(
+                streams
+                    .open(&format!("a{at}"), &of("run_1", 1), |_| true)
+                    .unwrap(),
+            );
         }
-        let refused = streams.open("a8", &of("run_1", 1)).unwrap_err();
+        let refused = streams.open("a8", &of("run_1", 1), |_| true).unwrap_err();
         assert!(matches!(refused, NotTaken::Unavailable(_)));
         for at in 8..256 {
             let run = format!("run_{at}");
-            held.push(streams.open(&format!("b{at}"), &of(&run, 1)).unwrap());
+            held.push(
+                streams
+                    .open(&format!("b{at}"), &of(&run, 1), |_| true)
+                    .unwrap(),
+            );
         }
-        assert!(streams.open("c", &of("run_2", 1)).is_err());
+        assert!(streams.open("c", &of("run_2", 1), |_| true).is_err());
+        // Nobody has to hang up for the places of attempts that are over.
+        let lives = |one: &Of| *one != of("run_1", 1);
+        assert!(streams.open("c", &of("run_2", 1), lives).is_ok());
     }
 
     /// Time is virtual: what is waited for comes at once.
