@@ -48,6 +48,8 @@ mod pins;
 mod recompute;
 #[path = "suite/recompute_tools.rs"]
 mod recompute_tools;
+#[path = "suite/rules.rs"]
+mod rules;
 #[path = "suite/tools/mod.rs"]
 mod tools;
 #[path = "suite/trace.rs"]

@@ -41,6 +41,7 @@ fn compared(text: &str, value: &Json) -> RecomputeCompared {
             ],
             item: Some(3),
             reason: Some(text.to_owned()),
+            retryable: Some(true),
             status: Sameness::SchemaViolation,
             step: text.to_owned(),
             violations: vec![Violation {

@@ -42,7 +42,7 @@ pub struct Envelope {
     pub env: BTreeMap<String, String>,
     /// Every step, in file order.
     pub steps: Vec<StepView>,
-    /// The workflow's output.
+    /// The workflow's output, made of what its steps gave with what people laid over it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<Json>,
     /// What all of it used.

@@ -188,7 +188,8 @@ fn volatile(kind: &str) -> &'static [&'static str] {
             "idempotency_key",
             "lock",
         ],
-        "branch.created" => &["definition"],
+        // The name of a branch is its own, whatever it was forked from.
+        "branch.created" => &["branch_id", "definition"],
         "clock.jumped" => &["clock", "last"],
         "llm.request" => &["base", "digest", "report"],
         "llm.response" => &[

@@ -244,7 +244,8 @@ async fn ask(engine: &Engine, kit: &Kit, given: &Given) -> Result<Held, Failure>
     });
     let frames = read.await?;
     let fresh = Recorded::of(&frames).map_err(|error| failed(error.to_string()))?;
-    let task = held(&given.baseline, fresh.tasks.first(), found.step);
+    let agent = fresh.plan.agents.get(&found.agent.file);
+    let task = held(&given.baseline, fresh.tasks.first(), found.step, agent);
     Ok(Held::of(given.file.clone(), &given.baseline, task))
 }
 

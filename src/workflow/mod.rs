@@ -10,6 +10,7 @@
 
 pub mod admit;
 pub mod airlock;
+pub mod defaults;
 pub mod definition;
 pub mod expression;
 pub mod graph;

@@ -57,6 +57,18 @@ impl DecisionRules {
     pub fn nulls_are_absence(self) -> bool {
         self.0 >= 2
     }
+
+    /// Whether text made of numbers has every whole number of 64 bits without an exponent, however
+    /// it was written, those within arrays and objects too, and `-0` as `0` (decision T1).
+    pub fn whole_numbers_are_plain_text(self) -> bool {
+        self.0 >= 2
+    }
+
+    /// Whether an agent that comes with ktsu has to give the reserved fields that its own output
+    /// schema requires.
+    pub fn first_party_agents_keep_promises(self) -> bool {
+        self.0 >= 2
+    }
 }
 
 /// The number that a frame names, for itself and the frames after it.
@@ -98,7 +110,13 @@ mod tests {
     #[test]
     fn a_repair_does_not_reach_runs_recorded_under_rules_1() {
         let first = DecisionRules::known(1).unwrap();
-        assert!(!first.nulls_are_absence());
-        assert!(DecisionRules::NEWEST.nulls_are_absence());
+        for differs in [
+            DecisionRules::nulls_are_absence,
+            DecisionRules::whole_numbers_are_plain_text,
+            DecisionRules::first_party_agents_keep_promises,
+        ] {
+            assert!(!differs(first));
+            assert!(differs(DecisionRules::NEWEST));
+        }
     }
 }

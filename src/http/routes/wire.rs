@@ -80,6 +80,9 @@ pub struct ComparedTask {
     /// Why it cannot be compared, or what failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Where it failed: whether it may go well another time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retryable: Option<bool>,
     /// What differs, place by place; absent if nothing does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub diff: Option<Vec<ValueChange>>,

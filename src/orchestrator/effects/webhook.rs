@@ -25,6 +25,7 @@ use crate::workflow::admit::Answer;
 use crate::workflow::definition::{CompiledWork, Definition};
 use crate::workflow::expression::{EvaluationError, Names};
 use crate::workflow::next::{Memo, delivery_id, notice_body, notice_id};
+use crate::workflow::rules::DecisionRules;
 use crate::workflow::template::{Template, text_of};
 
 /// A request ready to go, and what its answer will be about.
@@ -79,10 +80,14 @@ pub(super) fn prepare(
         }
     };
     let now = (shared.clock)();
+    let values = Values {
+        names: &names,
+        rules: DecisionRules::of(state),
+    };
     let beyond = margin(&shared.redactor);
     Some(Sending {
-        request: request(plan, &step.work, &names, &delivery, fixed)
-            .and_then(|asked| finished(asked, &step.work, &names, &delivery, now))
+        request: request(plan, &step.work, values, &delivery, fixed)
+            .and_then(|asked| finished(asked, &step.work, values, &delivery, now))
             .map(|asked| Request {
                 keep: KEPT_BYTES + beyond,
                 ..asked
@@ -98,22 +103,22 @@ pub(super) fn prepare(
 fn request(
     plan: &WebhookPlan,
     work: &CompiledWork,
-    names: &WithSecrets<'_>,
+    values: Values<'_>,
     delivery: &str,
     fixed: Option<Json>,
 ) -> Option<Request> {
     let CompiledWork::Webhook { url, body, .. } = work else {
         return None;
     };
-    let url = whole(url, names).ok()?;
+    let url = values.of(url).ok()?;
     let body = match (fixed, body) {
         (Some(fixed), _) => fixed,
-        (None, Some(body)) => Json::from_value(&whole(body, names).ok()?).ok()?,
+        (None, Some(body)) => Json::from_value(&values.of(body).ok()?).ok()?,
         (None, None) => Json::from_value(&json!({})).ok()?,
     };
     Some(Request {
         method: plan.method.parse().ok()?,
-        url: text_of(&url),
+        url: text_of(&url, values.rules),
         headers: headers(delivery)?,
         body: body.to_string().into_bytes().into(),
         timeout: Duration::from_millis(plan.timeout_ms),
@@ -126,7 +131,7 @@ fn request(
 fn finished(
     mut request: Request,
     work: &CompiledWork,
-    names: &WithSecrets<'_>,
+    values: Values<'_>,
     delivery: &str,
     now: Timestamp,
 ) -> Option<Request> {
@@ -137,7 +142,7 @@ fn finished(
     else {
         return Some(request);
     };
-    let secret = Secret::new(text_of(&whole(secret, names).ok()?));
+    let secret = Secret::new(text_of(&values.of(secret).ok()?, values.rules));
     let at = (now.as_micros() / 1_000_000).to_string();
     let signature = signature(&secret, delivery, &at, &request.body);
     request
@@ -176,11 +181,18 @@ fn headers(delivery: &str) -> Option<HeaderMap> {
     Some(headers)
 }
 
-/// Renders with secrets in place.
-fn whole(template: &Template, names: &dyn Names) -> Result<Value, EvaluationError> {
-    template
-        .render(names, &|_| false)
-        .map(|rendered| rendered.value)
+/// What templates are rendered with, secrets in place.
+#[derive(Clone, Copy)]
+struct Values<'a> {
+    names: &'a dyn Names,
+    rules: DecisionRules,
+}
+
+impl Values<'_> {
+    fn of(self, template: &Template) -> Result<Value, EvaluationError> {
+        let rendered = template.render(self.names, &|_| false, self.rules)?;
+        Ok(rendered.value)
+    }
 }
 
 impl Sending {
