@@ -19,6 +19,7 @@ pub mod recompute;
 pub mod rehearse;
 pub mod replay;
 pub mod reserved;
+pub mod rules;
 pub mod template;
 pub mod transform;
 pub mod turn;

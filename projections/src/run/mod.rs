@@ -298,6 +298,12 @@ impl RunState {
         &self.created
     }
 
+    /// The number of the decision rules that hold from here on: that of `run.created`, or of the
+    /// latest `branch.created`.
+    pub fn rules(&self) -> u32 {
+        self.created.rules
+    }
+
     /// Where the run stands.
     pub fn status(&self) -> RunStatus {
         let own = self.scopes.first();

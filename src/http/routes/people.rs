@@ -385,7 +385,7 @@ impl From<NotSaid> for Problem {
                 .with_errors(super::violations(violations)),
             NotSaid::Params(violations) => Self::new(ErrorCode::InvalidParams, words)
                 .with_errors(super::violations(violations)),
-            NotSaid::Rules { .. } => Self::new(ErrorCode::NotResumable, words)
+            NotSaid::Rules(_) => Self::new(ErrorCode::NotResumable, words)
                 .with_hint("use the version of ktsu that recorded it"),
             NotSaid::NotResumable(_)
             | NotSaid::IsRecompute

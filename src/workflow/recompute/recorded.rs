@@ -29,6 +29,8 @@ pub struct Recorded {
     pub workflow: String,
     /// The workflow's version.
     pub version: String,
+    /// The number of its decision rules.
+    pub rules: u32,
     /// Its params.
     pub params: Json,
     /// Values of environment variables, as far as a ledger may know them.
@@ -160,6 +162,7 @@ impl Recorded {
             tasks: walk.tasks,
             workflow: root.map(|root| root.name.clone()).unwrap_or_default(),
             version: root.map(|root| root.version.clone()).unwrap_or_default(),
+            rules: state.rules(),
             params: created.params.clone(),
             env: created.env.clone(),
             of: created.of.clone(),
