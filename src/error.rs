@@ -200,6 +200,8 @@ error_codes! {
     WebhookUnreachable = "webhook_unreachable", 502, EXIT_VERDICT, "The receiver could not be reached";
     /// The address is one ktsu does not connect to.
     WebhookRefused = "webhook_refused", 403, EXIT_VERDICT, "The address is not allowed";
+    /// The key that the webhook is to be signed with is empty.
+    WebhookUnsigned = "webhook_unsigned", 500, EXIT_VERDICT, "The webhook has no key to be signed with";
     /// Told to stop because something else ended the run.
     Stopped = "stopped", 409, EXIT_VERDICT, "The step was stopped";
     /// The run took longer than its policy allows.

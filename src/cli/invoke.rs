@@ -36,7 +36,13 @@ pub(super) struct Arguments {
     #[arg(long)]
     wait: bool,
     /// The kit to run where nobody owns the ledger
-    #[arg(long, value_name = "DIR", alias = "project-dir")]
+    #[arg(
+        long,
+        value_name = "DIR",
+        alias = "project-dir",
+        env = "KTSU_PROJECT_DIR",
+        hide_env_values = true
+    )]
     kit: Option<PathBuf>,
     /// The environment file, with --kit
     #[arg(long, env = "KTSU_ENV", hide_env_values = true, value_name = "FILE")]

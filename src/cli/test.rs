@@ -47,7 +47,14 @@ pub(super) struct Arguments {
     #[arg(required = true, value_name = "BASELINE")]
     baselines: Vec<PathBuf>,
     /// The kit they are held against
-    #[arg(long, value_name = "DIR", default_value = ".", alias = "project-dir")]
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = ".",
+        alias = "project-dir",
+        env = "KTSU_PROJECT_DIR",
+        hide_env_values = true
+    )]
     kit: PathBuf,
     /// The environment file
     #[arg(long, env = "KTSU_ENV", hide_env_values = true, value_name = "FILE")]

@@ -249,8 +249,8 @@ fn compiled(plan: Value) -> Result<Arc<Definition>, Problem> {
         let faults = faults.iter().map(|(at, words)| format!("{at}: {words}"));
         unusable(faults.collect::<Vec<_>>().join("; "))
     })?;
-    if let Some(name) = compiled.undeclared() {
-        return Err(unusable(format!("it uses env.{name} without declaring it")));
+    if let Some(why) = compiled.refusal() {
+        return Err(unusable(why));
     }
     Ok(Arc::new(compiled))
 }

@@ -138,6 +138,9 @@ impl At<'_> {
             ("webhook_refused", None) => {
                 format!("webhook {method} {target} was not sent: the environment does not allow it")
             }
+            ("webhook_unsigned", None) => format!(
+                "webhook {method} {target} was not sent: the key it is signed with is empty"
+            ),
             (_, None) => format!("webhook {method} {target} could not be reached"),
         }
     }
