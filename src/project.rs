@@ -3,6 +3,8 @@
 //! `kit` knows nothing of gateways and environments, and these know nothing of kits; this is where
 //! they meet, before anything starts.
 
+mod budgets;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -89,6 +91,9 @@ pub fn judge(
     // What stands in a file that cannot be read is not known, so nothing is missed in it.
     let starts = under == Under::Process || chosen.is_some();
     let gateway = judge_gateway(dir, chosen.as_ref(), starts.then_some(process));
+    let unpriced = judged.kit.as_ref();
+    let unpriced = unpriced.map(|kit| budgets::unpriced(kit, dir, chosen.as_ref()));
+    judged.faults.faults.extend(unpriced.unwrap_or_default());
     for faults in broken.into_iter().chain(own).chain(Some(gateway)) {
         judged.take(faults);
     }

@@ -383,19 +383,30 @@ fn describe_end(finished: &AgentFinished) -> String {
 }
 
 fn describe_response(response: &LlmResponse) -> String {
+    let used = format!(
+        "{}+{} tokens, {}",
+        response.tokens_in,
+        response.tokens_out,
+        dollars(response.cost_micro_usd)
+    );
+    let attempts = match response.attempts.len() {
+        0 | 1 => String::new(),
+        count => format!(", {count} attempts"),
+    };
     if let Some(error) = &response.error {
+        let used = match response.tokens_in == 0 && response.tokens_out == 0 {
+            true => String::new(),
+            false => format!(", {used}"),
+        };
         return format!(
-            "{}: {} after {} ms",
+            "{}: {} after {} ms{used}{attempts}",
             error.code, error.message, response.duration_ms
         );
     }
     format!(
-        "{}/{} {}+{} tokens, {}, {} ms{}",
+        "{}/{} {used}, {} ms{}{attempts}",
         response.provider,
         response.model,
-        response.tokens_in,
-        response.tokens_out,
-        dollars(response.cost_micro_usd),
         response.duration_ms,
         if response.cached {
             ", from the cache"

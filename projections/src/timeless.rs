@@ -212,6 +212,12 @@ fn compared(frame: &Frame) -> Value {
         for name in volatile(frame.event.kind()) {
             members.remove(*name);
         }
+        let attempts = members.get_mut("attempts").and_then(Value::as_array_mut);
+        for attempt in attempts.into_iter().flatten() {
+            if let Value::Object(attempt) = attempt {
+                attempt.remove("duration_ms");
+            }
+        }
     }
     data
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use ktsu_ledger::event::plan::{
-    AuthScheme, InvokeAuth, OutputPlan, Policy, Variable, Visibility, Webhooks, WorkflowPlan,
+    AuthScheme, InvokeAuth, OutputPlan, Policy, Unpriced, Variable, Visibility, Webhooks,
+    WorkflowPlan,
 };
 use ktsu_projections::run::reserved::is_reserved;
 
@@ -278,6 +279,10 @@ fn policy(
     let timeout = fields
         .get("timeout_s")
         .and_then(|node| reader.seconds(node, "timeout_s"));
+    let unpriced = fields.get("unpriced").and_then(|node| {
+        let words = [("allow", Unpriced::Allow), ("refuse", Unpriced::Refuse)];
+        reader.word(node, "unpriced", &words)
+    });
     let mut group_map = BTreeMap::new();
     if let Some(node) = fields.get("group_map")
         && reader.open_map(node, "group_map").is_some()
@@ -294,6 +299,7 @@ fn policy(
         force_group: force.map(str::to_owned),
         group_map,
         timeout_ms: timeout,
+        unpriced: unpriced.unwrap_or_default(),
     })
 }
 

@@ -360,10 +360,11 @@ impl RunTask {
         let Some((until, _)) = self.armed.take() else {
             return Ok(());
         };
-        match admit::timer(&self.state, until) {
-            Some(input) => self.take_at(input, self.now().max(until)),
-            None => Ok(()),
+        let before = self.spend_if_held();
+        if let Some(input) = admit::timer(&self.state, until) {
+            self.take_at(input, self.now().max(until))?;
         }
+        self.let_go(before)
     }
 
     /// The moment an input is taken, never before the one before it (DESIGN 1).

@@ -15,7 +15,8 @@ use ktsu_projections::run::RunState;
 /// other frames.
 ///
 /// 1. What ktsu decided first.
-/// 2. See the methods of [`DecisionRules`].
+/// 2. See the methods of [`DecisionRules`]; and under a budget calls reserve by model group, which
+///    the fold looks at: [`ktsu_projections::run::RESERVING_RULES`].
 pub const RULES: u32 = 2;
 
 /// The rules a run is decided by.

@@ -18,6 +18,7 @@ mod pins;
 pub mod record;
 pub mod reserved;
 mod scope;
+mod spend;
 pub mod task;
 pub mod tasks;
 mod transition;
@@ -28,6 +29,7 @@ pub use person::{Fork, Overlaid};
 pub use pins::Pins;
 pub use record::{Record, Results};
 pub use scope::{Effective, Ended, Held, Phase, Scope, Step, StepStatus};
+pub use spend::{Affordability, RESERVING_RULES, Spend};
 pub use task::{Hint, ItemEnd, Reflection, Seen, Task, TaskPhase};
 pub use tasks::{Counts, Due, Tasks};
 pub use transition::Refusal;
@@ -183,17 +185,6 @@ pub struct RunState {
     /// What the run's time counts from (decision F3).
     deadline_from: Timestamp,
     compared: Option<Sameness>,
-}
-
-/// What model calls cost a run so far (decision F4).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Spend {
-    /// Recorded cost, in millionths of a US dollar.
-    pub cost_micro_usd: u64,
-    /// Calls that are asked for and not answered.
-    pub open: u32,
-    /// The dearest call so far, in millionths of a US dollar.
-    pub dearest_micro_usd: u64,
 }
 
 impl RunState {

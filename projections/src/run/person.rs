@@ -286,6 +286,7 @@ impl RunState {
             }
         }
         self.move_references(&moved);
+        self.recount_calls();
         self.recount(0);
         let own = self.scopes.first().map(|root| root.status);
         if own == Some(RunStatus::Pending) {
@@ -358,19 +359,11 @@ impl RunState {
             if let Phase::Backoff { until, .. } = open.phase {
                 self.backoffs.remove(&(until, scope, at));
             }
-            self.close_calls(&open);
+            self.spend.close_all(&open);
         }
         self.count_suspended();
         self.forget_notices();
         self.recount(scope);
-    }
-
-    /// Calls of a step that nobody waits for any more.
-    fn close_calls(&mut self, step: &Step) {
-        let tasks = step.tasks.iter().flat_map(|tasks| &tasks.list);
-        let open = tasks.filter(|task| task.open.is_some()).count();
-        let open = u32::try_from(open).unwrap_or(u32::MAX);
-        self.spend.open = self.spend.open.saturating_sub(open);
     }
 
     /// An inline child of a step that begins again, and all inside it, is of no consequence.
@@ -393,7 +386,7 @@ impl RunState {
             for (step, held) in (0u32..).zip(&steps) {
                 self.todo.remove(&Todo::Step { scope: at, step });
                 self.todo.remove(&Todo::Effect { scope: at, step });
-                self.close_calls(held);
+                self.spend.close_all(held);
             }
             self.todo.remove(&Todo::End { scope: at });
             self.backoffs.retain(|(_, scope, _)| *scope != at);

@@ -270,9 +270,7 @@ impl RunState {
                     && self.spend().cost_micro_usd == spent.cost_micro_usd
                     && spent.cost_micro_usd >= spent.limit_micro_usd
             }
-            AgentEvent::Request(_) => self
-                .budget()
-                .is_none_or(|limit| self.spend().cost_micro_usd < limit),
+            AgentEvent::Request(_) => self.may_ask(),
             AgentEvent::Response(_)
             | AgentEvent::Decided(_)
             | AgentEvent::ReflectStarted(_)

@@ -97,11 +97,23 @@ pub(super) async fn list(
     Ok(json(body.to_string()))
 }
 
-/// A row without what only the engine needs.
+/// Members of a row, and the names that clients of the earlier API have for them.
+const EARLIER: [(&str, &str); 3] = [
+    ("run_id", "id"),
+    ("workflow", "workflow_name"),
+    ("ended_at", "completed_at"),
+];
+
+/// A row without what only the engine needs, with its members under their earlier names, too.
 fn shown(row: &Value) -> Value {
     let mut row = row.clone();
     if let Some(members) = row.as_object_mut() {
         members.remove("idempotency_digest");
+        for (name, earlier) in EARLIER {
+            if let Some(value) = members.get(name).cloned() {
+                members.insert(earlier.to_owned(), value);
+            }
+        }
     }
     row
 }

@@ -150,8 +150,12 @@ pub struct Runs {
 pub struct RunRow {
     /// `run_…`.
     pub run_id: String,
+    /// The same as `run_id`, for clients of the earlier API.
+    pub id: String,
     /// The workflow.
     pub workflow: String,
+    /// The same as `workflow`, for clients of the earlier API.
+    pub workflow_name: String,
     /// The workflow's version.
     pub version: String,
     /// `pending`, `running`, `waiting`, `complete` or `failed`.
@@ -160,6 +164,8 @@ pub struct RunRow {
     pub created_at: String,
     /// When it ended.
     pub ended_at: Option<String>,
+    /// The same as `ended_at`, for clients of the earlier API.
+    pub completed_at: Option<String>,
     /// The error code, if it failed.
     pub error: Option<String>,
     /// For a branch: what it was forked from.
