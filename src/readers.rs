@@ -1,5 +1,7 @@
 //! A few readers of one ledger, lent out one at a time.
 
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ktsu_ledger::store::{Reader, StoreError};
@@ -51,7 +53,8 @@ impl Readers {
         }
     }
 
-    /// As [`Readers::with`], on this thread.
+    /// As [`Readers::with`], on this thread. A panic of the work is an error of this one question:
+    /// whoever owns the ledger goes on, and the reader, whose state nobody knows, is let go.
     ///
     /// # Errors
     /// [`StoreError`] of opening a reader or of the work.
@@ -68,11 +71,43 @@ impl Readers {
             Some(reader) => reader,
             None => (self.open)()?,
         };
-        let outcome = work(reader.as_ref());
+        let worked = catch_unwind(AssertUnwindSafe(|| work(reader.as_ref())));
+        let outcome = worked.map_err(|panic| E::from(panicked(panic.as_ref())))?;
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < KEPT {
             idle.push(reader);
         }
         outcome
+    }
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> StoreError {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    let why = text.unwrap_or("without a message");
+    tracing::error!(panic = why, "a question to the ledger panicked");
+    StoreError::Failed {
+        doing: "read the ledger",
+        why: "it ended in a panic, which is a defect of ktsu".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ktsu_ledger::store::{MemoryStore, Store};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_of_one_question_is_an_error_of_that_question_alone() {
+        let store = MemoryStore::new();
+        let readers = Readers::new(move || store.reader());
+        let asked = readers.with(|_| -> Result<(), StoreError> { panic!("a defect") });
+        let error = asked.await.unwrap_err();
+        assert!(error.to_string().contains("a defect of ktsu"), "{error}");
+        let here = readers.with_blocking(|_| -> Result<(), StoreError> { panic!("a defect") });
+        assert_eq!(here.unwrap_err(), error);
+        let after = readers.with(|reader| reader.streams(None, 10)).await;
+        assert_eq!(after.unwrap(), []);
     }
 }

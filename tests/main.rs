@@ -36,6 +36,8 @@ mod fork;
 mod golden;
 #[path = "suite/locked.rs"]
 mod locked;
+#[path = "suite/long.rs"]
+mod long;
 #[path = "suite/mutations/mod.rs"]
 mod mutations;
 #[path = "suite/origins.rs"]

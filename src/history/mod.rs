@@ -17,6 +17,7 @@ pub mod steps;
 pub mod tools;
 pub mod trace;
 pub mod verify;
+mod walk;
 pub mod why;
 
 pub use ktsu_ledger::branch::{Blobs, frames};

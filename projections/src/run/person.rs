@@ -368,11 +368,22 @@ impl RunState {
 
     /// An inline child of a step that begins again, and all inside it, is of no consequence.
     fn abandon(&mut self, frame: &Frame, at: u32) {
-        let inner = (0u32..).zip(&self.scopes);
-        let inner = inner.filter(|(_, scope)| scope.parent.is_some_and(|(parent, _)| parent == at));
-        for child in inner.map(|(child, _)| child).collect::<Vec<_>>() {
-            self.abandon(frame, child);
+        // A scope is opened after the one around it, so one pass in order finds all inside.
+        let mut inside = BTreeSet::from([at]);
+        for (child, scope) in (0u32..).zip(&self.scopes).skip(at as usize) {
+            if scope
+                .parent
+                .is_some_and(|(parent, _)| inside.contains(&parent))
+            {
+                inside.insert(child);
+            }
         }
+        for scope in inside {
+            self.abandon_one(frame, scope);
+        }
+    }
+
+    fn abandon_one(&mut self, frame: &Frame, at: u32) {
         let Some(scope) = self.scopes.get_mut(at as usize) else {
             return;
         };

@@ -466,6 +466,8 @@ pub struct Node {
     pub cause: Vec<u64>,
     /// What it follows from, in other streams.
     pub foreign: Option<Vec<String>>,
+    /// Those of what it follows from that are not there.
+    pub missing: Option<Vec<String>>,
     /// At a glance.
     pub detail: String,
 }
