@@ -5,18 +5,22 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ktsu_ledger::store::{Reader, StoreError};
+use tokio::sync::Semaphore;
 
 /// Makes another reader.
 type Open = dyn Fn() -> Result<Box<dyn Reader>, StoreError> + Send + Sync;
 
 /// As many as the machine can use: reading is work for the processor and the page cache.
 const KEPT: usize = 4;
+/// As many read at once: whoever comes later waits, instead of a thread and a cache for each.
+const AT_ONCE: usize = 8;
 
 /// Readers of one ledger. Cheap to clone.
 #[derive(Clone)]
 pub struct Readers {
     open: Arc<Open>,
     idle: Arc<Mutex<Vec<Box<dyn Reader>>>>,
+    free: Arc<Semaphore>,
 }
 
 impl Readers {
@@ -27,6 +31,7 @@ impl Readers {
         Self {
             open: Arc::new(open),
             idle: Arc::default(),
+            free: Arc::new(Semaphore::new(AT_ONCE)),
         }
     }
 
@@ -42,8 +47,15 @@ impl Readers {
         T: Send + 'static,
         E: From<StoreError> + Send + 'static,
     {
+        // It is never closed; were it, reading would go on without a bound.
+        let permit = Arc::clone(&self.free).acquire_owned().await;
         let readers = self.clone();
-        let done = tokio::task::spawn_blocking(move || readers.with_blocking(work)).await;
+        // The work goes on if nobody waits for it any more, and keeps its permit.
+        let work = move || {
+            let _permit = permit;
+            readers.with_blocking(work)
+        };
+        let done = tokio::task::spawn_blocking(work).await;
         match done {
             Ok(outcome) => outcome,
             Err(error) => Err(E::from(StoreError::Failed {

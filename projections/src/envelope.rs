@@ -3,6 +3,7 @@
 //! The envelope of an inline child is the same projection, seen from its scope.
 
 mod fold;
+mod one;
 
 pub use fold::EnvelopeFold;
 

@@ -130,6 +130,7 @@ async fn run_and_follow(
         live: Some(&mut live),
         asking: Some(&mut asking),
         leaves_waiting: false,
+        silence: None,
     };
     let followed = follow(&peer, &run_id, viewer);
     let envelope = tokio::select! {

@@ -15,7 +15,7 @@ use serde_json::json;
 use super::output::{BOLD, DIM, ODD, line, painted};
 use super::reading::{find_run, no_such_child, open};
 use super::{Common, Failure, content, json as shape, origin, text};
-use crate::history::shown::{self, is_within};
+use crate::history::shown::{self, Bound, is_within};
 use crate::history::trace::{self, Wanted};
 use crate::history::{self, report, steps};
 
@@ -107,7 +107,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     match arguments.frame.as_deref().or(inner) {
         Some(frame) => {
             let seq = number(&stream, &frames, frame)?;
-            let page = shown::page(&reader, &stream, "", seq, 1, true)?;
+            let page = shown::page(&reader, &stream, "", seq, Bound::frames(1), true)?;
             let whole = page.frames.first().filter(|(found, _)| *found == seq);
             let whole = whole.map(|(_, text)| text.as_str());
             let ways = match arguments.descendants {

@@ -16,7 +16,7 @@ use super::error::{Code, Failure};
 use super::{Gateway, price};
 use crate::contract::gateway::{Invoke, NoReply, Reply};
 use crate::error::ErrorCode;
-use crate::http::{body, server};
+use crate::http::{body, document, server};
 
 /// The most bytes of a request: a conversation with long documents in it.
 pub const MAX_BODY: usize = 8 << 20;
@@ -34,8 +34,9 @@ struct Api;
 
 /// The routes, and their description.
 pub fn router(gateway: Gateway) -> Router {
-    let (router, document) = described().split_for_parts();
-    let router = router.route("/openapi.json", get(async move || Json(document)));
+    let (router, api) = described().split_for_parts();
+    let text = document::text(&api);
+    let router = router.route("/openapi.json", get(async move || document::answer(&text)));
     server::guarded(router.with_state(gateway))
 }
 

@@ -8,7 +8,7 @@ use ktsu_projections::run::RunStatus;
 use serde_json::{Value, json as value};
 use utoipa::IntoParams;
 
-use super::query::{Asked, Given, Nothing, Query, invalid};
+use super::query::{Asked, Given, Nothing, Query};
 use super::{Run, json, unreadable, wire};
 use crate::error::{ErrorCode, Problem};
 use crate::history;
@@ -51,14 +51,13 @@ impl Asked for Which {
             RunStatus::Failed.as_str(),
             UNREADABLE,
         ];
-        let cursor = given.text("cursor").map(str::parse::<Cursor>).transpose();
         let kind = given.word("kind", &["run", "branch", "recompute"])?;
         Ok(Self {
             kinds: kind.map_or_else(listed, |kind| vec![kind]),
             workflow: given.text("workflow").map(str::to_owned),
             status: given.word("status", &known)?,
             limit: given.limit(PAGE, MAX_PAGE)?,
-            cursor: cursor.map_err(|_| invalid("cursor takes the `next` of another page"))?,
+            cursor: given.cursor()?,
         })
     }
 }

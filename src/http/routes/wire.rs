@@ -299,6 +299,16 @@ pub struct StepView {
     pub metrics: Metrics,
 }
 
+/// A step, or with `STEP.INDEX` an item of a fan-out.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum StepOrItem {
+    /// A step.
+    Step(Box<StepView>),
+    /// An item.
+    Item(Box<ItemView>),
+}
+
 /// How the items of a fan-out ended.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
