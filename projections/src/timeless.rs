@@ -189,7 +189,7 @@ fn volatile(kind: &str) -> &'static [&'static str] {
             "lock",
         ],
         "branch.created" => &["definition"],
-        "clock.jumped" => &["clock", "last"],
+        "clock.jumped" => &["clock", "forward_ms", "last"],
         "llm.request" => &["base", "digest", "report"],
         "llm.response" => &[
             "duration_ms",
