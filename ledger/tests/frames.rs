@@ -206,6 +206,7 @@ fn samples(text: &str, value: &Json) -> Vec<Event> {
         Event::Run(RunEvent::ClockJumped(ClockJumped {
             clock: Timestamp::from_micros(5),
             last: Timestamp::from_micros(6),
+            forward_ms: Some(7),
         })),
         Event::Step(StepEvent::Started(StepStarted {
             attempt: 1,

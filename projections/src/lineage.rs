@@ -234,7 +234,10 @@ fn describe_run(event: &RunEvent) -> String {
             ktsu_ledger::event::TimerKind::Retry => "time to send again".to_owned(),
             ktsu_ledger::event::TimerKind::RunTimeout => "the run's time is over".to_owned(),
         },
-        RunEvent::ClockJumped(jump) => format!("the clock said {} after {}", jump.clock, jump.last),
+        RunEvent::ClockJumped(jump) => match jump.forward_ms {
+            Some(by_ms) => format!("the clock went forward by {by_ms} ms that did not pass"),
+            None => format!("the clock said {} after {}", jump.clock, jump.last),
+        },
     }
 }
 

@@ -190,7 +190,7 @@ fn volatile(kind: &str) -> &'static [&'static str] {
         ],
         // The name of a branch is its own, whatever it was forked from.
         "branch.created" => &["branch_id", "definition"],
-        "clock.jumped" => &["clock", "last"],
+        "clock.jumped" => &["clock", "forward_ms", "last"],
         "llm.request" => &["base", "digest", "report"],
         "llm.response" => &[
             "duration_ms",

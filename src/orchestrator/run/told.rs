@@ -14,6 +14,7 @@ use crate::workflow::turn::Broken;
 
 impl RunTask {
     pub(super) fn told(&mut self, message: Message) -> Result<(), Broken> {
+        self.observe_clock()?;
         let before = self.spend_if_held();
         match message {
             Message::Answer(answer) => {
