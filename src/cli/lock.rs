@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::engine::{in_words, invalid, no_kit, quoted};
 use super::files::put;
-use super::output::{BAD, DIM, GOOD, is_coloured, line, note, painted};
+use super::output::{BAD, DIM, GOOD, ODD, is_coloured, line, note, painted};
 use super::{Common, Failure, json as shape, text};
 use crate::error::EXIT_VERDICT;
 use crate::kit::fault::Faults;
@@ -62,10 +62,12 @@ async fn write(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failu
         return Err(tools::forgotten(&lost, dir));
     }
     let mut retold = Vec::new();
+    let mut left_out = Vec::new();
     if arguments.tools {
-        let offered = tools::offered(&kit, arguments).await?;
-        retold = tools::differences(&made, &offered);
-        tools::put(&mut made, offered);
+        let asked = tools::ask(&kit, arguments).await?;
+        retold = tools::differences(&made, &asked.offered);
+        left_out = asked.left_out;
+        tools::put(&mut made, asked.offered);
     }
     let drift = before.map(|held| held.drift).unwrap_or_default();
     let file = kit.root.join(FILE);
@@ -84,10 +86,12 @@ async fn write(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failu
             "prices": made.prices,
             "changes": drift,
             "tools": retold,
+            "left_out": left_out,
         });
         line(&shape::pretty(&body.to_string()));
         return Ok(ExitCode::SUCCESS);
     }
+    warn(&left_out);
     for one in &drift {
         note(&format!("  {}", text::line(&one.to_string())));
     }
@@ -127,11 +131,13 @@ fn reads_back(kit: &Kit, made: &ktsu_ledger::event::lock::Lock) -> Result<(), Fa
 async fn check(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let dir = arguments.kit.as_path();
     let mut retold = Vec::new();
+    let mut left_out = Vec::new();
     let (held, name) = match kit::load(dir) {
         Ok(kit) => {
             if let (true, Some(held)) = (arguments.tools, &kit.lock) {
-                let offered = tools::offered(&kit, arguments).await?;
-                retold = tools::differences(&held.lock, &offered);
+                let asked = tools::ask(&kit, arguments).await?;
+                retold = tools::differences(&held.lock, &asked.offered);
+                left_out = asked.left_out;
             }
             let drift = kit.lock.as_ref().map(|held| held.drift.clone());
             (
@@ -154,10 +160,12 @@ async fn check(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failu
             "locked": held.is_ok() && retold.is_empty(),
             "drift": drift,
             "tools": retold,
+            "left_out": left_out,
             "faults": render::json(faults),
         });
         line(&shape::pretty(&body.to_string()));
     } else {
+        warn(&left_out);
         tell(
             held.as_ref().err().map(|(faults, _)| faults),
             &retold,
@@ -169,6 +177,14 @@ async fn check(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failu
         Ok(()) if retold.is_empty() => ExitCode::SUCCESS,
         Ok(()) | Err(_) => ExitCode::from(EXIT_VERDICT),
     })
+}
+
+/// Says which tools of the servers no model is told of. That is nothing a lock could change.
+fn warn(left_out: &[tools::LeftOut]) {
+    for one in left_out {
+        let warning = painted(ODD, "warning");
+        note(&format!("{warning}: {}", text::line(&one.words())));
+    }
 }
 
 fn tell(faults: Option<&Faults>, retold: &[tools::Retold], name: &str, dir: &Path) {

@@ -5,6 +5,7 @@
 //! elsewhere their tests say so and are skipped.
 
 mod access_request;
+mod answers;
 mod exact;
 mod gullible;
 mod keys;
