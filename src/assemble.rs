@@ -189,6 +189,8 @@ pub async fn open(mut setup: Setup) -> Result<Engine, NotOpened> {
     let egress = egress::Client::new(&policy(file))?;
     let limits = file.map(|file| file.limits.clone()).unwrap_or_default();
     let gateway = setup.gateway(&egress)?;
+    let provider_keys = gateway.secrets().to_vec();
+    values::shows_none_of(&environment, &provider_keys)?;
     let here = matches!(setup.agents, Agents::Here { .. });
     let groups = gateway.group_names().map(str::to_owned);
     let groups = here.then(|| groups.collect());
@@ -260,6 +262,7 @@ pub async fn open(mut setup: Setup) -> Result<Engine, NotOpened> {
             let resolved = environment::resolve(known.0.as_ref(), declared, &known.1).ok();
             resolved?.secrets.remove(&variable.name)
         }),
+        provider_keys,
     };
     let (orchestrator, recovered) = Orchestrator::start(parts).await.map_err(NotOpened::Other)?;
     if recovered.unfinished > 0 {

@@ -105,6 +105,8 @@ pub struct Parts {
     pub takes_up: bool,
     /// The value of a secret variable that a recorded run declares, if it is known here.
     pub secret: SecretOf,
+    /// The secrets of the gateway, where it is in this process: redacted like all others.
+    pub provider_keys: Vec<Secret>,
 }
 
 /// Looks a secret up.
@@ -127,6 +129,7 @@ pub(crate) struct Shared {
     /// Where tool servers are, by their own name, where it is not where their file says.
     tool_servers: BTreeMap<String, String>,
     redactor: Redactor,
+    provider_keys: Vec<Secret>,
     secret: SecretOf,
     egress: egress::Client,
     clock: Clock,
@@ -227,7 +230,8 @@ impl Orchestrator {
                 .environment
                 .values()
                 .flat_map(|one| one.secrets.values())
-                .chain(parts.principals.secrets()),
+                .chain(parts.principals.secrets())
+                .chain(&parts.provider_keys),
         );
         let definitions = parts
             .kit
@@ -244,6 +248,7 @@ impl Orchestrator {
             max_active: parts.max_active,
             tool_servers: parts.tool_servers,
             redactor,
+            provider_keys: parts.provider_keys,
             secret: parts.secret,
             egress: parts.egress,
             clock: parts.clock,
@@ -514,8 +519,8 @@ impl Shared {
         if own.is_empty() {
             return Cow::Borrowed(&self.redactor);
         }
-        let personal = self.principals.secrets();
-        Cow::Owned(Redactor::new(kit().chain(personal).chain(&own)))
+        let others = self.principals.secrets().chain(&self.provider_keys);
+        Cow::Owned(Redactor::new(kit().chain(others).chain(&own)))
     }
 
     /// What `run.created` may say about the environment: secrets by name only (decision K3).

@@ -228,6 +228,7 @@ async fn an_engine_without_syncs() {
         notary: std::sync::Arc::default(),
         takes_up: true,
         secret: Arc::new(|_| None),
+        provider_keys: Vec::new(),
     };
     let (orchestrator, _) = Orchestrator::start(parts).await.unwrap();
     let listener = server::bind_loopback(([127, 0, 0, 1], 0).into())

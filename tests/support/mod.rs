@@ -281,6 +281,7 @@ impl Within {
             true => Gateway::load(&file, None, &process, &egress).unwrap(),
             false => Gateway::empty(),
         };
+        let provider_keys = models.secrets().to_vec();
         let way_back = Arc::new(OnceLock::new());
         let runtime = Runtime::new(runtime::Parts {
             gateway: Peer::Local(gateway::router(models)),
@@ -305,6 +306,7 @@ impl Within {
             notary: std::sync::Arc::default(),
             takes_up: true,
             secret: Arc::new(|_| None),
+            provider_keys,
         };
         let (orchestrator, recovered) = Orchestrator::start(parts).await.unwrap();
         let router = routes::router(orchestrator.clone());
