@@ -173,12 +173,19 @@ fn violations(found: Vec<event::Violation>) -> Vec<Violation> {
 
 /// The store failed while reading.
 fn unreadable(error: &StoreError) -> Problem {
-    Problem::new(ErrorCode::Internal, error.to_string()).with_hint("ktsu verify")
+    let code = match error {
+        StoreError::Damaged(_) | StoreError::WrongRow(_) => ErrorCode::Unreadable,
+        _ => ErrorCode::Internal,
+    };
+    Problem::new(code, error.to_string()).with_hint("ktsu verify")
 }
 
 impl From<Unreadable> for Problem {
     fn from(error: Unreadable) -> Self {
-        Self::new(ErrorCode::Internal, error.to_string()).with_hint("ktsu verify")
+        match &error {
+            Unreadable::Store(error) => unreadable(error),
+            _ => Self::new(ErrorCode::Unreadable, error.to_string()).with_hint("ktsu verify"),
+        }
     }
 }
 

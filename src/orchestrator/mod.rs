@@ -21,6 +21,7 @@ pub mod recompute;
 mod recover;
 pub mod reports;
 mod run;
+mod standing;
 mod supervise;
 mod token;
 mod tools;
@@ -32,6 +33,7 @@ pub use people::{NotDone, Said, Word};
 pub use recover::{Recovered, rebuild_index};
 pub use reports::{Addressed, NotTaken};
 pub use run::Progress;
+pub use standing::{LedgerState, Standing};
 pub use token::TokenKey;
 pub use tools::{Answered, Own, Posted, ToolStream};
 
@@ -103,6 +105,8 @@ pub struct Parts {
     pub own_url: String,
     /// Whether runs that were left unfinished go on.
     pub takes_up: bool,
+    /// How the ledger stands.
+    pub standing: Standing,
     /// The value of a secret variable that a recorded run declares, if it is known here.
     pub secret: SecretOf,
     /// The secrets of the gateway, where it is in this process: redacted like all others.
@@ -140,6 +144,7 @@ pub(crate) struct Shared {
     gateway: Option<Peer>,
     groups: Option<BTreeSet<String>>,
     notary: crate::evidence::notary::Shown,
+    standing: Standing,
     tokens: TokenKey,
     own_url: String,
     supervisor: Supervisor,
@@ -261,6 +266,7 @@ impl Orchestrator {
             gateway: parts.gateway,
             groups: parts.groups,
             notary: parts.notary,
+            standing: parts.standing,
             tokens: parts.tokens,
             own_url: parts.own_url,
             supervisor: Supervisor::default(),
@@ -495,7 +501,7 @@ impl Shared {
         if let Some(reason) = self.appender.failed() {
             return Err(NotStarted::LedgerStopped(reason.to_string()));
         }
-        if self.appender.low_on_disk() {
+        if self.standing.waits_for_room() || self.appender.low_on_disk() {
             return Err(NotStarted::DiskFull);
         }
         if *self.stop.borrow() || lock(&self.active).len() >= self.max_active {

@@ -227,6 +227,7 @@ async fn an_engine_without_syncs() {
         own_url: String::new(),
         notary: std::sync::Arc::default(),
         takes_up: true,
+        standing: Default::default(),
         secret: Arc::new(|_| None),
         provider_keys: Vec::new(),
     };

@@ -305,6 +305,7 @@ impl Within {
             own_url: "http://127.0.0.1:5050".to_owned(),
             notary: std::sync::Arc::default(),
             takes_up: true,
+            standing: Default::default(),
             secret: Arc::new(|_| None),
             provider_keys,
         };

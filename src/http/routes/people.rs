@@ -362,7 +362,7 @@ impl From<NotDone> for Problem {
             NotDone::NotDecided(refused) => refused.into(),
             NotDone::NotStarted(refused) => refused.into(),
             NotDone::Unreadable(_) => {
-                Self::new(ErrorCode::Internal, words).with_hint("ktsu verify")
+                Self::new(ErrorCode::Unreadable, words).with_hint("ktsu verify")
             }
             NotDone::HoldsSecret => Self::new(ErrorCode::ForkRefused, words)
                 .with_hint("declare it under env, and use it as {{ env.NAME }}"),

@@ -234,6 +234,8 @@ async fn without_room(kit: &KitDir, api: &Described) -> Vec<Case> {
     let within = Within::new(kit.load(), MemoryStore::new(), options, &[], None).await;
     let api = api.at(&within.client);
     assert_eq!(api.post("/invoke/hello", "{}").await.status, 507);
-    assert_eq!(api.get("/health").await.status, 200);
+    let health = api.get("/health").await;
+    assert_eq!(health.status, 503);
+    assert_eq!(health.json()["ledger"], json!({"state": "low_on_space"}));
     api.seen().into_iter().collect()
 }
