@@ -22,6 +22,7 @@ pub mod reserved;
 pub mod template;
 pub mod transform;
 pub mod turn;
+pub mod types;
 
 #[cfg(test)]
 mod agent_tests;
