@@ -146,6 +146,8 @@ error_codes! {
     MaxFailuresExceeded = "max_failures_exceeded", 422, EXIT_VERDICT, "Too many items failed";
     /// The run has used its budget up.
     BudgetExceeded = "budget_exceeded", 402, EXIT_VERDICT, "The budget is used up";
+    /// The run has a budget, and the model no price.
+    BudgetUnpriced = "budget_unpriced", 402, EXIT_VERDICT, "The model has no price, and the run a budget";
     /// A model asked for a tool that the allowlists do not permit.
     ToolNotPermitted = "tool_not_permitted", 403, EXIT_VERDICT, "The tool may not be called";
     /// A tool server cannot be reached, or does not speak MCP.
@@ -200,6 +202,8 @@ error_codes! {
     WebhookUnreachable = "webhook_unreachable", 502, EXIT_VERDICT, "The receiver could not be reached";
     /// The address is one ktsu does not connect to.
     WebhookRefused = "webhook_refused", 403, EXIT_VERDICT, "The address is not allowed";
+    /// The key that the webhook is to be signed with is empty.
+    WebhookUnsigned = "webhook_unsigned", 500, EXIT_VERDICT, "The webhook has no key to be signed with";
     /// Told to stop because something else ended the run.
     Stopped = "stopped", 409, EXIT_VERDICT, "The step was stopped";
     /// The run took longer than its policy allows.

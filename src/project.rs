@@ -3,6 +3,8 @@
 //! `kit` knows nothing of gateways and environments, and these know nothing of kits; this is where
 //! they meet, before anything starts.
 
+mod budgets;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -38,13 +40,24 @@ impl Judged {
     }
 }
 
+/// What a folder is judged with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Under<'a> {
+    /// Nothing: whether variables have values is not asked.
+    Nothing,
+    /// The process environment alone, as a start without an environment file.
+    Process,
+    /// An environment file, and the process environment before it.
+    File(&'a Path),
+}
+
 const ENVIRONMENTS: &str = "environments";
 
-/// Judges a folder, and an environment file with it: whether its values suffice as well. `locked`:
-/// whether nothing but what its lock says may be used.
+/// Judges a folder, and what it would be started with: whether every value is there. `locked`: whether
+/// nothing but what its lock says may be used.
 pub fn judge(
     dir: &Path,
-    environment: Option<&Path>,
+    under: Under<'_>,
     process: &BTreeMap<String, String>,
     locked: bool,
 ) -> Judged {
@@ -63,6 +76,10 @@ pub fn judge(
         faults,
         unset: Vec::new(),
     };
+    let environment = match under {
+        Under::File(path) => Some(path),
+        Under::Nothing | Under::Process => None,
+    };
     let chosen = environment.map(Environment::load);
     let (chosen, broken) = match chosen {
         Some(Ok(environment)) => (Some(environment), None),
@@ -71,13 +88,20 @@ pub fn judge(
     };
     let own = own_environments(dir, environment);
     alone(&mut judged, chosen.as_ref(), own.is_empty());
-    let gateway = judge_gateway(dir, chosen.as_ref(), process);
+    // What stands in a file that cannot be read is not known, so nothing is missed in it.
+    let starts = under == Under::Process || chosen.is_some();
+    let gateway = judge_gateway(dir, chosen.as_ref(), starts.then_some(process));
+    let unpriced = judged.kit.as_ref();
+    let unpriced = unpriced.map(|kit| budgets::unpriced(kit, dir, chosen.as_ref()));
+    judged.faults.faults.extend(unpriced.unwrap_or_default());
     for faults in broken.into_iter().chain(own).chain(Some(gateway)) {
         judged.take(faults);
     }
     if let Some(environment) = &chosen {
         judged.take(environment.warnings.clone());
-        match values(environment, judged.kit.as_ref(), process) {
+    }
+    if starts {
+        match values(chosen.as_ref(), judged.kit.as_ref(), process) {
             Ok(unset) => judged.unset = unset,
             Err(faults) => judged.take(faults),
         }
@@ -140,35 +164,37 @@ fn own_environments(dir: &Path, but: Option<&Path>) -> Vec<Faults> {
 /// Whether an environment's principals have tokens, and which variables of the kit have no usable
 /// value.
 fn values(
-    environment: &Environment,
+    environment: Option<&Environment>,
     kit: Option<&Kit>,
     process: &BTreeMap<String, String>,
 ) -> Result<Vec<String>, Faults> {
     let mut process = process.clone();
     // `run` and `start` give this one a value themselves.
-    if let Some(variable) = &environment.receiver {
+    if let Some(variable) = environment.and_then(|one| one.receiver.as_ref()) {
         process
             .entry(variable.clone())
             .or_insert_with(|| "http://127.0.0.1:9".to_owned());
     }
-    let file = Some(environment);
-    let principals = Principals::resolve(file, &process)?;
-    let resolved = kit.map(|kit| assemble::values::resolve(kit, &principals, file, &process));
+    let principals = Principals::resolve(environment, &process)?;
+    let resolved =
+        kit.map(|kit| assemble::values::resolve(kit, &principals, environment, &process));
     let unset = resolved.into_iter().flatten();
     let unset = unset.filter_map(|(name, resolved)| {
         let error = resolved.err()?;
         Some(format!("workflow {name}: {error}"))
     });
     let mut unset: Vec<String> = unset.collect();
-    unset.extend(assemble::unfit(environment, &process));
+    let unfit = environment.map(|environment| assemble::unfit(environment, &process));
+    unset.extend(unfit.into_iter().flatten());
     Ok(unset)
 }
 
-/// What is wrong with the kit's `gateway.yaml`, as this environment would use it.
+/// What is wrong with the kit's `gateway.yaml`, as this environment would use it. `process`: what it
+/// would be started with, if it is to be.
 fn judge_gateway(
     dir: &Path,
     environment: Option<&Environment>,
-    process: &BTreeMap<String, String>,
+    process: Option<&BTreeMap<String, String>>,
 ) -> Faults {
     let file = Path::new(GATEWAY);
     if !dir.join(file).is_file() {
@@ -180,8 +206,8 @@ fn judge_gateway(
     };
     // Keys and addresses have values only where they are used.
     let client = egress::Client::new(&egress::Policy::default());
-    match (environment, client) {
-        (Some(_), Ok(client)) => {
+    match (process, client) {
+        (Some(process), Ok(client)) => {
             let built = Gateway::new(&config, environment, process, &client);
             built.err().unwrap_or_default()
         }

@@ -36,6 +36,8 @@ mod fork;
 mod golden;
 #[path = "suite/locked.rs"]
 mod locked;
+#[path = "suite/long.rs"]
+mod long;
 #[path = "suite/mutations/mod.rs"]
 mod mutations;
 #[path = "suite/origins.rs"]
@@ -48,6 +50,8 @@ mod pins;
 mod recompute;
 #[path = "suite/recompute_tools.rs"]
 mod recompute_tools;
+#[path = "suite/rules.rs"]
+mod rules;
 #[path = "suite/tools/mod.rs"]
 mod tools;
 #[path = "suite/trace.rs"]

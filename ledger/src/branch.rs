@@ -77,6 +77,11 @@ impl Path {
         (stream.kind() == "branch").then_some(*from)
     }
 
+    /// The numbers that its parts begin at, from the run down to the stream itself.
+    pub fn beginnings(&self) -> impl Iterator<Item = u64> {
+        self.parts.iter().map(|(from, _)| *from)
+    }
+
     /// Frames in order, `from` included; see [`Reader::read`].
     ///
     /// # Errors

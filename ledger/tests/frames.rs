@@ -41,6 +41,7 @@ fn compared(text: &str, value: &Json) -> RecomputeCompared {
             ],
             item: Some(3),
             reason: Some(text.to_owned()),
+            retryable: Some(true),
             status: Sameness::SchemaViolation,
             step: text.to_owned(),
             violations: vec![Violation {
@@ -205,6 +206,7 @@ fn samples(text: &str, value: &Json) -> Vec<Event> {
         Event::Run(RunEvent::ClockJumped(ClockJumped {
             clock: Timestamp::from_micros(5),
             last: Timestamp::from_micros(6),
+            forward_ms: Some(7),
         })),
         Event::Step(StepEvent::Started(StepStarted {
             attempt: 1,
@@ -405,6 +407,21 @@ fn samples_of_agents(text: &str, value: &Json, full: bool) -> Vec<Event> {
         })),
         Event::Agent(AgentEvent::Response(Box::new(LlmResponse {
             attempt: 1,
+            attempts: vec![
+                CallAttempt {
+                    duration_ms: 3,
+                    model: name(),
+                    status: name(),
+                    usage: CallUsage {
+                        cost_micro_usd: 5,
+                        tokens_cached: 1,
+                        tokens_in: 2,
+                        tokens_out: 3,
+                        tokens_reasoning: 4,
+                    },
+                };
+                usize::from(full)
+            ],
             cached: full,
             content: full.then(|| Json::string(text)),
             cost_micro_usd: 270,
@@ -424,6 +441,7 @@ fn samples_of_agents(text: &str, value: &Json, full: bool) -> Vec<Event> {
             tokens_out: 200,
             tokens_reasoning: if full { 4 } else { 0 },
             tool_calls: full.then(|| value.clone()),
+            unpriced: full,
         }))),
         Event::Agent(AgentEvent::Decided(AgentDecided {
             attempt: 1,

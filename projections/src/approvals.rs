@@ -185,6 +185,14 @@ impl Approvals {
                 self.end(frame, |step| step == reset.step);
             }
             Event::Agent(event) => self.take(frame, event),
+            Event::Run(RunEvent::ClockJumped(jumped)) => {
+                let by_ms = jumped.forward_ms.unwrap_or_default();
+                let pending = |record: &&mut Record| record.status == Status::Pending;
+                for record in self.records.iter_mut().filter(pending) {
+                    let until = record.expires_at;
+                    record.expires_at = until.map(|until| until.plus_millis(by_ms));
+                }
+            }
             Event::Run(_)
             | Event::Recompute(_)
             | Event::Step(_)

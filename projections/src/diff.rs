@@ -200,8 +200,19 @@ impl Diff {
 /// # Errors
 /// [`NotCompared`].
 pub fn diff(a: Side<'_>, b: Side<'_>) -> Result<Diff, NotCompared> {
-    let (fold_a, seen_a) = seen(a)?;
-    let (fold_b, seen_b) = seen(b)?;
+    let (fold_a, fold_b) = (EnvelopeFold::of(a.frames)?, EnvelopeFold::of(b.frames)?);
+    diff_of_folds((a, &fold_a), (b, &fold_b))
+}
+
+/// The same, of frames that are folded already.
+///
+/// # Errors
+/// [`NotCompared::NoChild`].
+pub fn diff_of_folds(
+    (a, fold_a): (Side<'_>, &EnvelopeFold),
+    (b, fold_b): (Side<'_>, &EnvelopeFold),
+) -> Result<Diff, NotCompared> {
+    let (seen_a, seen_b) = (seen(a, fold_a)?, seen(b, fold_b)?);
     let changes = value_diff::diff(&timeless::envelope(&seen_a), &timeless::envelope(&seen_b));
     let changes = changes.into_iter().filter(|change| !is_spent(change));
     let (kept_a, kept_b) = (
@@ -220,7 +231,7 @@ pub fn diff(a: Side<'_>, b: Side<'_>) -> Result<Diff, NotCompared> {
         shared: shared(a.frames, b.frames),
         first,
         envelope: changes.collect(),
-        steps: steps(&fold_a, a.scope, &fold_b, b.scope),
+        steps: steps(fold_a, a.scope, fold_b, b.scope),
         only_a,
         only_b,
         changed,
@@ -228,14 +239,12 @@ pub fn diff(a: Side<'_>, b: Side<'_>) -> Result<Diff, NotCompared> {
     })
 }
 
-fn seen(side: Side<'_>) -> Result<(EnvelopeFold, Envelope), NotCompared> {
-    let fold = EnvelopeFold::of(side.frames)?;
+fn seen(side: Side<'_>, fold: &EnvelopeFold) -> Result<Envelope, NotCompared> {
     let envelope = fold.envelope(side.scope);
-    let envelope = envelope.ok_or_else(|| NotCompared::NoChild {
+    envelope.ok_or_else(|| NotCompared::NoChild {
         run: fold.state().stream().name().to_owned(),
         scope: side.scope.to_owned(),
-    })?;
-    Ok((fold, envelope))
+    })
 }
 
 /// What was used stands apart, in [`Used`].

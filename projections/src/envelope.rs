@@ -3,6 +3,7 @@
 //! The envelope of an inline child is the same projection, seen from its scope.
 
 mod fold;
+mod one;
 
 pub use fold::EnvelopeFold;
 
@@ -42,7 +43,7 @@ pub struct Envelope {
     pub env: BTreeMap<String, String>,
     /// Every step, in file order.
     pub steps: Vec<StepView>,
-    /// The workflow's output.
+    /// The workflow's output, made of what its steps gave with what people laid over it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<Json>,
     /// What all of it used.

@@ -39,6 +39,10 @@ pub struct Node {
     /// The frames it follows from, in others.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub foreign: Vec<String>,
+    /// Those of its causes that are not there. Of causes in other streams only whoever reads those
+    /// knows.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
     /// What a reader wants to know at a glance.
     pub detail: String,
 }
@@ -68,6 +72,8 @@ impl Lineage {
                 effects.push(frame.seq);
             }
         }
+        let missing = cause.iter().filter(|seq| **seq >= frame.seq);
+        let missing = missing.map(u64::to_string).collect();
         let (step, detail) = describe(&frame.event);
         self.nodes.push(Node {
             seq: frame.seq,
@@ -78,6 +84,7 @@ impl Lineage {
             at: frame.at,
             cause,
             foreign,
+            missing,
             detail,
         });
         self.effects.push(Vec::new());
@@ -86,6 +93,11 @@ impl Lineage {
     /// All frames, in order.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
+    }
+
+    /// All frames, for whoever knows more of them: which causes in other streams are missing.
+    pub fn nodes_mut(&mut self) -> &mut [Node] {
+        &mut self.nodes
     }
 
     /// One frame.
@@ -222,7 +234,10 @@ fn describe_run(event: &RunEvent) -> String {
             ktsu_ledger::event::TimerKind::Retry => "time to send again".to_owned(),
             ktsu_ledger::event::TimerKind::RunTimeout => "the run's time is over".to_owned(),
         },
-        RunEvent::ClockJumped(jump) => format!("the clock said {} after {}", jump.clock, jump.last),
+        RunEvent::ClockJumped(jump) => match jump.forward_ms {
+            Some(by_ms) => format!("the clock went forward by {by_ms} ms that did not pass"),
+            None => format!("the clock said {} after {}", jump.clock, jump.last),
+        },
     }
 }
 
@@ -383,19 +398,30 @@ fn describe_end(finished: &AgentFinished) -> String {
 }
 
 fn describe_response(response: &LlmResponse) -> String {
+    let used = format!(
+        "{}+{} tokens, {}",
+        response.tokens_in,
+        response.tokens_out,
+        dollars(response.cost_micro_usd)
+    );
+    let attempts = match response.attempts.len() {
+        0 | 1 => String::new(),
+        count => format!(", {count} attempts"),
+    };
     if let Some(error) = &response.error {
+        let used = match response.tokens_in == 0 && response.tokens_out == 0 {
+            true => String::new(),
+            false => format!(", {used}"),
+        };
         return format!(
-            "{}: {} after {} ms",
+            "{}: {} after {} ms{used}{attempts}",
             error.code, error.message, response.duration_ms
         );
     }
     format!(
-        "{}/{} {}+{} tokens, {}, {} ms{}",
+        "{}/{} {used}, {} ms{}{attempts}",
         response.provider,
         response.model,
-        response.tokens_in,
-        response.tokens_out,
-        dollars(response.cost_micro_usd),
         response.duration_ms,
         if response.cached {
             ", from the cache"
@@ -436,5 +462,41 @@ fn describe_webhook(event: &WebhookEvent) -> String {
             format!("{what} after {} ms", answer.duration_ms)
         }
         WebhookEvent::Dead(dead) => format!("given up after {} sendings", dead.sendings),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(seq: u64, cause: Vec<u64>) -> Node {
+        Node {
+            seq,
+            kind: String::new(),
+            scope: String::new(),
+            step: None,
+            actor: String::new(),
+            at: Timestamp::from_micros(0),
+            cause,
+            foreign: Vec::new(),
+            missing: Vec::new(),
+            detail: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_million_causes_are_followed_in_both_directions() {
+        let last = 1_000_000;
+        let nodes = (0..=last).map(|seq: u64| node(seq, seq.checked_sub(1).into_iter().collect()));
+        let lineage = Lineage {
+            nodes: nodes.collect(),
+            effects: (0..=last)
+                .map(|seq| (seq < last).then_some(seq + 1).into_iter().collect())
+                .collect(),
+        };
+        let back = lineage.ancestors(last);
+        assert_eq!((back.len(), back.last()), (1_000_001, Some(&0)));
+        let on = lineage.descendants(0);
+        assert_eq!((on.len(), on.last()), (1_000_001, Some(&last)));
     }
 }

@@ -188,8 +188,9 @@ fn volatile(kind: &str) -> &'static [&'static str] {
             "idempotency_key",
             "lock",
         ],
-        "branch.created" => &["definition"],
-        "clock.jumped" => &["clock", "last"],
+        // The name of a branch is its own, whatever it was forked from.
+        "branch.created" => &["branch_id", "definition"],
+        "clock.jumped" => &["clock", "forward_ms", "last"],
         "llm.request" => &["base", "digest", "report"],
         "llm.response" => &[
             "duration_ms",
@@ -210,6 +211,12 @@ fn compared(frame: &Frame) -> Value {
     if let Value::Object(members) = &mut data {
         for name in volatile(frame.event.kind()) {
             members.remove(*name);
+        }
+        let attempts = members.get_mut("attempts").and_then(Value::as_array_mut);
+        for attempt in attempts.into_iter().flatten() {
+            if let Value::Object(attempt) = attempt {
+                attempt.remove("duration_ms");
+            }
         }
     }
     data

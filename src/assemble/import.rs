@@ -41,7 +41,8 @@ fn open(appender: &Appender) -> Result<(), String> {
 ///
 /// # Errors
 /// Why nothing was written.
-pub fn import(ledger: &Path, text: &str) -> Result<Imported, String> {
+pub fn import(ledger: &Path, lines: impl AsRef<[u8]>) -> Result<Imported, String> {
+    let text = lines.as_ref();
     let checked = if ledger.is_file() {
         let opened = readers(ledger).map_err(|error| error.to_string())?;
         let check = |reader: &dyn Reader| Ok(transfer::check(text, Some(reader)));

@@ -20,6 +20,7 @@ use crate::secret::{Redactor, Secret};
 use crate::tools;
 use crate::workflow::definition::{Agent, CompiledWork, Definition, Server};
 use crate::workflow::expression::{Names, Root, from_value};
+use crate::workflow::rules::DecisionRules;
 
 /// A server, with what it is told.
 pub struct Asked {
@@ -167,7 +168,9 @@ fn calls<'d>(definition: &'d Definition, values: Option<&Resolved>) -> Vec<(Valu
             let CompiledWork::Agent { params, .. } = &step.work else {
                 continue;
             };
-            let rendered = params.as_ref().map(|one| one.render(&names, &|_| false));
+            let rendered = params
+                .as_ref()
+                .map(|one| one.render(&names, &|_| false, DecisionRules::NEWEST));
             let given = rendered.and_then(Result::ok).map(|one| one.value);
             let agent = definition.agents.get(file);
             calls.extend(agent.map(|agent| (given.unwrap_or_else(|| json!({})), agent)));
@@ -196,8 +199,12 @@ type Told = (Option<(String, Secret)>, BTreeMap<String, String>);
 
 fn told(server: &Server, given: &Map<String, Value>) -> Result<Told, String> {
     let words = |missing: crate::workflow::definition::Missing| missing.to_string();
-    let mut params = server.values(given, false).map_err(words)?;
-    let mut secret = server.values(given, true).map_err(words)?;
+    let mut params = server
+        .values(given, false, DecisionRules::NEWEST)
+        .map_err(words)?;
+    let mut secret = server
+        .values(given, true, DecisionRules::NEWEST)
+        .map_err(words)?;
     let auth = server.plan.auth.as_ref().and_then(|auth| {
         let value = secret.remove(&auth.param)?;
         let value = match auth.scheme {

@@ -1,12 +1,13 @@
 //! Baselines held against fresh outputs, and the report of many.
 
-use ktsu_ledger::event::plan::{AgentPlan, Plan, StepPlan, Work};
+use ktsu_ledger::event::plan::{AgentFile, AgentPlan, Plan, StepPlan, Work};
 use ktsu_ledger::event::{ComparedTask, Sameness, ValueChange, Violation};
 use ktsu_ledger::jcs;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::Baseline;
-use crate::workflow::recompute::{Before, End, Task, judge, noted};
+use crate::workflow::recompute::{Before, End, Shape, Task, judge, noted};
 
 /// The step of a plan that a baseline is of.
 #[derive(Debug, Clone, Copy)]
@@ -41,31 +42,50 @@ pub fn find<'a>(plan: &'a Plan, path: &str) -> Option<Found<'a>> {
 /// Holds a baseline against what came of its input now.
 ///
 /// Where the file has the hash of an output alone, the same hash is the same value, and any other
-/// says nothing about what differs.
-pub fn held(baseline: &Baseline, fresh: Option<&Task>, step: &StepPlan) -> ComparedTask {
+/// says nothing about what differs. `agent` is the one the kit has now.
+pub fn held(
+    baseline: &Baseline,
+    fresh: Option<&Task>,
+    step: &StepPlan,
+    agent: Option<&AgentFile>,
+) -> ComparedTask {
     let end = fresh.and_then(|task| task.end.as_ref());
-    let before = match &baseline.snapshot.output {
-        Some(output) => Before::Value(output.clone()),
-        None => Before::Nothing(
-            "another output than the one whose hash the baseline has".to_owned(),
-            None,
-        ),
+    let nothing = |words: &str, output| Before::Nothing(words.to_owned(), output);
+    let before = match (&baseline.snapshot.output, &baseline.snapshot.output_hash) {
+        (output, None) => nothing(WITHOUT_HASH, output.clone()),
+        (Some(output), Some(_)) => Before::Value(output.clone()),
+        (None, Some(_)) => nothing(OTHER_HASH, None),
     };
-    // A fan-out's own schema judges its results as a whole.
-    let schema = Some(step).filter(|_| baseline.metadata.item.is_none());
-    let mut task = judge(&before, end, schema);
+    let shape = Shape {
+        output: agent.map(|agent| &agent.output),
+        // A fan-out's own schema judges its results as a whole.
+        step: Some(step).filter(|_| baseline.metadata.item.is_none()),
+    };
+    let mut task = judge(&before, end, shape);
     let value = end.and_then(End::value);
-    let same = value.is_some_and(|value| jcs::digest(&value) == baseline.snapshot.output_hash);
+    let is_captured = |value: &Value| {
+        let hash = baseline.snapshot.output_hash.as_deref();
+        hash == Some(jcs::digest(value).as_str())
+    };
+    // What was captured may have had the defaults written out.
+    let same = value.is_some_and(|value| is_captured(&value) || is_captured(&shape.filled(&value)));
     if task.status == Sameness::NotComparable && same {
         task.status = Sameness::Clean;
         task.reason = None;
     }
+    if matches!(end, Some(End::Failed { code, .. }) if code == "invalid_params") {
+        let reason = task.reason.unwrap_or_default();
+        task.reason = Some(format!("{reason}; capture it again"));
+    }
     ComparedTask {
         item: baseline.metadata.item,
         step: baseline.snapshot.step.clone(),
-        ..noted(task, fresh.map(|task| &task.calls))
+        ..noted(task, fresh)
     }
 }
+
+const WITHOUT_HASH: &str = "the baseline has no outputHash; capture it again";
+const OTHER_HASH: &str = "another output than the one whose hash the baseline has";
 
 /// One baseline in a report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -84,6 +104,9 @@ pub struct Held {
     /// Why it cannot be compared, or what failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Where it failed: whether it may go well another time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retryable: Option<bool>,
     /// What came out.
     pub status: Sameness,
     /// The step, by its path.
@@ -102,6 +125,7 @@ impl Held {
             diff: self.diff.clone(),
             item: self.item,
             reason: self.reason.clone(),
+            retryable: self.retryable,
             status: self.status,
             step: self.step.clone(),
             violations: self.violations.clone(),
@@ -116,6 +140,7 @@ impl Held {
             item: task.item,
             label: baseline.metadata.label.clone(),
             reason: task.reason,
+            retryable: task.retryable,
             status: task.status,
             step: task.step,
             violations: task.violations,

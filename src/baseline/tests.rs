@@ -32,7 +32,7 @@ fn baseline() -> Baseline {
             captured_at: Timestamp::from_micros(1_790_000_000_000_000),
             input_hash: jcs::digest(&input),
             input: input.as_object().unwrap().clone(),
-            output_hash: jcs::digest(&output),
+            output_hash: Some(jcs::digest(&output)),
             output: Some(output),
             step: "call/inner".to_owned(),
             tool_results_hash: results::hash_of(&tool_results),

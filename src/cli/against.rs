@@ -185,6 +185,9 @@ fn in_words(one: &Divergence) -> String {
             text::line(server)
         ));
     }
+    if let Some(frame) = one.frame {
+        place.push_str(&format!(" (frame {frame})"));
+    }
     let field = match one.field.as_str() {
         "" => String::new(),
         field => format!(" {}", text::line(field)),

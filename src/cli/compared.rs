@@ -99,6 +99,9 @@ fn details(task: &ComparedTask, indent: &str) {
     if let Some(reason) = &task.reason {
         line(&format!("{indent}{}", text::line(reason)));
     }
+    if task.retryable == Some(true) {
+        line(&format!("{indent}retryable: it may go well another time"));
+    }
     for violation in &task.violations {
         line(&format!("{indent}! {}", words_of(violation)));
     }
@@ -118,6 +121,9 @@ pub(super) fn markdown(name: &str, task: &ComparedTask) -> Vec<String> {
             .iter()
             .map(|reason| format!("{}\n", text::line(reason))),
     );
+    if task.retryable == Some(true) {
+        lines.push("Retryable: it may go well another time.\n".to_owned());
+    }
     let mut fenced: Vec<String> = task
         .violations
         .iter()

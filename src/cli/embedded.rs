@@ -71,7 +71,14 @@ pub(super) async fn run(common: &Common, job: Job) -> Result<ExitCode, Failure> 
             "{count} unfinished runs wait for a start with their own kit"
         ));
     }
-    let count = engine.recovered.unfinished - engine.recovered.left;
+    if engine.recovered.other_rules > 0 {
+        let count = engine.recovered.other_rules;
+        note(&format!(
+            "{count} unfinished runs wait for a version of ktsu that has their decision rules"
+        ));
+    }
+    let left = engine.recovered.left + engine.recovered.other_rules;
+    let count = engine.recovered.unfinished - left;
     if count > 0 {
         note(&format!(
             "{count} unfinished runs of this ledger are taken up"
@@ -123,6 +130,7 @@ async fn run_and_follow(
         live: Some(&mut live),
         asking: Some(&mut asking),
         leaves_waiting: false,
+        silence: None,
     };
     let followed = follow(&peer, &run_id, viewer);
     let envelope = tokio::select! {

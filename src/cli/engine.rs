@@ -11,7 +11,7 @@ use axum::http::HeaderValue;
 use axum::middleware::map_request;
 use ktsu_ledger::lock::Holder;
 
-use super::{Common, Failure};
+use super::{Common, Failure, folder};
 use crate::assemble::{self, Engine, LedgerPlace, NotOpened, Setup};
 use crate::contract::TOKEN_HEADER;
 use crate::environment::Environment;
@@ -67,8 +67,8 @@ pub(super) fn place_nearby(common: &Common) -> Result<Place, Failure> {
 }
 
 fn nearby() -> Result<Option<Environment>, Failure> {
-    let named = std::env::var_os("KTSU_ENV").filter(|path| !path.is_empty());
-    load_environment(named.as_deref().map(Path::new), Path::new("."))
+    let kit = folder::of_process().unwrap_or_else(|| PathBuf::from("."));
+    load_environment(environment_of_process().as_deref(), &kit)
 }
 
 /// A path as a shell takes it.
@@ -124,13 +124,32 @@ pub(super) fn no_kit(dir: &Path) -> Failure {
     Failure::could_not_run(words).hint("a kit is a folder with workflows/, such as kits/hello")
 }
 
+/// The environment file that is used: the one named, else the nearest `environments/local.env.yaml`,
+/// by its way from the working directory where it is below that.
+pub(super) fn environment_file(named: Option<&Path>, kit: &Path) -> Option<PathBuf> {
+    if let Some(path) = named {
+        return Some(path.to_owned());
+    }
+    let found = Environment::find(kit)?;
+    let here = Path::new(".").canonicalize().ok();
+    let short = here.and_then(|here| Some(found.strip_prefix(here).ok()?.to_owned()));
+    Some(short.unwrap_or(found))
+}
+
+/// The environment file that `KTSU_ENV` names.
+pub(super) fn environment_of_process() -> Option<PathBuf> {
+    let named = std::env::var_os("KTSU_ENV").filter(|path| !path.is_empty());
+    named.map(PathBuf::from)
+}
+
 /// The environment file: the one named, else the nearest `environments/local.env.yaml`.
 pub(super) fn load_environment(
     named: Option<&Path>,
     kit: &Path,
 ) -> Result<Option<Environment>, Failure> {
-    let path = named.map(Path::to_owned).or_else(|| Environment::find(kit));
-    let Some(path) = path else { return Ok(None) };
+    let Some(path) = environment_file(named, kit) else {
+        return Ok(None);
+    };
     must_be_file(&path)?;
     Environment::load(&path).map(Some).map_err(|faults| {
         let shown = kit::render::text(&faults, false);

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, BodyDataStream, Bytes};
 use axum::http::{Request, Response};
 use futures_util::StreamExt as _;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::Failure;
 use super::asking::Asking;
@@ -20,6 +21,10 @@ impl From<Unreachable> for Failure {
         Self::could_not_run(error.to_string())
     }
 }
+
+/// How long the engine may say nothing at all about a run that is followed. It says that it is there
+/// every 15 seconds.
+pub(super) const SILENCE: Duration = Duration::from_secs(60);
 
 /// What to start.
 pub(super) struct Asked<'a> {
@@ -65,6 +70,8 @@ pub(super) struct Viewer<'a> {
     pub(super) asking: Option<&'a mut Asking>,
     /// Whether to stop looking once only people elsewhere can move the run.
     pub(super) leaves_waiting: bool,
+    /// How long the engine may be silent, if it is another process.
+    pub(super) silence: Option<Duration>,
 }
 
 /// Shows a run until it ends, and gives its envelope as JSON.
@@ -74,9 +81,28 @@ pub(super) async fn follow(
     viewer: Viewer<'_>,
 ) -> Result<String, Failure> {
     let path = format!("/runs/{run_id}/frames");
-    let response = peer.get(&path, "text/event-stream").await?;
+    let silence = viewer.silence;
+    let response = heard(silence, async {
+        Ok(peer.get(&path, "text/event-stream").await?)
+    });
+    let response = response.await?;
     watch(peer, run_id, response, viewer).await?;
-    envelope(peer, run_id).await
+    heard(silence, envelope(peer, run_id)).await
+}
+
+/// What the engine says, if it says it in time.
+async fn heard<T>(
+    silence: Option<Duration>,
+    saying: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let Some(silence) = silence else {
+        return saying.await;
+    };
+    let heard = tokio::time::timeout(silence, saying).await;
+    heard.unwrap_or_else(|_| {
+        Err(Failure::could_not_run("the engine does not answer any more")
+            .hint("the run may go on; ktsu runs shows it"))
+    })
 }
 
 async fn envelope(peer: &Peer, run_id: &str) -> Result<String, Failure> {
@@ -102,14 +128,16 @@ async fn watch(
     let mut body = response.into_body().into_data_stream();
     let mut pending = Vec::new();
     let mut ticks = tokio::time::interval(TICK);
+    let (silence, mut last) = (viewer.silence, Instant::now());
     // Whether anything happened since it was last asked whether the run waits.
     let mut moved = false;
     loop {
         // Whichever comes first ends the others: nothing here may be half done when it is dropped.
         tokio::select! {
-            chunk = body.next() => {
-                let Some(chunk) = chunk else { break };
-                for frame in frames(&mut pending, &chunk.map_err(lost)?) {
+            chunk = heard(until(silence, last), next(&mut body)) => {
+                last = Instant::now();
+                let Some(chunk) = chunk? else { break };
+                for frame in frames(&mut pending, &chunk) {
                     viewer.take(&frame).await;
                 }
                 moved = true;
@@ -130,6 +158,16 @@ async fn watch(
         live.finish();
     }
     Ok(())
+}
+
+/// The next piece of a stream, unless it has ended.
+async fn next(body: &mut BodyDataStream) -> Result<Option<Bytes>, Failure> {
+    body.next().await.transpose().map_err(lost)
+}
+
+/// What is left of a time that began with the last word.
+fn until(silence: Option<Duration>, last: Instant) -> Option<Duration> {
+    silence.map(|silence| silence.saturating_sub(last.elapsed()))
 }
 
 fn lost(error: axum::Error) -> Failure {

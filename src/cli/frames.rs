@@ -11,7 +11,7 @@ use ktsu_projections::Lineage;
 use super::output::{BOLD, DIM, line, note, painted};
 use super::reading::{find_run, open};
 use super::{Common, Failure, json, text};
-use crate::history::shown::{self, Page};
+use crate::history::shown::{self, Bound, Page};
 
 /// How often a ledger is asked for more while nothing comes.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -45,7 +45,8 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
         // Asked before reading: what is appended meanwhile is read by the next round.
         let ended = !arguments.follow || has_ended(&reader, &stream)?;
         let limit = left.min(shown::MAX_FRAMES);
-        let page = shown::page(&reader, &stream, &scope, from, limit, arguments.expand)?;
+        let bound = Bound::frames(limit);
+        let page = shown::page(&reader, &stream, &scope, from, bound, arguments.expand)?;
         left -= page.frames.len();
         from = page.after;
         let all = if common.json || arguments.expand {

@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use ktsu_ledger::lock;
 use ktsu_ledger::store::{Filter, Reader as _};
@@ -13,7 +14,7 @@ use serde_json::json;
 use super::asking::Asking;
 use super::embedded::{self, Job};
 use super::engine::{Place, load_environment, load_kit, own_token, place, place_nearby};
-use super::follow::{Asked, Viewer, follow, invoke};
+use super::follow::{Asked, SILENCE, Viewer, follow, invoke};
 use super::input::{given_input, workflow_of};
 use super::live::Live;
 use super::output::{line, note};
@@ -23,6 +24,10 @@ use super::{Common, Failure};
 use crate::error::EXIT_COULD_NOT_RUN;
 use crate::peer::Peer;
 use crate::workflow::nearest;
+
+/// The time an engine has to answer that a run is accepted. It answers once the run is durable, which
+/// takes milliseconds.
+const ANSWER_SECONDS: u64 = 30;
 
 /// What `invoke` takes.
 #[derive(Debug, clap::Args)]
@@ -36,7 +41,13 @@ pub(super) struct Arguments {
     #[arg(long)]
     wait: bool,
     /// The kit to run where nobody owns the ledger
-    #[arg(long, value_name = "DIR", alias = "project-dir")]
+    #[arg(
+        long,
+        value_name = "DIR",
+        alias = "project-dir",
+        env = "KTSU_PROJECT_DIR",
+        hide_env_values = true
+    )]
     kit: Option<PathBuf>,
     /// The environment file, with --kit
     #[arg(long, env = "KTSU_ENV", hide_env_values = true, value_name = "FILE")]
@@ -52,6 +63,9 @@ pub(super) struct Arguments {
     /// Requests with the same key and input start one run
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
+    /// Seconds to wait for the answer of an engine that is asked
+    #[arg(long, value_name = "SECONDS", default_value_t = ANSWER_SECONDS, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    timeout: u64,
     /// A header to send along, such as the secret a workflow asks its callers for
     #[arg(long = "header", value_name = "NAME: VALUE")]
     headers: Vec<String>,
@@ -121,7 +135,11 @@ async fn remote(
         key: arguments.idempotency_key.as_deref(),
         headers: headers(&arguments.headers)?,
     };
-    let invoked = invoke(&peer, asked).await;
+    let time = Duration::from_secs(arguments.timeout);
+    let invoked = match tokio::time::timeout(time, invoke(&peer, asked)).await {
+        Ok(invoked) => invoked,
+        Err(_) => Err(no_answer(url, arguments)),
+    };
     let run_id =
         invoked.map_err(|failure| failure.or_hint(|| meant(&arguments.workflow, place)))?;
     if !arguments.wait {
@@ -138,6 +156,7 @@ async fn remote(
         live: Some(&mut live),
         asking: Some(&mut asking),
         leaves_waiting: false,
+        silence: Some(time.max(SILENCE)),
     };
     let envelope = tokio::select! {
         envelope = follow(&peer, &run_id, viewer) => Some(envelope?),
@@ -151,6 +170,18 @@ async fn remote(
         return Ok(ExitCode::from(EXIT_COULD_NOT_RUN));
     };
     embedded::finish(common, &run_id, &envelope, place)
+}
+
+/// The engine was asked and said nothing. Whether it took the run is open: with a key it can be asked
+/// once more without starting a second one.
+fn no_answer(url: &str, arguments: &Arguments) -> Failure {
+    let seconds = arguments.timeout;
+    let words = format!("{url} does not answer: nothing within {seconds} s");
+    let hint = match arguments.idempotency_key {
+        Some(_) => "invoke it again with the same key: that starts no second run",
+        None => "look for the run with ktsu runs: it may have been started",
+    };
+    Failure::could_not_run(words).hint(hint)
 }
 
 /// A workflow with a similar name, among those that ran on the ledger before.

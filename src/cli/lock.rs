@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::engine::{in_words, invalid, no_kit, quoted};
 use super::files::put;
+use super::folder::Folder;
 use super::output::{BAD, DIM, GOOD, is_coloured, line, note, painted};
 use super::{Common, Failure, json as shape, text};
 use crate::error::EXIT_VERDICT;
@@ -19,9 +20,8 @@ use crate::kit::{self, Kit, render};
 /// What `lock` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// The kit's folder
-    #[arg(default_value = ".")]
-    kit: PathBuf,
+    #[command(flatten)]
+    folder: Folder,
     /// Writes nothing: exit code 1 if the kit is not what its lock says
     #[arg(long)]
     check: bool,
@@ -35,18 +35,17 @@ pub(super) struct Arguments {
 
 /// Locks a kit, or holds it against its lock.
 pub(super) async fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let dir = &arguments.kit;
+    let dir = arguments.folder.path();
     if !dir.is_dir() {
-        return Err(no_kit(dir));
+        return Err(no_kit(&dir));
     }
     match arguments.check {
-        true => check(common, arguments).await,
-        false => write(common, arguments).await,
+        true => check(common, &dir, arguments).await,
+        false => write(common, &dir, arguments).await,
     }
 }
 
-async fn write(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let dir = &arguments.kit;
+async fn write(common: &Common, dir: &Path, arguments: &Arguments) -> Result<ExitCode, Failure> {
     // What the lock that is there says, if it can be read, tells what changes.
     let before = kit::load(dir).ok().and_then(|kit| kit.lock);
     let kit = kit::load_unlocked(dir).map_err(|faults| invalid(&faults, dir))?;
@@ -124,8 +123,7 @@ fn reads_back(kit: &Kit, made: &ktsu_ledger::event::lock::Lock) -> Result<(), Fa
     }
 }
 
-async fn check(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let dir = arguments.kit.as_path();
+async fn check(common: &Common, dir: &Path, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let mut retold = Vec::new();
     let (held, name) = match kit::load(dir) {
         Ok(kit) => {

@@ -19,6 +19,7 @@ mod engine;
 mod envelope;
 mod evidence;
 mod files;
+mod folder;
 mod follow;
 mod frames;
 mod init;

@@ -26,7 +26,13 @@ use crate::receiver::Receiver;
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Where {
     /// The kit to go on with, where nobody owns the ledger
-    #[arg(long, value_name = "DIR")]
+    #[arg(
+        long,
+        value_name = "DIR",
+        alias = "project-dir",
+        env = "KTSU_PROJECT_DIR",
+        hide_env_values = true
+    )]
     pub(super) kit: Option<PathBuf>,
     /// The environment file [default: the nearest environments/local.env.yaml]
     #[arg(long, env = "KTSU_ENV", hide_env_values = true, value_name = "FILE")]

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::asking::Asking;
 use super::embedded;
 use super::engine::load_kit;
-use super::follow::{Viewer, follow};
+use super::follow::{SILENCE, Viewer, follow};
 use super::live::Live;
 use super::output::{DIM, line, note, painted};
 use super::owner::{Owner, Where};
@@ -281,6 +281,7 @@ async fn look(
         live: Some(&mut live),
         asking: Some(&mut asking),
         leaves_waiting,
+        silence: Some(SILENCE),
     };
     let envelope = tokio::select! {
         envelope = follow(&owner.peer, run, viewer) => Some(envelope),

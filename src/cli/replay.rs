@@ -31,7 +31,12 @@ pub(super) struct Arguments {
     #[arg(long)]
     strict: bool,
     /// Tries the recorded inputs under the kit in this folder, and says what would go otherwise
-    #[arg(long, value_name = "DIR", conflicts_with = "strict")]
+    #[arg(
+        long,
+        value_name = "DIR",
+        alias = "project-dir",
+        conflicts_with = "strict"
+    )]
     against: Option<PathBuf>,
     /// Refuses the kit in that folder if it is not what its ktsu.lock.yaml says
     #[arg(long, requires = "against")]

@@ -6,15 +6,18 @@ use std::process::ExitCode;
 use super::embedded::{self, Job};
 use super::engine::{load_environment, load_kit_as, place};
 use super::input::{input_of, with_goal, workflow_of};
-use super::{Common, Failure};
+use super::{Common, Failure, folder};
 
 /// What `run` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// The kit's folder
-    kit: PathBuf,
+    /// The kit's folder [default: KTSU_PROJECT_DIR]
+    kit: Option<PathBuf>,
     /// The workflow [default: the kit's default, or its only one]
     workflow: Option<String>,
+    /// Another way to name the kit's folder: WORKFLOW is then the only word
+    #[arg(long, value_name = "DIR")]
+    project_dir: Option<PathBuf>,
     /// The params, as JSON or from a file [default: examples/default.json of the kit]
     #[arg(long, value_name = "JSON|@FILE")]
     input: Option<String>,
@@ -34,8 +37,10 @@ pub(super) struct Arguments {
 
 /// Runs a workflow and shows it.
 pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
-    let kit = load_kit_as(&arguments.kit, arguments.locked)?;
-    let workflow = workflow_of(&kit, arguments.workflow.as_deref())?;
+    let (kit, workflow) =
+        folder::and_workflow(arguments.project_dir, arguments.kit, arguments.workflow)?;
+    let kit = load_kit_as(&kit, arguments.locked)?;
+    let workflow = workflow_of(&kit, workflow.as_deref())?;
     let input = input_of(&kit, &workflow, arguments.input.as_deref())?;
     let input = with_goal(&kit, &workflow, input, arguments.goal.as_deref())?;
     let environment = load_environment(arguments.env.as_deref(), &kit.root)?;

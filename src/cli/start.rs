@@ -289,6 +289,7 @@ async fn orchestrator(
         unfinished = recovered.unfinished,
         resent = recovered.resent,
         left = recovered.left,
+        other_rules = recovered.other_rules,
         "ready"
     );
     for (service, url) in &engine.services {

@@ -47,7 +47,14 @@ pub(super) struct Arguments {
     #[arg(required = true, value_name = "BASELINE")]
     baselines: Vec<PathBuf>,
     /// The kit they are held against
-    #[arg(long, value_name = "DIR", default_value = ".", alias = "project-dir")]
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = ".",
+        alias = "project-dir",
+        env = "KTSU_PROJECT_DIR",
+        hide_env_values = true
+    )]
     kit: PathBuf,
     /// The environment file
     #[arg(long, env = "KTSU_ENV", hide_env_values = true, value_name = "FILE")]
@@ -244,7 +251,8 @@ async fn ask(engine: &Engine, kit: &Kit, given: &Given) -> Result<Held, Failure>
     });
     let frames = read.await?;
     let fresh = Recorded::of(&frames).map_err(|error| failed(error.to_string()))?;
-    let task = held(&given.baseline, fresh.tasks.first(), found.step);
+    let agent = fresh.plan.agents.get(&found.agent.file);
+    let task = held(&given.baseline, fresh.tasks.first(), found.step, agent);
     Ok(Held::of(given.file.clone(), &given.baseline, task))
 }
 

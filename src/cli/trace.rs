@@ -5,16 +5,17 @@ use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use ktsu_ledger::store::Reader;
 use ktsu_ledger::{Frame, StreamId};
 use ktsu_projections::Lineage;
 use ktsu_projections::envelope::EnvelopeFold;
 use ktsu_projections::lineage::Node;
 use serde_json::json;
 
-use super::output::{BOLD, DIM, line, painted};
+use super::output::{BOLD, DIM, ODD, line, painted};
 use super::reading::{find_run, no_such_child, open};
 use super::{Common, Failure, content, json as shape, origin, text};
-use crate::history::shown::{self, is_within};
+use crate::history::shown::{self, Bound, is_within};
 use crate::history::trace::{self, Wanted};
 use crate::history::{self, report, steps};
 
@@ -106,21 +107,22 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     match arguments.frame.as_deref().or(inner) {
         Some(frame) => {
             let seq = number(&stream, &frames, frame)?;
-            let page = shown::page(&reader, &stream, "", seq, 1, true)?;
+            let page = shown::page(&reader, &stream, "", seq, Bound::frames(1), true)?;
             let whole = page.frames.first().filter(|(found, _)| *found == seq);
             let whole = whole.map(|(_, text)| text.as_str());
             let ways = match arguments.descendants {
                 true => trace::descendants(&frames, seq),
                 false => trace::ancestors(&frames, seq),
             };
-            let ways = ways.ok_or_else(|| no_such_frame(&stream, &frames, seq))?;
+            let mut ways = ways.ok_or_else(|| no_such_frame(&stream, &frames, seq))?;
+            trace::say_what_is_missing(&reader, &mut ways)?;
             let ways = ways.into_iter().filter(|node| wanted.wants(node)).collect();
             chain(common, &stream, &frames, seq, ways, whole, &place.flag)
         }
         None if arguments.descendants => Err(Failure::could_not_run("--descendants needs a frame")
             .hint("ktsu trace RUN FRAME --descendants")),
         None if arguments.frames || !wanted.is_all() => {
-            tree(common, &stream, &frames, &scope, &wanted)
+            tree(common, &reader, (&stream, &frames), &scope, &wanted)
         }
         None => told(common, &stream, &frames, &scope),
     }
@@ -219,6 +221,10 @@ fn chain(
     for node in &chain {
         let causes = node.cause.iter().map(u64::to_string);
         let causes = causes.chain(node.foreign.iter().cloned());
+        let causes = causes.map(|cause| match node.missing.contains(&cause) {
+            true => format!("{cause} (missing)"),
+            false => cause,
+        });
         let causes = match causes.collect::<Vec<_>>().join(", ") {
             none if none.is_empty() => format!("root, by {}", node.actor),
             causes => format!("<- {causes}"),
@@ -261,12 +267,13 @@ fn near(stream: &StreamId, frames: &[Frame]) -> String {
 /// others are set off, so that a long chain stays a straight line.
 fn tree(
     common: &Common,
-    stream: &StreamId,
-    frames: &[Frame],
+    reader: &dyn Reader,
+    (stream, frames): (&StreamId, &[Frame]),
     scope: &str,
     wanted: &Wanted,
 ) -> Result<ExitCode, Failure> {
-    let lineage = Lineage::of(frames);
+    let mut lineage = Lineage::of(frames);
+    trace::say_what_is_missing(reader, lineage.nodes_mut())?;
     let inside = |node: &&Node| is_within(&node.scope, scope) && wanted.wants(node);
     let nodes: Vec<&Node> = lineage.nodes().iter().filter(inside).collect();
     if nodes.is_empty() && wanted.is_all() {
@@ -314,8 +321,16 @@ struct Below<'a> {
 
 fn in_words(node: &Node, indent: &str) -> String {
     let width = 24usize.saturating_sub(indent.chars().count());
+    let missing = match node.missing.as_slice() {
+        [] => String::new(),
+        causes => format!(
+            "  {}: {}",
+            painted(ODD, "its cause is missing"),
+            causes.join(", ")
+        ),
+    };
     format!(
-        "{:>5}  {}{} {:<20} {}",
+        "{:>5}  {}{} {:<20} {}{missing}",
         node.seq,
         painted(DIM, indent),
         painted(BOLD, &format!("{:<width$}", text::line(&node.kind))),

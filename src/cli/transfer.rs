@@ -85,7 +85,7 @@ pub(super) async fn import(common: &Common, arguments: Import) -> Result<ExitCod
         Failure::could_not_run(format!("{name} is not taken in: {why}"))
             .hint("nothing was written; ktsu export RUN -o FILE makes such a file")
     };
-    let read = std::fs::read_to_string(&arguments.file);
+    let read = std::fs::read(&arguments.file);
     let lines = read.map_err(|error| failed(error.to_string()))?;
     if let Some(folder) = place
         .path

@@ -16,14 +16,24 @@ use crate::kit::tree::{Branch, branch};
 pub(super) enum Arguments {
     /// The workflows and agents a workflow calls, and what those call
     Tree {
-        /// A workflow file of a kit: KIT/workflows/NAME.workflow.yaml
+        /// A workflow file of a kit: KIT/workflows/NAME.workflow.yaml; or a NAME, with --project-dir
         file: PathBuf,
+        /// The kit's folder, where FILE is not named from here
+        #[arg(
+            long,
+            value_name = "DIR",
+            alias = "kit",
+            env = "KTSU_PROJECT_DIR",
+            hide_env_values = true
+        )]
+        project_dir: Option<PathBuf>,
     },
 }
 
 /// Prints a tree.
 pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let Arguments::Tree { file } = arguments;
+    let Arguments::Tree { file, project_dir } = arguments;
+    let file = &named(file, project_dir.as_deref());
     let full = file.canonicalize().map_err(|error| {
         Failure::could_not_run(format!("cannot read {}: {error}", file.display()))
     })?;
@@ -49,6 +59,20 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
         line(text::clean(&tree.text()).trim_end());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The file as it stands, else as a file of the kit, else as the name of one of its workflows.
+fn named(file: &Path, project_dir: Option<&Path>) -> PathBuf {
+    let Some(dir) = project_dir.filter(|_| !file.is_file()) else {
+        return file.to_owned();
+    };
+    let within = dir.join(file);
+    let name = format!("{}.workflow.yaml", file.display());
+    let workflow = dir.join("workflows").join(name);
+    match within.is_file() || !workflow.is_file() {
+        true => within,
+        false => workflow,
+    }
 }
 
 /// With whole paths, for programs that are somewhere else.

@@ -7,23 +7,29 @@ use ktsu_ledger::event::plan::{Plan, Visibility, WorkflowPlan};
 use ktsu_projections::envelope::kind_of;
 use serde_json::json;
 
-use super::engine::{must_be_file, no_kit, process_environment};
-use super::output::{BAD, GOOD, is_coloured, line, painted};
+use super::engine::{
+    environment_file, environment_of_process, must_be_file, no_kit, process_environment,
+};
+use super::folder::Folder;
+use super::output::{BAD, DIM, GOOD, is_coloured, line, note, painted};
 use super::{Common, Failure, json as shape, text};
 use crate::error::EXIT_VERDICT;
 use crate::kit::fault::Severity;
 use crate::kit::{Kit, render};
-use crate::project::{self, Judged};
+use crate::project::{self, Judged, Under};
 
 /// What `validate` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// The kit's folder
-    #[arg(default_value = ".")]
-    dir: PathBuf,
-    /// Judges this environment file as well, and whether every variable has a value
-    #[arg(long, value_name = "FILE")]
+    #[command(flatten)]
+    folder: Folder,
+    /// The environment file [default: KTSU_ENV, else the nearest environments/local.env.yaml, from the
+    /// kit upward]
+    #[arg(long, value_name = "FILE", conflicts_with = "no_env")]
     env: Option<PathBuf>,
+    /// Judges the kit alone: whether variables have values is not asked
+    #[arg(long)]
+    no_env: bool,
     /// Prints the steps of every workflow as a Mermaid graph
     #[arg(long)]
     graph: bool,
@@ -34,18 +40,20 @@ pub(super) struct Arguments {
 
 /// Judges a kit.
 pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
-    if !arguments.dir.is_dir() {
-        return Err(no_kit(&arguments.dir));
+    let dir = arguments.folder.path();
+    if !dir.is_dir() {
+        return Err(no_kit(&dir));
     }
-    if let Some(path) = &arguments.env {
+    let environment = arguments.environment(&dir);
+    if let Some(path) = &environment {
         must_be_file(path)?;
     }
-    let judged = project::judge(
-        &arguments.dir,
-        arguments.env.as_deref(),
-        &process_environment(),
-        arguments.locked,
-    );
+    let under = match &environment {
+        Some(path) => Under::File(path),
+        None if arguments.no_env => Under::Nothing,
+        None => Under::Process,
+    };
+    let judged = project::judge(&dir, under, &process_environment(), arguments.locked);
     let sound = judged.is_sound();
     let Judged { kit, faults, unset } = judged;
     let errors = faults.faults.iter();
@@ -65,6 +73,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
             })).collect::<Vec<_>>(),
             "faults": render::json(&faults),
             "environment": unset,
+            "environment_file": environment.as_ref().map(|path| path.display().to_string()),
         });
         line(&shape::pretty(&body.to_string()));
     } else if arguments.graph && sound {
@@ -81,18 +90,39 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
                 text::line(words)
             ));
         }
-        line(&summary(
-            &arguments.dir,
-            kit.as_ref(),
-            error_count,
-            all - error_count,
-        ));
+        line(&summary(&dir, kit.as_ref(), error_count, all - error_count));
+        if !unset.is_empty() {
+            hint(environment.as_deref());
+        }
     }
     Ok(if sound {
         ExitCode::SUCCESS
     } else {
         ExitCode::from(EXIT_VERDICT)
     })
+}
+
+impl Arguments {
+    /// The environment file that `run` would use.
+    fn environment(&self, dir: &Path) -> Option<PathBuf> {
+        let named = self.env.clone().or_else(environment_of_process);
+        match self.no_env {
+            true => None,
+            false => environment_file(named.as_deref(), dir),
+        }
+    }
+}
+
+/// Where values come from, and how not to ask for them.
+fn hint(environment: Option<&Path>) {
+    let file = match environment {
+        Some(path) => format!("set it in {}", text::line(&path.display().to_string())),
+        None => "name a file with values: --env FILE".to_owned(),
+    };
+    note(&painted(
+        DIM,
+        &format!("  export NAME=…, or {file}; to judge the kit alone: --no-env"),
+    ));
 }
 
 fn summary(dir: &Path, kit: Option<&Kit>, errors: usize, warnings: usize) -> String {

@@ -1,13 +1,15 @@
 //! `ktsu verify`: whether the record is what was recorded.
 
+use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use ktsu_ledger::Hash;
 use ktsu_ledger::note::Checkpoint;
+use ktsu_ledger::store::Reader;
 use ktsu_ledger::verify::{Head, Options, Problem, Report};
+use ktsu_ledger::{Hash, StreamId};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -16,7 +18,7 @@ use super::output::{BAD, DIM, GOOD, ODD, is_live, line, note, painted, transient
 use super::reading::{find_run, open_at};
 use super::{Common, Failure, json as shape, text};
 use crate::error::EXIT_VERDICT;
-use crate::history::verify;
+use crate::history::verify::{self, End};
 
 /// What `verify` takes.
 #[derive(Debug, clap::Args)]
@@ -65,7 +67,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     };
     // A ledger too damaged to be opened is for the verifier to tell.
     let stream = match &arguments.run {
-        Some(run) => Some(find_run(&open_at(&place.path)?, run)?.0.to_string()),
+        Some(run) => Some(find_run(&open_at(&place.path)?, run)?.0),
         None => None,
     };
     let live = is_live();
@@ -80,22 +82,25 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
         transient("");
     }
     let mut report = report?;
-    if let Some(stream) = &stream {
-        let concerns =
-            |problem: &Problem| problem.stream.as_ref().is_none_or(|named| named == stream);
-        report.problems.retain(concerns);
+    let reader = open_at(&place.path).ok();
+    if let (Some(stream), Some(reader)) = (&stream, &reader) {
+        report.problems.retain(verify::concerns(reader, stream));
     }
+    let ends = reader.map(|reader| ends(&reader, stream.as_ref(), &report.problems));
+    let ends = ends.unwrap_or_default();
+    let stream = stream.map(|stream| stream.to_string());
     let sound = report.is_sound();
     if common.json {
         let body = json!({
             "ledger": place.path.display().to_string(),
             "sound": sound,
             "run": stream,
+            "streams": ends,
             "report": report,
         });
         line(&shape::pretty(&body.to_string()));
     } else {
-        print(&report, &place.path, stream.as_deref());
+        print(&report, &place.path, stream.as_deref(), &ends);
     }
     if !sound {
         return Ok(ExitCode::from(EXIT_VERDICT));
@@ -106,11 +111,40 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(report: &Report, ledger: &Path, stream: Option<&str>) {
+/// Where the streams end that are named: the run that was asked about, and those with a problem.
+fn ends(reader: &dyn Reader, asked: Option<&StreamId>, problems: &[Problem]) -> Vec<End> {
+    let named = problems
+        .iter()
+        .filter_map(|problem| problem.stream.as_ref());
+    let named = named.filter_map(|name| name.parse().ok());
+    let named: BTreeSet<StreamId> = named.chain(asked.cloned()).collect();
+    named
+        .iter()
+        .filter_map(|stream| verify::end(reader, stream))
+        .collect()
+}
+
+fn print_end(end: &End) {
+    let shared = match end.shared {
+        0 => String::new(),
+        some => format!(" ({some} of them shared)"),
+    };
+    let words = format!(
+        "{}: {} frames{shared}, {} blobs, head {}",
+        end.stream, end.frames, end.blobs, end.head
+    );
+    line(&format!("  {}", text::line(&words)));
+}
+
+fn print(report: &Report, ledger: &Path, stream: Option<&str>, ends: &[End]) {
     let what = stream.map_or_else(|| ledger.display().to_string(), str::to_owned);
     let what = text::line(&what).into_owned();
+    let of_all = match stream {
+        Some(_) => " of the whole ledger",
+        None => "",
+    };
     let read = format!(
-        "{} frames, {} blobs, {} streams read",
+        "{} frames, {} blobs, {} streams{of_all} read",
         report.frames, report.blobs, report.streams
     );
     if report.is_sound() {
@@ -134,6 +168,7 @@ fn print(report: &Report, ledger: &Path, stream: Option<&str>) {
             }
         }
     }
+    ends.iter().for_each(print_end);
     if report.checkpoints > 0 {
         let words = format!(
             "  {} signed checkpoints are right, the last over {} frames",

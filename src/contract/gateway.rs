@@ -26,6 +26,9 @@ pub struct Invoke {
     /// Tools the model may ask for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<Tool>,
+    /// Asks only models whose price is known: another is refused with `budget_unpriced`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub priced_only: bool,
 }
 
 /// A tool, as a model is told of it.
@@ -81,7 +84,7 @@ pub struct Reply {
     /// `provider/model`.
     #[serde(default)]
     pub model_resolved: String,
-    /// Tokens sent.
+    /// Tokens sent, in all attempts of the call. So are the other counts and the cost.
     #[serde(default)]
     pub tokens_in: u64,
     /// Tokens received.
@@ -108,7 +111,86 @@ pub struct Reply {
     /// Tools the model asks for, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
+    /// Every model that was asked, in order; absent where it was the one that answered alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<ModelAttempt>,
+    /// Whether a model answered whose price is not known, so that its cost counts as 0.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unpriced: bool,
 }
+
+/// Any other status: there is no reply. What the call used counts all the same (decision F4).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NoReply {
+    /// A stable code.
+    pub error: String,
+    /// For people.
+    #[serde(default)]
+    pub message: String,
+    /// Whether another try might do.
+    #[serde(default)]
+    pub retryable: bool,
+    /// Tokens sent, in all attempts of the call. So are the other counts and the cost.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tokens_in: u64,
+    /// Tokens received.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tokens_out: u64,
+    /// How many of those sent the provider had read before.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tokens_cached: u64,
+    /// How many of those received were spent on reasoning.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tokens_reasoning: u64,
+    /// Millionths of a US dollar.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cost_micro_usd: u64,
+    /// The version of the price table, if anything was used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prices: Option<String>,
+    /// Every model that was asked, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<ModelAttempt>,
+}
+
+/// One model that was asked for the reply to a call (decision S5).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ModelAttempt {
+    /// From asking to answer, in milliseconds.
+    #[serde(default)]
+    pub duration_ms: u64,
+    /// `provider/model`.
+    pub model: String,
+    /// `ok`, a word of `retry.on` (`rate_limited`, `server_error`, `timeout`, `unreachable`), or the
+    /// code of the failure.
+    pub status: String,
+    /// What it used, whatever came of it.
+    #[serde(default)]
+    pub usage: AttemptUsage,
+}
+
+/// What one attempt used, as its provider counts it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AttemptUsage {
+    /// Millionths of a US dollar, rounded half up.
+    #[serde(default)]
+    pub cost_micro_usd: u64,
+    /// How many of the tokens sent the provider had read before.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tokens_cached: u64,
+    /// Tokens sent.
+    #[serde(default)]
+    pub tokens_in: u64,
+    /// Tokens received.
+    #[serde(default)]
+    pub tokens_out: u64,
+    /// How many of the tokens received were spent on reasoning.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tokens_reasoning: u64,
+}
+
+/// The most attempts of a call that are listed; all of them count.
+pub const MAX_ATTEMPTS_LISTED: usize = 64;
 
 fn is_zero(count: &u64) -> bool {
     *count == 0

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::gateway::{Message, ToolCall};
+use super::gateway::{Message, ModelAttempt, ToolCall};
 use super::runtime::Recorded;
 
 /// Something happened to a task. Answered once it is durable.
@@ -216,6 +216,13 @@ pub struct LlmResponse {
     /// How many of the tokens received were spent on reasoning.
     #[serde(default)]
     pub tokens_reasoning: u64,
+    /// Every model that the gateway asked, in order; absent where it was the one that answered
+    /// alone. The counts and the cost above are those of all of them. At most 64.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<ModelAttempt>,
+    /// Whether the price of a model that was asked is not known.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unpriced: bool,
 }
 
 /// `agent.decided`: one of the two.
@@ -300,7 +307,8 @@ pub struct Complete {
     /// As in the dispatch.
     #[serde(default)]
     pub step_id: String,
-    /// `ok` or `failed`.
+    /// `ok` or `failed`; of a runtime of the earlier contract also `pending_approval`, which ends the
+    /// task with `approval_unsupported`.
     pub status: String,
     /// With `ok`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -314,6 +322,9 @@ pub struct Complete {
     /// What was used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics: Option<ClaimedMetrics>,
+    /// With `pending_approval`: `{tool_name, …}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pending_approval: Option<Value>,
     /// As in [`Outcome`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<Value>,

@@ -133,6 +133,9 @@ pub struct Model {
     /// The most tokens of a reply.
     #[serde(default = "tokens")]
     pub max_tokens: u32,
+    /// The run has a budget: only models whose price is known may be asked. Goes into every call.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub priced_only: bool,
 }
 
 /// A frame of the task, as it stands in the ledger.

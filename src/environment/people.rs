@@ -12,7 +12,7 @@ use super::Environment;
 use super::principals::{Declared, Reference, Role};
 use super::resolve::value;
 use crate::kit::fault::{Fault, FaultCode, Faults};
-use crate::secret::{MIN_LENGTH, Secret};
+use crate::secret::{MIN_LENGTH, Secret, is_too_short};
 
 /// What frames record of a principal that has shown its token.
 pub const BY_TOKEN: &str = "token";
@@ -160,7 +160,7 @@ impl Boot<'_> {
                 self.fault(fault.hint(format!("export {variable}=…")));
                 None
             }
-            Some(value) if value.chars().count() < MIN_LENGTH => {
+            Some(value) if is_too_short(value) => {
                 let words = format!("{what} needs at least {MIN_LENGTH} characters");
                 let fault = Fault::new(FaultCode::ShortSecret, reference.place, words);
                 self.fault(fault.hint(format!("export {variable}=$(openssl rand -hex 32)")));

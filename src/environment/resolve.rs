@@ -8,7 +8,7 @@ use ktsu_ledger::event::plan::Variable;
 
 use super::Environment;
 use super::people::Principals;
-use crate::secret::{MIN_LENGTH, Secret};
+use crate::secret::{MIN_LENGTH, Secret, is_too_short};
 
 /// Values of all declared variables.
 #[derive(Debug, Clone, Default)]
@@ -125,7 +125,7 @@ pub fn resolve_for(
                 }
             }
             None => error.missing.push(name.clone()),
-            Some(value) if variable.secret && value.chars().count() < MIN_LENGTH => {
+            Some(value) if variable.secret && is_too_short(value) => {
                 error.short.push(name.clone());
             }
             Some(value) if variable.secret => {

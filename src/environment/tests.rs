@@ -215,6 +215,20 @@ fn everything_missing_or_too_short_is_named_at_once() {
 }
 
 #[test]
+fn the_mark_of_a_signing_key_is_no_part_of_its_length() {
+    let declared = [variable("K", true, None)];
+    for (value, is_key) in [
+        ("whsec_", false),
+        ("whsec_AAAA", false),
+        ("whsec_AAAAAA==", true),
+    ] {
+        let process = BTreeMap::from([("K".to_owned(), value.to_owned())]);
+        let resolved = resolve(None, &declared, &process);
+        assert_eq!(resolved.is_ok(), is_key, "{value}");
+    }
+}
+
+#[test]
 fn every_environment_of_the_repository_is_sound() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("environments");
     let mut found = 0;

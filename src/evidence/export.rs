@@ -136,18 +136,28 @@ pub(super) fn select(
             break;
         }
     }
-    loop {
-        let before = selected.len();
-        for (parent, child) in &links {
-            if selected.contains(parent) || selected.contains(child) {
-                selected.insert(parent.clone());
-                selected.insert(child.clone());
+    Ok(connected(selected, &links))
+}
+
+/// Some streams, and all that hang together with them by such links.
+fn connected(
+    mut selected: BTreeSet<StreamId>,
+    links: &[(StreamId, StreamId)],
+) -> BTreeSet<StreamId> {
+    let mut beside: BTreeMap<&StreamId, Vec<&StreamId>> = BTreeMap::new();
+    for (parent, child) in links {
+        beside.entry(parent).or_default().push(child);
+        beside.entry(child).or_default().push(parent);
+    }
+    let mut open: Vec<StreamId> = selected.iter().cloned().collect();
+    while let Some(stream) = open.pop() {
+        for other in beside.remove(&stream).unwrap_or_default() {
+            if selected.insert(other.clone()) {
+                open.push(other.clone());
             }
         }
-        if selected.len() == before {
-            return Ok(selected);
-        }
     }
+    selected
 }
 
 fn began_within(
@@ -368,4 +378,21 @@ fn files(found: &mut Found, blobs: BTreeMap<Hash, Vec<u8>>) -> Result<Files, Not
         derived::timeline(&found.frames).into_bytes(),
     );
     Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_million_forks_of_forks_hang_together() {
+        let name = |at: u32| StreamId::run(&format!("branch_{at:07}")).unwrap();
+        let links: Vec<_> = (0..1_000_000).map(|at| (name(at + 1), name(at))).collect();
+        for asked in [0, 500_000, 1_000_000] {
+            let found = connected(BTreeSet::from([name(asked)]), &links);
+            assert_eq!(found.len(), 1_000_001);
+        }
+        let alone = StreamId::run("run_x").unwrap();
+        assert_eq!(connected(BTreeSet::from([alone]), &links).len(), 1);
+    }
 }

@@ -154,21 +154,48 @@ fn streams(reader: &dyn Reader, wanted: &Wanted) -> Result<Vec<Stream>, NotExpor
 
 /// Streams so that each stands behind those it hangs from.
 fn in_order(mut waiting: BTreeMap<StreamId, Vec<Record>>) -> Result<Vec<Stream>, String> {
-    let mut ordered: Vec<Stream> = Vec::new();
     let hung = waiting.iter();
     let hung = hung.map(|(stream, records)| (stream.clone(), parents(stream, records)));
-    let hung: BTreeMap<StreamId, BTreeSet<StreamId>> = hung.collect();
-    while !waiting.is_empty() {
-        let free = |stream: &StreamId| {
-            let mut parents = hung.get(stream).into_iter().flatten();
-            parents.all(|it| !waiting.contains_key(it))
-        };
-        let ready = waiting.keys().find(|stream| free(stream)).cloned();
-        // Runs hang from nothing: this is a circle, which no ledger has.
-        let ready = ready.ok_or("streams that hang from each other")?;
-        ordered.extend(waiting.remove_entry(&ready));
+    let order = parents_first(&hung.collect());
+    // Runs hang from nothing: this is a circle, which no ledger has.
+    let order = order.ok_or("streams that hang from each other")?;
+    let taken = order.into_iter();
+    Ok(taken
+        .filter_map(|stream| waiting.remove_entry(&stream))
+        .collect())
+}
+
+/// Streams so that each stands behind those it hangs from, of several the first by name; none where
+/// some hang from each other. Parents that are not among them count as there.
+fn parents_first(hung: &BTreeMap<StreamId, BTreeSet<StreamId>>) -> Option<Vec<StreamId>> {
+    let mut children: BTreeMap<&StreamId, Vec<&StreamId>> = BTreeMap::new();
+    let mut missing: BTreeMap<&StreamId, usize> = BTreeMap::new();
+    let mut free = BTreeSet::new();
+    for (stream, parents) in hung {
+        let here = parents.iter().filter(|parent| hung.contains_key(parent));
+        let mut count = 0;
+        for parent in here {
+            children.entry(parent).or_default().push(stream);
+            count += 1;
+        }
+        match count {
+            0 => drop(free.insert(stream)),
+            _ => drop(missing.insert(stream, count)),
+        }
     }
-    Ok(ordered)
+    let mut ordered = Vec::with_capacity(hung.len());
+    while let Some(stream) = free.pop_first() {
+        ordered.push(stream.clone());
+        for child in children.remove(stream).unwrap_or_default() {
+            if let Some(left) = missing.get_mut(child) {
+                *left -= 1;
+                if *left == 0 {
+                    free.insert(child);
+                }
+            }
+        }
+    }
+    (ordered.len() == hung.len()).then_some(ordered)
 }
 
 fn parents(stream: &StreamId, records: &[Record]) -> BTreeSet<StreamId> {
@@ -195,8 +222,8 @@ pub struct Checked {
 ///
 /// # Errors
 /// What is wrong with them, and where.
-pub fn check(text: &str, target: Option<&dyn Reader>) -> Result<Checked, String> {
-    let (streams, blobs) = read(text)?;
+pub fn check(lines: impl AsRef<[u8]>, target: Option<&dyn Reader>) -> Result<Checked, String> {
+    let (streams, blobs) = read(lines.as_ref())?;
     let failed = |error: StoreError| error.to_string();
     // Everything is appended to a ledger in memory first: what refuses it there would here.
     let mut trial = MemoryStore::new();
@@ -282,13 +309,28 @@ fn needed(records: &[Record], blobs: &BTreeMap<Hash, Json>) -> Result<Vec<Blob>,
 
 type Read = (BTreeMap<StreamId, Vec<Record>>, BTreeMap<Hash, Json>);
 
+/// How much of a line is shown where it is wrong.
+const MAX_SHOWN: usize = 200;
+
+/// What is wrong with a line: its number, why, and its beginning.
+fn wrong(number: usize, line: &[u8], why: &dyn std::fmt::Display) -> String {
+    let shown = line.get(..MAX_SHOWN).unwrap_or(line);
+    let more = if shown.len() < line.len() { "…" } else { "" };
+    let shown = String::from_utf8_lossy(shown);
+    format!("line {number}: {why}; it reads {shown:?}{more}")
+}
+
 /// Takes the lines apart. Every count must be right, so that a cut is found.
-fn read(text: &str) -> Result<Read, String> {
-    let mut lines = text.split_terminator('\n').enumerate();
+fn read(text: &[u8]) -> Result<Read, String> {
+    let whole = text.ends_with(b"\n");
+    let body = text.strip_suffix(b"\n").unwrap_or(text);
+    let mut lines = (1..).zip(body.split(|byte| *byte == b'\n'));
     let header: Header = match lines.next() {
-        Some((_, line)) => serde_json::from_str(line)
-            .map_err(|error| format!("this is no export of ktsu: {error}"))?,
-        None => return Err("this is no export of ktsu: it is empty".to_owned()),
+        None | Some((_, b"")) => return Err("this is no export of ktsu: it is empty".to_owned()),
+        Some((number, line)) => serde_json::from_slice(line).map_err(|error| {
+            let why = format!("this is no export of ktsu: {error}");
+            wrong(number, line, &why)
+        })?,
     };
     if header.ktsu_export != FORMAT {
         let format = header.ktsu_export;
@@ -298,11 +340,12 @@ fn read(text: &str) -> Result<Read, String> {
     }
     let (mut streams, mut blobs) = (BTreeMap::<StreamId, Vec<Record>>::new(), BTreeMap::new());
     let mut frames = 0;
-    for (number, line) in lines {
-        let wrong = |why: &dyn std::fmt::Display| format!("line {}: {why}", number + 1);
-        if line.len() > MAX_LINE {
+    for (number, bytes) in lines {
+        let wrong = |why: &dyn std::fmt::Display| wrong(number, bytes, why);
+        if bytes.len() > MAX_LINE {
             return Err(wrong(&"it is too long"));
         }
+        let line = std::str::from_utf8(bytes).map_err(|_| wrong(&"its bytes are not UTF-8"))?;
         if line.starts_with("{\"blob\"") {
             let line: BlobLine<'_> = serde_json::from_str(line).map_err(|error| wrong(&error))?;
             let bytes = line.text.get().as_bytes();
@@ -327,11 +370,14 @@ fn read(text: &str) -> Result<Read, String> {
                 &"frames of the stream store belong to their own ledger",
             ));
         }
+        if Hash::of(record.body.as_bytes()) != record.hash {
+            return Err(wrong(&"the frame is not what its hash says"));
+        }
         record.seq = frame.seq;
         frames += 1;
         streams.entry(frame.stream).or_default().push(record);
     }
-    if (frames, blobs.len() as u64) != (header.frames, header.blobs) || !text.ends_with('\n') {
+    if (frames, blobs.len() as u64) != (header.frames, header.blobs) || !whole {
         return Err(format!(
             "the export is cut: it has {frames} frames and {} blobs, and says {} and {}",
             blobs.len(),
@@ -340,4 +386,34 @@ fn read(text: &str) -> Result<Read, String> {
         ));
     }
     Ok((streams, blobs))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chain(links: u32) -> BTreeMap<StreamId, BTreeSet<StreamId>> {
+        let name = |at: u32| StreamId::run(&format!("branch_{at:07}")).unwrap();
+        // Later names are parents of earlier ones, so that no order of names helps.
+        let parents = |at: u32| (at < links).then(|| name(at + 1)).into_iter().collect();
+        (0..=links).map(|at| (name(at), parents(at))).collect()
+    }
+
+    #[test]
+    fn a_million_forks_of_forks_are_put_in_order() {
+        let hung = chain(1_000_000);
+        let order = parents_first(&hung).unwrap();
+        assert_eq!(order.len(), hung.len());
+        assert!(order.iter().rev().eq(hung.keys()));
+    }
+
+    #[test]
+    fn streams_that_hang_from_each_other_have_no_order() {
+        let mut hung = chain(3);
+        let first = hung.keys().next().unwrap().clone();
+        let last = hung.keys().next_back().unwrap().clone();
+        assert!(parents_first(&hung).is_some());
+        hung.insert(last, BTreeSet::from([first]));
+        assert_eq!(parents_first(&hung), None);
+    }
 }

@@ -26,12 +26,13 @@ SHAPES = {
     "branch.created": ({"by": dict, "effects": str}, {"digest": str, "restarts": bool}),
     "run.resumed": ({}, {}), "run.completed": ({}, {}), "run.failed": ({}, {}),
     "step.started": ({"step": str}, {}), "step.reset": ({"step": str}, {}),
-    "worker.dispatched": (TASK, ITEM),
+    "clock.jumped": ({}, {"forward_ms": int}),
+    "worker.dispatched": (TASK, ITEM), "reflect.started": (TASK, ITEM),
     "llm.request": (dict(TASK, digest=str, group=str, max_tokens=int, report=dict),
                     dict(ITEM, base=int)),
     "llm.response": (dict(TASK, output_hash=str, report=dict, request=int), ITEM),
     "budget.exhausted": (dict(TASK, report=dict), ITEM),
-    "reflect.started": (TASK, ITEM),
+    "approval.expired": (dict(TASK, request=int), ITEM),
     "agent.decided": (dict(TASK, report=dict), dict(ITEM, response=int)),
     "agent.finished": (TASK, dict(ITEM, report=dict)),
     "tool.called": (dict(CALL, idempotency_key=str), dict(ITEM, again=int, approval=int)),
@@ -41,7 +42,6 @@ SHAPES = {
     "approval.requested": (dict(CALL, policy=dict), ITEM),
     "approval.decided": (dict(TASK, by=dict, decision=str, digest=str, request=int),
                          dict(ITEM, reason=str, result=str)),
-    "approval.expired": (dict(TASK, request=int), ITEM),
 }
 WORDS = {
     ("approval.decided", "decision"): ("approved", "rejected", "happened"),
@@ -193,14 +193,15 @@ class Story:
             return not own and not (scope + "/").startswith(inner + "/")
         self.tasks = {place: task for place, task in self.tasks.items() if stays(*place)}
     on_step_reset = on_step_started
-
     def on_run_resumed(self, _, __): self.ended = False
     def on_run_completed(self, frame, _): self.ended = self.ended or not frame.scope
     on_run_failed = on_run_completed
+    def on_clock_jumped(self, _, data):
+        for gate in (call.gate for task in self.tasks.values() for call in task.calls):
+            if gate and gate.until: gate.until += 1000 * (data.get("forward_ms") or 0)
 
     def task_worker_dispatched(self, task, _, data):
-        task.attempt, task.report = data["attempt"], None
-        task.asks = task.over = False
+        task.attempt, task.report, task.asks, task.over = data["attempt"], None, False, False
 
     # ---- What models ask for ---------------------------------------------------------------------
     def task_llm_request(self, task, frame, data):
@@ -283,8 +284,7 @@ class Story:
         target, full = (data["server"], data["tool"]), data["server"] + "__" + data["tool"]
         told = [(one.get("server"), one.get("tool")) for one in task.offered
                 if one.get("name") == call.name]
-        if told: right = told[0] == target
-        else: right = call.name == full
+        right = told[0] == target if told else call.name == full
         # A later attempt asks the servers again what they offer, and no request shows that.
         unknown = not task.offered or data["attempt"] != task.replied
         return right or unknown and call.name in (data["tool"], full)

@@ -15,6 +15,7 @@ use futures_util::future::select_all;
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::bill::Bill;
 use super::config::Model;
 use super::error::{Cause, Code, Failure};
 use super::limit::{Entered, Shut};
@@ -54,7 +55,7 @@ impl Inner {
         &self,
         route: &'r Route,
         invoke: Invoke,
-    ) -> Result<(&'r Model, Answer), Failure> {
+    ) -> Result<(&'r Model, Answer, Bill), Failure> {
         let start = Instant::now();
         let limit = route.group.deadline.unwrap_or_else(|| self.usual(route));
         let asking = Asking {
@@ -64,8 +65,16 @@ impl Inner {
             step: invoke.step_id.clone().unwrap_or_default(),
             deadline: start + limit,
             limit,
+            priced_only: invoke.priced_only,
         };
-        asking.rounds(asking.call(invoke)).await
+        let mut bill = Bill::default();
+        match asking.rounds(asking.call(invoke), &mut bill).await {
+            Ok((model, answer)) => Ok((model, answer, bill)),
+            Err(failure) => Err(Failure {
+                bill: Box::new(bill),
+                ..failure
+            }),
+        }
     }
 
     fn usual(&self, route: &Route) -> Duration {
@@ -97,6 +106,7 @@ struct Asking<'i, 'r> {
     step: String,
     deadline: Instant,
     limit: Duration,
+    priced_only: bool,
 }
 
 impl<'i, 'r> Asking<'i, 'r> {
@@ -111,12 +121,16 @@ impl<'i, 'r> Asking<'i, 'r> {
         }
     }
 
-    async fn rounds(&self, mut call: Call) -> Result<(&'r Model, Answer), Failure> {
+    async fn rounds(
+        &self,
+        mut call: Call,
+        bill: &mut Bill,
+    ) -> Result<(&'r Model, Answer), Failure> {
         let turn = self.route.turn();
         let mut rounds = 0;
         loop {
             let models = self.route.round(turn, rounds);
-            let told = match self.round(models, &mut call).await {
+            let told = match self.round(models, &mut call, bill).await {
                 Ok(answered) => return Ok(answered),
                 Err(told) => told,
             };
@@ -133,6 +147,7 @@ impl<'i, 'r> Asking<'i, 'r> {
         &self,
         models: &'r [Model],
         call: &mut Call,
+        bill: &mut Bill,
     ) -> Result<(&'r Model, Answer), Vec<Told<'r>>> {
         let mut told = Vec::new();
         let mut left = Left {
@@ -141,8 +156,14 @@ impl<'i, 'r> Asking<'i, 'r> {
         };
         while let Some((model, admitted)) = self.next(&mut left).await {
             call.model.clone_from(&model.id);
+            let started = Instant::now();
             let asked = match admitted {
-                Ok((provider, place)) => self.answer(provider, place, call).await,
+                Ok((provider, place)) => {
+                    let asked = self.answer(provider, place, call).await;
+                    bill.add(&self.route.group, model, &asked, started.elapsed());
+                    asked
+                }
+                // Nobody was asked: not behind a shut door, and not without a price.
                 Err(failure) => Err(failure),
             };
             let failure = match asked {
@@ -170,6 +191,9 @@ impl<'i, 'r> Asking<'i, 'r> {
         left: &mut Left<'i, 'r>,
     ) -> Option<(&'r Model, Result<Admitted<'i>, Failure>)> {
         for model in left.unseen.by_ref() {
+            if self.priced_only && self.route.group.prices.of(&model.id).is_none() {
+                return Some((model, Err(self.unpriced(model))));
+            }
             let Some(served) = self.inner.providers.get(&model.provider) else {
                 let words = format!("there is no provider {:?}", model.provider);
                 let failure = Failure::new(Code::ProviderNotRegistered, words);
@@ -227,6 +251,16 @@ impl<'i, 'r> Asking<'i, 'r> {
         Told { model, failure }
     }
 
+    fn unpriced(&self, model: &Model) -> Failure {
+        let (group, id) = (&self.route.group.name, &model.id);
+        let words = format!(
+            "{model} has no price, and the run has a budget: give it one as \
+             pricing: [{{model: {id}, input_per_million_usd: …, output_per_million_usd: …}}] of the \
+             group {group} in gateway.yaml, or let the workflow say unpriced: allow"
+        );
+        Failure::new(Code::BudgetUnpriced, words)
+    }
+
     fn shut(&self, model: &Model, why: Shut) -> Failure {
         let provider = &model.provider;
         let words = match why {
@@ -254,7 +288,10 @@ impl<'i, 'r> Asking<'i, 'r> {
             Err(Failure::passing(Code::ProviderError, Cause::Timeout, words))
         })?;
         match self.inner.names_a_key(&answer) {
-            true => Err(Failure::new(Code::InternalError, NAMES_A_KEY)),
+            true => {
+                let failure = Failure::new(Code::InternalError, NAMES_A_KEY);
+                Err(failure.having_used(answer.tokens()))
+            }
             false => Ok(answer),
         }
     }
@@ -267,11 +304,10 @@ impl<'i, 'r> Asking<'i, 'r> {
                 Failure::new(Code::InvalidModelConfig, "the group has no model")
             });
         }
-        let spent = |told: &Told<'_>| told.failure.code == Code::BudgetExceeded;
-        let code = match told.iter().all(spent) {
-            true => Code::BudgetExceeded,
-            false => Code::NoModelsAvailable,
-        };
+        let all = |code: Code| told.iter().all(|told| told.failure.code == code);
+        let alike = [Code::BudgetExceeded, Code::BudgetUnpriced];
+        let code = alike.into_iter().find(|code| all(*code));
+        let code = code.unwrap_or(Code::NoModelsAvailable);
         let each = told
             .iter()
             .map(|told| format!("{}: {}", told.model, told.failure.message));

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use crate::contract::runtime::Refused;
+use super::bill::Bill;
+use super::price::Tokens;
+use crate::contract::gateway::NoReply;
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $text:literal, $status:literal,)*) => {
@@ -41,6 +43,8 @@ codes! {
     UnknownGroup = "unknown_group", 400,
     /// The provider's account has nothing left.
     BudgetExceeded = "budget_exceeded", 402,
+    /// The model has no price, and only models that have one may be asked (decision F4).
+    BudgetUnpriced = "budget_unpriced", 402,
     /// No model of the group could be asked, or none of them answered.
     NoModelsAvailable = "no_models_available", 503,
     /// A group without a model: loading refuses it.
@@ -83,6 +87,10 @@ pub struct Failure {
     pub(super) cause: Cause,
     /// How long the provider says to wait.
     pub(super) retry_after: Option<Duration>,
+    /// What the attempt used that failed like this.
+    pub(super) used: Tokens,
+    /// What the whole call used; of a call that has ended.
+    pub(super) bill: Box<Bill>,
 }
 
 impl Failure {
@@ -91,6 +99,7 @@ impl Failure {
         let cause = match code {
             Code::InvalidRequest | Code::UnknownGroup => Cause::Request,
             Code::BudgetExceeded
+            | Code::BudgetUnpriced
             | Code::NoModelsAvailable
             | Code::InvalidModelConfig
             | Code::ProviderNotRegistered
@@ -103,6 +112,25 @@ impl Failure {
             retryable: false,
             cause,
             retry_after: None,
+            used: Tokens::default(),
+            bill: Box::default(),
+        }
+    }
+
+    /// The same, of an attempt that used tokens.
+    pub(super) fn having_used(self, used: Tokens) -> Self {
+        Self { used, ..self }
+    }
+
+    /// What an attempt came to that failed like this: the word by which `retry.on` names it, or the
+    /// code.
+    pub(super) fn status(&self) -> &'static str {
+        match self.cause {
+            Cause::Request | Cause::Provider => self.code.text(),
+            Cause::RateLimited => "rate_limited",
+            Cause::ServerError => "server_error",
+            Cause::Timeout => "timeout",
+            Cause::Unreachable => "unreachable",
         }
     }
 
@@ -135,11 +163,19 @@ impl Failure {
     }
 
     /// The body of the answer.
-    pub(super) fn body(&self) -> Refused {
-        Refused {
+    pub(super) fn body(&self) -> NoReply {
+        let used = self.bill.total;
+        NoReply {
             error: self.code.text().to_owned(),
             message: self.message.clone(),
             retryable: self.retryable,
+            tokens_in: used.tokens_in,
+            tokens_out: used.tokens_out,
+            tokens_cached: used.tokens_cached,
+            tokens_reasoning: used.tokens_reasoning,
+            cost_micro_usd: used.cost_micro_usd,
+            prices: self.bill.prices.clone(),
+            attempts: self.bill.listed(),
         }
     }
 }

@@ -47,7 +47,11 @@ async fn converted(fixture: &Value) -> Vec<(&'static str, Value, Value)> {
         "model_groups": [{"name": "g", "models": [format!("p/{model}")]}],
     });
     let peer = gateway(&yaml.to_string(), "rules: []");
-    let (status, said) = post(&peer, None, fixture["invoke"].to_string()).await;
+    let (status, mut said) = post(&peer, None, fixture["invoke"].to_string()).await;
+    // Attempts have times, and are compared where they are made.
+    if let Some(members) = said.as_object_mut() {
+        members.remove("attempts");
+    }
     let asked = asked.recv().await.unwrap();
 
     let request = &fixture["upstream"]["request"];

@@ -14,10 +14,9 @@ use utoipa_axum::routes;
 
 use super::error::{Code, Failure};
 use super::{Gateway, price};
-use crate::contract::gateway::{Invoke, Reply};
-use crate::contract::runtime::Refused;
+use crate::contract::gateway::{Invoke, NoReply, Reply};
 use crate::error::ErrorCode;
-use crate::http::{body, server};
+use crate::http::{body, document, server};
 
 /// The most bytes of a request: a conversation with long documents in it.
 pub const MAX_BODY: usize = 8 << 20;
@@ -35,8 +34,9 @@ struct Api;
 
 /// The routes, and their description.
 pub fn router(gateway: Gateway) -> Router {
-    let (router, document) = described().split_for_parts();
-    let router = router.route("/openapi.json", get(async move || Json(document)));
+    let (router, api) = described().split_for_parts();
+    let text = document::text(&api);
+    let router = router.route("/openapi.json", get(async move || document::answer(&text)));
     server::guarded(router.with_state(gateway))
 }
 
@@ -80,12 +80,12 @@ async fn health(State(gateway): State<Gateway>) -> Json<Health> {
     request_body(content = Invoke, description = "At most 8 MiB"),
     responses(
         (status = 200, body = Reply),
-        (status = 400, body = Refused, description = "`invalid_request`, `unknown_group`"),
-        (status = 402, body = Refused, description = "`budget_exceeded`"),
-        (status = 413, body = Refused, description = "`invalid_request`: more than 8 MiB"),
-        (status = 500, body = Refused, description = "`internal_error`"),
-        (status = 502, body = Refused, description = "`provider_error`"),
-        (status = 503, body = Refused, description = "`no_models_available`"),
+        (status = 400, body = NoReply, description = "`invalid_request`, `unknown_group`"),
+        (status = 402, body = NoReply, description = "`budget_exceeded`, `budget_unpriced`"),
+        (status = 413, body = NoReply, description = "`invalid_request`: more than 8 MiB"),
+        (status = 500, body = NoReply, description = "`internal_error`"),
+        (status = 502, body = NoReply, description = "`provider_error`"),
+        (status = 503, body = NoReply, description = "`no_models_available`"),
     )
 )]
 async fn invoke(State(gateway): State<Gateway>, headers: HeaderMap, body: Body) -> Response {

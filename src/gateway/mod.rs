@@ -11,6 +11,7 @@
 //! own keys are taken out of everything it says (decision W6).
 
 mod ask;
+mod bill;
 mod build;
 pub mod config;
 pub mod error;
@@ -42,6 +43,7 @@ use crate::environment::Environment;
 use crate::kit::fault::Faults;
 use crate::secret::{Redactor, Secret};
 
+use bill::Bill;
 pub use config::Config;
 pub(crate) use config::shape::GATEWAY;
 use error::{Code, Failure};
@@ -164,17 +166,14 @@ impl Gateway {
         let Some(route) = self.0.routes.get(&invoke.group) else {
             return Err(self.unknown_group(&invoke.group));
         };
-        let (model, answer) = self.0.ask(route, invoke).await?;
-        Ok(self.reply(route, model, answer))
+        let (model, answer, bill) = self.0.ask(route, invoke).await?;
+        Ok(self.reply(route, model, answer, &bill))
     }
 
-    fn reply(&self, route: &Route, model: &config::Model, answer: Answer) -> Reply {
+    fn reply(&self, route: &Route, model: &config::Model, answer: Answer, bill: &Bill) -> Reply {
         let redactor = &self.0.redactor;
         let prices = &route.group.prices;
-        let price = prices.of(&model.id);
-        let cost = price.map_or(0, |price| {
-            price.cost(answer.tokens_in, answer.tokens_cached, answer.tokens_out)
-        });
+        let used = bill.total;
         let mut tool_calls = answer.tool_calls;
         for call in &mut tool_calls {
             redactor.redact_value(&mut call.arguments);
@@ -182,15 +181,17 @@ impl Gateway {
         Reply {
             content: redactor.redact_reply(&answer.content),
             model_resolved: model.to_string(),
-            tokens_in: answer.tokens_in,
-            tokens_out: answer.tokens_out,
-            tokens_cached: answer.tokens_cached,
-            tokens_reasoning: answer.tokens_reasoning,
-            cost_usd: dollars(cost),
-            cost_micro_usd: Some(cost),
+            tokens_in: used.tokens_in,
+            tokens_out: used.tokens_out,
+            tokens_cached: used.tokens_cached,
+            tokens_reasoning: used.tokens_reasoning,
+            cost_usd: dollars(used.cost_micro_usd),
+            cost_micro_usd: Some(used.cost_micro_usd),
             prices: Some(prices.version(&model.id)),
             cached: false,
             tool_calls,
+            attempts: bill.listed(),
+            unpriced: bill.unpriced,
         }
     }
 
@@ -248,6 +249,6 @@ fn check(invoke: &mut Invoke) -> Result<(), Failure> {
 fn tell_unpriced(group: &config::Group) {
     let unpriced = group.models.iter();
     for model in unpriced.filter(|model| group.prices.of(&model.id).is_none()) {
-        tracing::info!(group = group.name, %model, "no price is known: its calls count as free");
+        tracing::info!(group = group.name, %model, "no price is known: its calls count as free, and are refused under a budget");
     }
 }

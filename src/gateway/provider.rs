@@ -13,6 +13,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::error::Failure;
+use super::price::Tokens;
 use crate::contract::gateway::{Message, Tool, ToolCall};
 use crate::http::body;
 
@@ -48,6 +49,29 @@ pub(super) struct Answer {
     pub(super) tokens_reasoning: u64,
     /// `{id, name, arguments}` each, ids unique.
     pub(super) tool_calls: Vec<ToolCall>,
+}
+
+impl Answer {
+    /// The same, with what it used.
+    fn having_used(self, tokens: Tokens) -> Self {
+        Self {
+            tokens_in: tokens.sent,
+            tokens_out: tokens.received,
+            tokens_cached: tokens.cached,
+            tokens_reasoning: tokens.reasoning,
+            ..self
+        }
+    }
+
+    /// What it used.
+    pub(super) fn tokens(&self) -> Tokens {
+        Tokens {
+            sent: self.tokens_in,
+            received: self.tokens_out,
+            cached: self.tokens_cached,
+            reasoning: self.tokens_reasoning,
+        }
+    }
 }
 
 /// The schema of a tool's arguments; of one that names none, any object.

@@ -192,6 +192,8 @@ mod tests {
             prices: None,
             cached: false,
             tool_calls: Vec::new(),
+            attempts: Vec::new(),
+            unpriced: false,
         }
     }
 

@@ -122,8 +122,18 @@ async fn where_nobody_answers_each_is_named() {
     let both = |first, second| vec![vec![first], vec![second]];
     let replies = both(error(401, "x"), error(503, "x"));
     let (peer, _seen) = desk("strategy: fallback", "", replies).await;
-    let (status, refused) = post(&peer, None, ask("U")).await;
+    let (status, mut refused) = post(&peer, None, ask("U")).await;
     assert_eq!(status, 503);
+    let attempts = refused.as_object_mut().unwrap().remove("attempts").unwrap();
+    let attempts = attempts.as_array().unwrap().iter();
+    let asked = attempts.map(|one| {
+        (
+            one["model"].as_str().unwrap(),
+            one["status"].as_str().unwrap(),
+        )
+    });
+    let expected = [("a/m-a", "provider_error"), ("b/m-b", "server_error")];
+    assert_eq!(asked.collect::<Vec<_>>(), expected);
     assert_eq!(
         refused,
         json!({"error": "no_models_available", "retryable": true, "message":

@@ -402,7 +402,7 @@ async fn health_and_the_description_are_served() {
     for (path, method) in [("/invoke", "post"), ("/health", "get")] {
         assert!(document["paths"][path][method].is_object(), "{path}");
     }
-    for shape in ["Invoke", "Reply", "Refused", "Message"] {
+    for shape in ["Invoke", "Reply", "NoReply", "Message"] {
         assert!(
             document["components"]["schemas"][shape].is_object(),
             "{shape}"

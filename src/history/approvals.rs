@@ -1,8 +1,11 @@
 //! Who was asked about what, across runs: what waits for people, and what they said.
 
+use std::fmt;
+use std::str::FromStr;
+
 use ktsu_ledger::StreamId;
 use ktsu_ledger::branch::frames;
-use ktsu_ledger::store::{Filter, IndexRow, Reader, StoreError};
+use ktsu_ledger::store::{Cursor, Filter, IndexRow, NotACursor, Reader, StoreError};
 use ktsu_projections::approvals::{Approvals, Record, Status};
 use ktsu_projections::index::RunRow;
 use ktsu_projections::run::RunStatus;
@@ -48,15 +51,75 @@ pub fn pending(reader: &dyn Reader, workflow: Option<&str>) -> Result<Vec<Record
         open: Some(true),
     };
     let mut found = Vec::new();
-    each(reader, &filter, usize::MAX, |row| {
+    each(reader, &filter, None, usize::MAX, |row| {
         if read(row).is_some_and(|row| row.approvals > 0) {
             let records = of(reader, &row.stream)?.into_iter();
             found.extend(records.filter(|record| record.status == Status::Pending));
         }
         Ok(())
     })?;
-    found.sort_by_key(|one| (one.created_at, one.request));
+    found.sort_by_cached_key(Place::of);
     Ok(found)
+}
+
+/// A place in the list of what waits: behind this record.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    asked_us: u64,
+    run: String,
+    request: u64,
+}
+
+impl Place {
+    /// Behind a record.
+    pub fn of(record: &Record) -> Self {
+        Self {
+            asked_us: record.created_at.as_micros(),
+            run: record.run_id.clone(),
+            request: record.request,
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}~{}~{}", self.asked_us, self.request, self.run)
+    }
+}
+
+impl FromStr for Place {
+    type Err = NotACursor;
+
+    fn from_str(text: &str) -> Result<Self, NotACursor> {
+        let mut parts = text.splitn(3, '~');
+        let mut part = || parts.next().ok_or(NotACursor);
+        let number = |text: &str| text.parse().map_err(|_| NotACursor);
+        Ok(Self {
+            asked_us: number(part()?)?,
+            request: number(part()?)?,
+            run: part()?.to_owned(),
+        })
+    }
+}
+
+/// A page of [`pending`], and where the next one begins.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn pending_page(
+    reader: &dyn Reader,
+    workflow: Option<&str>,
+    after: Option<&Place>,
+    limit: usize,
+) -> Result<(Vec<Record>, Option<Place>), StoreError> {
+    let mut records = pending(reader, workflow)?;
+    if let Some(after) = after {
+        records.retain(|record| Place::of(record) > *after);
+    }
+    let more = records.len() > limit;
+    records.truncate(limit);
+    let next = records.last().filter(|_| more).map(Place::of);
+    Ok((records, next))
 }
 
 /// The records of the newest runs, whatever became of them: the newest run first.
@@ -68,6 +131,19 @@ pub fn all(
     workflow: Option<&str>,
     limit: usize,
 ) -> Result<Vec<Record>, StoreError> {
+    Ok(all_page(reader, workflow, None, limit)?.0)
+}
+
+/// A page of [`all`]: the records of `limit` runs, and where the next runs begin.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn all_page(
+    reader: &dyn Reader,
+    workflow: Option<&str>,
+    from: Option<&Cursor>,
+    limit: usize,
+) -> Result<(Vec<Record>, Option<Cursor>), StoreError> {
     let filter = Filter {
         kinds: listed(),
         workflow: workflow.map(str::to_owned),
@@ -75,13 +151,13 @@ pub fn all(
         open: None,
     };
     let mut found = Vec::new();
-    each(reader, &filter, limit, |row| {
+    let next = each(reader, &filter, from, limit, |row| {
         // A branch shows what it shares with its run: that stands there.
         let own = |record: &Record| record.run_id.split('/').next() == Some(row.stream.name());
         found.extend(of(reader, &row.stream)?.into_iter().filter(own));
         Ok(())
     })?;
-    Ok(found)
+    Ok((found, next))
 }
 
 /// Runs that failed because somebody has to look, the newest first.
@@ -93,6 +169,19 @@ pub fn reviews(
     workflow: Option<&str>,
     limit: usize,
 ) -> Result<Vec<Review>, StoreError> {
+    Ok(reviews_page(reader, workflow, None, limit)?.0)
+}
+
+/// A page of [`reviews`]: those among `limit` failed runs, and where the next ones begin.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn reviews_page(
+    reader: &dyn Reader,
+    workflow: Option<&str>,
+    from: Option<&Cursor>,
+    limit: usize,
+) -> Result<(Vec<Review>, Option<Cursor>), StoreError> {
     let filter = Filter {
         kinds: listed(),
         workflow: workflow.map(str::to_owned),
@@ -100,7 +189,7 @@ pub fn reviews(
         open: None,
     };
     let mut found = Vec::new();
-    each(reader, &filter, limit, |row| {
+    let next = each(reader, &filter, from, limit, |row| {
         let wanted =
             |row: &RunRow| row.error.as_deref() == Some(ErrorCode::NeedsHumanReview.as_str());
         found.extend(read(row).filter(wanted).map(|row| Review {
@@ -111,21 +200,22 @@ pub fn reviews(
         }));
         Ok(())
     })?;
-    Ok(found)
+    Ok((found, next))
 }
 
 fn read(row: &IndexRow) -> Option<RunRow> {
     serde_json::from_value(row.row.to_value()).ok()
 }
 
-/// Looks at the newest rows, a page at a time.
+/// Looks at the newest rows, a page at a time; gives where those begin that it did not come to.
 fn each(
     reader: &dyn Reader,
     filter: &Filter,
+    from: Option<&Cursor>,
     mut left: usize,
     mut look: impl FnMut(&IndexRow) -> Result<(), StoreError>,
-) -> Result<(), StoreError> {
-    let mut cursor = None;
+) -> Result<Option<Cursor>, StoreError> {
+    let mut cursor = from.cloned();
     while left > 0 {
         let page = reader.list(filter, cursor.as_ref(), PAGE.min(left))?;
         left -= page.rows.len().min(left);
@@ -137,5 +227,5 @@ fn each(
             break;
         }
     }
-    Ok(())
+    Ok(cursor)
 }

@@ -27,5 +27,8 @@ pub fn between(
     let of_a = super::frames(reader, &a.0)?;
     let of_b = super::frames(reader, &b.0)?;
     let side = |frames, scope| Side { frames, scope };
-    Ok(diff::diff(side(&of_a, &a.1), side(&of_b, &b.1))?)
+    let fold = |frames| super::fold(frames).map_err(NotCompared::from);
+    let (fold_a, fold_b) = (fold(&of_a)?, fold(&of_b)?);
+    let (a, b) = (side(&of_a, &a.1), side(&of_b, &b.1));
+    Ok(diff::diff_of_folds((a, &fold_a), (b, &fold_b))?)
 }

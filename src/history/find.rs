@@ -4,7 +4,7 @@ use ktsu_ledger::StreamId;
 use ktsu_ledger::id::{BRANCH, RECOMPUTE};
 use ktsu_ledger::store::{Cursor, Filter, Reader, StoreError};
 
-use super::shown;
+use super::shown::{self, Bound};
 
 /// What was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +42,7 @@ fn has_scope(reader: &dyn Reader, stream: &StreamId, scope: &str) -> Result<bool
     if scope.is_empty() {
         return Ok(true);
     }
-    let page = shown::page(reader, stream, scope, 0, 1, false)?;
+    let page = shown::page(reader, stream, scope, 0, Bound::frames(1), false)?;
     Ok(!page.frames.is_empty())
 }
 

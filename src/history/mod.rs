@@ -7,6 +7,7 @@ pub mod diff;
 pub mod find;
 pub mod listed;
 pub mod many;
+mod overlaid;
 pub mod provenance;
 pub mod recompute;
 pub mod replay;
@@ -16,9 +17,11 @@ pub mod steps;
 pub mod tools;
 pub mod trace;
 pub mod verify;
+mod walk;
 pub mod why;
 
 pub use ktsu_ledger::branch::{Blobs, frames};
+pub use overlaid::fold;
 
 use ktsu_ledger::StreamId;
 use ktsu_ledger::store::{Reader, StoreError};
@@ -51,5 +54,5 @@ pub fn envelope(
     if frames.is_empty() {
         return Ok(None);
     }
-    Ok(Some(EnvelopeFold::of(&frames)?))
+    Ok(Some(fold(&frames)?))
 }

@@ -11,6 +11,25 @@ pub const MAX_FRAMES: usize = 10_000;
 /// The most bytes on a page, except where one frame has more (decision H4).
 pub const MAX_BYTES: usize = 8 * 1024 * 1024;
 
+/// How much a page may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bound {
+    /// Frames.
+    pub frames: usize,
+    /// Bytes, except where one frame has more.
+    pub bytes: usize,
+}
+
+impl Bound {
+    /// A page of at most this many frames.
+    pub fn frames(frames: usize) -> Self {
+        Self {
+            frames,
+            bytes: MAX_BYTES,
+        }
+    }
+}
+
 /// Some frames of a stream.
 #[derive(Debug, Default)]
 pub struct Page {
@@ -31,7 +50,7 @@ pub fn page(
     stream: &StreamId,
     scope: &str,
     from: u64,
-    limit: usize,
+    bound: Bound,
     expand: bool,
 ) -> Result<Page, StoreError> {
     let mut page = Page {
@@ -56,7 +75,7 @@ pub fn page(
             })?;
             if is_within(&bare.scope, scope) {
                 let text = text(&mut blobs, &path, &record, &bare, expand)?;
-                let full = page.frames.len() == limit || bytes + text.len() > MAX_BYTES;
+                let full = page.frames.len() == bound.frames || bytes + text.len() > bound.bytes;
                 if full && !page.frames.is_empty() {
                     page.next = Some(record.seq);
                     return Ok(page);

@@ -1,6 +1,9 @@
 //! The causal tree of a run, and the way from one frame back to the root.
 
-use ktsu_ledger::Frame;
+use std::collections::HashMap;
+
+use ktsu_ledger::store::{Reader, StoreError};
+use ktsu_ledger::{Frame, StreamId};
 use ktsu_projections::Lineage;
 use ktsu_projections::lineage::Node;
 use serde::Serialize;
@@ -59,6 +62,38 @@ pub fn descendants(frames: &[Frame], seq: u64) -> Option<Vec<Node>> {
     lineage.node(seq)?;
     let chain = lineage.descendants(seq).into_iter();
     Some(chain.filter_map(|seq| lineage.node(seq).cloned()).collect())
+}
+
+/// Says of frames which of their causes in other streams are not there.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn say_what_is_missing<'n>(
+    reader: &dyn Reader,
+    nodes: impl IntoIterator<Item = &'n mut Node>,
+) -> Result<(), StoreError> {
+    let mut tails: HashMap<StreamId, Option<u64>> = HashMap::new();
+    for node in nodes {
+        for cause in &node.foreign {
+            let named = cause.rsplit_once('#');
+            let named = named.and_then(|(name, seq)| Some((name.parse().ok()?, seq.parse().ok()?)));
+            let Some((stream, seq)): Option<(StreamId, u64)> = named else {
+                continue;
+            };
+            let last = match tails.get(&stream) {
+                Some(last) => *last,
+                None => {
+                    let last = reader.tail(&stream)?.map(|tail| tail.seq);
+                    tails.insert(stream, last);
+                    last
+                }
+            };
+            if last.is_none_or(|last| seq > last) && !node.missing.contains(cause) {
+                node.missing.push(cause.clone());
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Which frames are wanted.

@@ -4,15 +4,17 @@
 //! A ledger in use moves on while it is read. What looks wrong in one is therefore looked at a
 //! second time, in a copy that stands still.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-use ktsu_ledger::StreamId;
 use ktsu_ledger::backup::{self, BackupError};
+use ktsu_ledger::branch::Path as BranchPath;
 use ktsu_ledger::lock;
 use ktsu_ledger::store::{Reader, SqliteReader, StoreError};
 use ktsu_ledger::verify::{Head, Kind, Options, Problem, Progress, Report, verify_file_before};
+use ktsu_ledger::{Hash, StreamId};
 use ktsu_projections::run::{FoldError, RunState};
+use serde::Serialize;
 
 use super::alongside::Alongside;
 use crate::rows;
@@ -61,6 +63,63 @@ pub fn heads(reader: &dyn Reader) -> Result<Vec<Head>, StoreError> {
         Ok(())
     })?;
     Ok(heads)
+}
+
+/// Where a stream ends, and how much of it there is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct End {
+    /// The stream.
+    pub stream: String,
+    /// The hash of its last frame.
+    pub head: Hash,
+    /// The number of its last frame.
+    pub seq: u64,
+    /// Its frames; of a branch those it shares with what it was forked from, too.
+    pub frames: u64,
+    /// How many of them it shares.
+    pub shared: u64,
+    /// The blobs that its frames name.
+    pub blobs: u64,
+}
+
+/// Where a stream ends; nothing where none of it can be read.
+pub fn end(reader: &dyn Reader, stream: &StreamId) -> Option<End> {
+    let tail = reader.tail(stream).ok()??;
+    let path = BranchPath::of(reader, stream).ok();
+    let mut blobs = HashSet::new();
+    let mut from = 0;
+    // What cannot be read was reported; the rest still counts.
+    while let Some(path) = &path
+        && let Ok(page) = path.read(reader, from, 1000)
+        && let Some(last) = page.last()
+    {
+        from = last.seq.saturating_add(1);
+        let frames = page.iter().filter_map(|record| record.decode_bare().ok());
+        blobs.extend(frames.flat_map(|frame| frame.ext).map(|one| one.hash));
+    }
+    Some(End {
+        stream: stream.to_string(),
+        head: tail.hash,
+        seq: tail.seq,
+        frames: tail.seq.saturating_add(1),
+        shared: path.and_then(|path| path.forked()).unwrap_or(0),
+        blobs: blobs.len() as u64,
+    })
+}
+
+/// Whether what is wrong concerns a run: it is about the ledger, about the run itself, or about a
+/// frame that the run shares with what it was forked from.
+pub fn concerns(reader: &dyn Reader, stream: &StreamId) -> impl Fn(&Problem) -> bool + use<> {
+    let path = BranchPath::of(reader, stream).ok();
+    let own = stream.to_string();
+    move |problem| match (&problem.stream, problem.seq, &path) {
+        (None, ..) => true,
+        (Some(named), ..) if *named == own => true,
+        (Some(named), Some(seq), Some(path)) => {
+            path.owner(seq).is_some_and(|owner| owner.as_str() == named)
+        }
+        (Some(_), ..) => false,
+    }
 }
 
 fn still(

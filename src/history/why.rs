@@ -8,6 +8,7 @@ use ktsu_projections::run::{Phase, Scope, Step, StepStatus};
 use serde::Serialize;
 
 use super::provenance::{NoSuchField, Origin, Story, origins};
+use super::walk::depth_first;
 use crate::workflow::expression::marks::{Marks, Place};
 use crate::workflow::expression::tracked::Tracker;
 
@@ -54,39 +55,70 @@ pub fn why_not(story: &Story<'_>, within: &str, path: &str) -> Result<WhyNot, No
         seen: HashSet::new(),
         because: Vec::new(),
     };
-    let status = asking.path(&whole)?;
+    let (status, first) = asking.path(&whole)?;
+    depth_first(first, |(scope, position)| asking.ask(scope, position));
     Ok(WhyNot {
         run_id: story.state().stream().name().to_owned(),
         step: whole,
         status: status.as_str().to_owned(),
-        because: asking.because,
+        because: shortened(asking.because),
     })
 }
 
+/// The reasons that are told: all, or those at both ends of a way that is too long to be read.
+fn shortened(mut because: Vec<Reason>) -> Vec<Reason> {
+    let left_out = because.len().saturating_sub(MAX_REASONS);
+    if left_out > 0 {
+        let from = MAX_REASONS / 2;
+        let between = Reason {
+            step: String::new(),
+            frame: None,
+            text: format!("{left_out} more reasons stand between"),
+            values: Vec::new(),
+        };
+        because.splice(from..from + left_out, [between]);
+    }
+    because
+}
+
+/// The most reasons that are told: of a longer way its two ends are.
+const MAX_REASONS: usize = 1000;
+
+/// A step by scope and position.
+type At = (u32, u32);
+
 struct Asking<'s, 'f> {
     story: &'s Story<'f>,
-    seen: HashSet<(u32, u32)>,
+    seen: HashSet<At>,
     because: Vec<Reason>,
 }
 
 impl Asking<'_, '_> {
-    /// A step by path. One in a child that never began is where the step with the child is.
-    fn path(&mut self, path: &str) -> Result<StepStatus, NoSuchField> {
-        let (scope, id) = path.rsplit_once('/').unwrap_or(("", path));
+    /// Where a step stands by its path, and which to ask about first. One in a child that never
+    /// began is where the step with the child is.
+    fn path(&mut self, path: &str) -> Result<(StepStatus, At), NoSuchField> {
+        let (mut scope, mut id) = path.rsplit_once('/').unwrap_or(("", path));
+        let mut whole = path;
         let state = self.story.state();
-        let Some(at) = state.scope_at(scope) else {
+        let at = loop {
+            if let Some(at) = state.scope_at(scope) {
+                break at;
+            }
             self.known(scope, id)?;
             let text = format!("its workflow {scope} never began");
-            self.say(path, None, text, &Marks::default());
-            self.path(scope)?;
-            return Ok(StepStatus::Pending);
+            self.say(whole, None, text, &Marks::default());
+            whole = scope;
+            (scope, id) = whole.rsplit_once('/').unwrap_or(("", whole));
         };
         let held = state.scope(at);
         let position = held.and_then(|held| held.shape.position(id));
         let position = position.ok_or_else(|| self.no_step(scope, id))?;
-        self.ask(at, position);
         let step = held.and_then(|held| held.steps.get(position as usize));
-        Ok(step.map_or(StepStatus::Pending, |step| step.status))
+        let status = match step {
+            Some(step) if whole == path => step.status,
+            _ => StepStatus::Pending,
+        };
+        Ok((status, (at, position)))
     }
 
     /// Whether a child that never began would have such a step.
@@ -124,26 +156,24 @@ impl Asking<'_, '_> {
         });
     }
 
-    fn ask(&mut self, scope: u32, position: u32) {
+    /// Tells of a step; the steps that explain it come next.
+    fn ask(&mut self, scope: u32, position: u32) -> Vec<At> {
         let story = self.story;
         if !self.seen.insert((scope, position)) {
-            return;
+            return Vec::new();
         }
         let Some(held) = story.state().scope(scope) else {
-            return;
+            return Vec::new();
         };
         let Some(step) = held.steps.get(position as usize) else {
-            return;
+            return Vec::new();
         };
         let path = held.path_of(position);
         match step.status {
             StepStatus::Complete => {
-                self.say(
-                    &path,
-                    step.ended,
-                    "it completed".to_owned(),
-                    &Marks::default(),
-                );
+                let text = "it completed".to_owned();
+                self.say(&path, step.ended, text, &Marks::default());
+                Vec::new()
             }
             StepStatus::Skipped => self.skipped(scope, position, held, step, &path),
             StepStatus::Failed => self.failed(scope, position, held, step, &path),
@@ -152,7 +182,14 @@ impl Asking<'_, '_> {
         }
     }
 
-    fn skipped(&mut self, scope: u32, position: u32, held: &Scope, step: &Step, path: &str) {
+    fn skipped(
+        &mut self,
+        scope: u32,
+        position: u32,
+        held: &Scope,
+        step: &Step,
+        path: &str,
+    ) -> Vec<At> {
         let story = self.story;
         let none = Marks::default();
         match step.skipped {
@@ -183,12 +220,12 @@ impl Asking<'_, '_> {
                         Some(SkipReason::AgentSkipped | SkipReason::DependencySkipped)
                     )
                 };
-                self.needs(scope, position, held, skipped);
+                return needs(scope, position, held, skipped);
             }
             Some(SkipReason::RunFailed) => {
                 let text = "the run failed before it began".to_owned();
                 self.say(path, step.ended, text, &none);
-                self.first_failure();
+                return self.first_failure();
             }
             Some(SkipReason::AgentSkipped) => {
                 let words = step.skip_words.clone().unwrap_or_default();
@@ -221,6 +258,7 @@ impl Asking<'_, '_> {
             }
             None => {}
         }
+        Vec::new()
     }
 
     /// Whether something was decided in a branch that does not call the world.
@@ -231,7 +269,14 @@ impl Asking<'_, '_> {
             .is_some_and(|(fork, seq)| seq >= fork.position)
     }
 
-    fn failed(&mut self, scope: u32, position: u32, held: &Scope, step: &Step, path: &str) {
+    fn failed(
+        &mut self,
+        scope: u32,
+        position: u32,
+        held: &Scope,
+        step: &Step,
+        path: &str,
+    ) -> Vec<At> {
         let (code, message) = self.story.fault_of(&held.path, position);
         let text = format!("it failed with {code}: {message}");
         let failing = self.story.state().failing();
@@ -244,26 +289,26 @@ impl Asking<'_, '_> {
             false => None,
         };
         self.say(path, step.ended, text, &marks.unwrap_or_default());
-        if !is_first {
-            self.first_failure();
+        match is_first {
+            true => Vec::new(),
+            false => self.first_failure(),
         }
     }
 
     /// What failed the run.
-    fn first_failure(&mut self) {
+    fn first_failure(&mut self) -> Vec<At> {
         let Some(failing) = self.story.state().failing().cloned() else {
-            return;
+            return Vec::new();
         };
-        match failing.step {
-            Some(step) => self.ask(failing.scope, step),
-            None => {
-                let text = format!("the run failed with {}: {}", failing.code, failing.message);
-                self.say("", Some(failing.seq), text, &Marks::default());
-            }
+        if let Some(step) = failing.step {
+            return vec![(failing.scope, step)];
         }
+        let text = format!("the run failed with {}: {}", failing.code, failing.message);
+        self.say("", Some(failing.seq), text, &Marks::default());
+        Vec::new()
     }
 
-    fn running(&mut self, step: &Step, path: &str) {
+    fn running(&mut self, step: &Step, path: &str) -> Vec<At> {
         let none = Marks::default();
         match &step.phase {
             Phase::Sent { seq, sending } => {
@@ -285,9 +330,11 @@ impl Asking<'_, '_> {
                 let steps = self.story.state().scope(*scope).map(|child| &child.steps);
                 let open = (0u32..).zip(steps.into_iter().flatten());
                 let mut open = open.filter(|(_, step)| step.status == StepStatus::Running);
-                if let Some((position, _)) = open.next() {
-                    self.ask(*scope, position);
-                }
+                return open
+                    .next()
+                    .map(|(position, _)| (*scope, position))
+                    .into_iter()
+                    .collect();
             }
             Phase::Begun
             | Phase::Checked { .. }
@@ -305,7 +352,8 @@ impl Asking<'_, '_> {
                 let last = tasks.and_then(|tasks| tasks.list.iter().map(|task| task.last).max());
                 if self.story.state().awaits_people(step) {
                     let text = "it waits for people to decide: ktsu approvals".to_owned();
-                    return self.say(path, last, text, &none);
+                    self.say(path, last, text, &none);
+                    return Vec::new();
                 }
                 let text = match (open, tasks.and_then(|tasks| tasks.items)) {
                     (0, _) => "it is being decided".to_owned(),
@@ -315,9 +363,10 @@ impl Asking<'_, '_> {
                 self.say(path, last.or(step.started), text, &none);
             }
         }
+        Vec::new()
     }
 
-    fn pending(&mut self, scope: u32, position: u32, held: &Scope, path: &str) {
+    fn pending(&mut self, scope: u32, position: u32, held: &Scope, path: &str) -> Vec<At> {
         let none = Marks::default();
         let open = |step: &Step| matches!(step.status, StepStatus::Pending | StepStatus::Running);
         let plan = held.shape.step(position);
@@ -332,7 +381,7 @@ impl Asking<'_, '_> {
         if waits {
             let text = "it has not begun: something it needs is not done".to_owned();
             self.say(path, None, text, &none);
-            return self.needs(scope, position, held, open);
+            return needs(scope, position, held, open);
         }
         let state = self.story.state();
         let (seq, text) = match state.fork().filter(|_| state.is_parked()) {
@@ -344,15 +393,14 @@ impl Asking<'_, '_> {
             None => (None, "it is about to begin".to_owned()),
         };
         self.say(path, seq, text, &none);
+        Vec::new()
     }
+}
 
-    /// Asks about every step it needs that fits.
-    fn needs(&mut self, scope: u32, position: u32, held: &Scope, fits: impl Fn(&Step) -> bool) {
-        let needs = held.shape.step(position).map(|plan| plan.needs.clone());
-        for need in needs.unwrap_or_default() {
-            if held.steps.get(need as usize).is_some_and(&fits) {
-                self.ask(scope, need);
-            }
-        }
-    }
+/// Every step that a step needs and that fits.
+fn needs(scope: u32, position: u32, held: &Scope, fits: impl Fn(&Step) -> bool) -> Vec<At> {
+    let plan = held.shape.step(position);
+    let needs = plan.into_iter().flat_map(|plan| &plan.needs);
+    let fitting = needs.filter(|need| held.steps.get(**need as usize).is_some_and(&fits));
+    fitting.map(|need| (scope, *need)).collect()
 }

@@ -5,6 +5,7 @@
 
 pub mod access;
 pub mod body;
+pub mod document;
 pub mod ids;
 pub mod origin;
 pub mod routes;

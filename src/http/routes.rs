@@ -16,16 +16,20 @@ mod query;
 mod recompute;
 mod replay;
 mod runs;
+mod steps;
 mod tools;
 mod trace;
 pub mod wire;
 
+use std::sync::LazyLock;
+
+use axum::body::Bytes;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::middleware::from_fn;
 use axum::response::IntoResponse;
 use axum::routing::get;
-use axum::{Json, Router};
+use axum::Router;
 use ktsu_ledger::StreamId;
 use ktsu_ledger::event;
 use ktsu_ledger::store::StoreError;
@@ -35,6 +39,7 @@ use utoipa_axum::routes;
 
 use self::query::{Nothing, Query};
 use super::access::{self, Access};
+use super::document;
 use super::ids::RunPath;
 use super::origin::Names;
 use crate::error::{ErrorCode, Problem, Violation};
@@ -61,14 +66,9 @@ pub fn router_for(orchestrator: Orchestrator, access: Access) -> Router {
         true => Names::Loopback,
         false => Names::Any,
     };
-    let (router, mut api) = described().split_for_parts();
-    policy::describe(&mut api);
-    let document = api.clone();
+    let (router, _) = described().split_for_parts();
     let router = router
-        .route(
-            "/openapi.json",
-            get(async move |_: Query<Nothing>| Json(document)),
-        )
+        .route("/openapi.json", get(openapi_json))
         .with_state(orchestrator)
         .layer(from_fn(move |request, next| {
             access::judge(access.clone(), request, next)
@@ -77,6 +77,12 @@ pub fn router_for(orchestrator: Orchestrator, access: Access) -> Router {
     // `R/call` may be written with raw slashes; the routes below know one segment a run.
     let inner = tower::util::MapRequest::new(router, paths::join_scopes);
     Router::new().fallback_service(inner)
+}
+
+/// The description as JSON: it never changes, so it is made once.
+async fn openapi_json(_: Query<Nothing>) -> axum::response::Response {
+    static TEXT: LazyLock<Bytes> = LazyLock::new(|| document::text(&openapi()));
+    document::answer(&TEXT)
 }
 
 /// The description alone.
@@ -93,6 +99,7 @@ fn described() -> OpenApiRouter<Orchestrator> {
         .routes(routes!(runs::list))
         .routes(routes!(runs::get))
         .routes(routes!(runs::envelope))
+        .routes(routes!(steps::step))
         .routes(routes!(frames::frames))
         .routes(routes!(trace::trace))
         .routes(routes!(diff::diff))

@@ -1,16 +1,29 @@
 //! Serving a router to the network, with a limit on everything a client can do.
 //!
-//! A client has a time to send its headers, a time to send its body, a size for each, and there
-//! are only so many connections. A handler that panics answers 500 and takes nobody with it.
+//! A client has a time to send its headers, a time to send its body, a size for each, a time to
+//! take what it is answered, and there are only so many connections. A handler that panics answers
+//! 500 and takes nobody with it.
 //!
-//! Beyond the cap a connection is accepted and answered 503 at once, rather than left in the
-//! kernel's queue: a client learns what is wrong instead of hanging, and whoever looks at the
-//! server from outside can tell "full" from "dead".
+//! Beyond the cap a connection is accepted rather than left in the kernel's queue. It gets the
+//! place of a client that does not read its answers, or of one that asks nothing ([`room`]); if
+//! there is none for a few seconds, it is answered 503: a client learns what is wrong instead of
+//! hanging, and whoever looks at the server from outside can tell "full" from "dead".
+//!
+//! ```text
+//! accept ─▶ room: a place ─▶ hyper ─▶ answers: counted ─▶ router
+//!                              └────▶ socket: a time to write, a moment to linger
+//! ```
 //!
 //! Shutdown has two phases: stop accepting and let requests under way finish, then, after a grace
 //! period, cut what is left. The ledger is durable, so cutting is safe.
 
+mod answers;
+mod descriptors;
+mod room;
+mod socket;
+
 use std::any::Any;
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -24,29 +37,42 @@ use axum::response::{IntoResponse as _, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior};
 use tower::{Layer as _, Service};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::timeout::RequestBodyDeadlineLayer;
 
+use self::answers::Answers;
+use self::room::{Room, Seat};
+use self::socket::Socket;
 use super::origin::{self, Names};
 use crate::error::{ErrorCode, Problem};
 
 /// What a client may do. The defaults are what the services use; tests use shorter ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at once; beyond it they are answered 503.
+    /// Connections at once, as far as the system has descriptors for them.
     pub connections: usize,
+    /// How long a connection beyond that waits for a place before it is answered 503.
+    pub place_time: Duration,
     /// The time to send a request's headers; an idle connection is closed after it, too.
     pub header_time: Duration,
     /// The time to send a request's whole body, so that one byte a second does not count.
     pub body_time: Duration,
     /// The most bytes of request line and headers.
     pub header_bytes: usize,
+    /// The time to take some of what is written to the connection (see [`socket`]).
+    pub write_time: Duration,
+    /// The most bytes of answers that wait for their clients, over all connections; beyond it who
+    /// does not read is closed.
+    pub unsent_bytes: usize,
+    /// The most requests in a row that a connection may send ahead of their answers; the last of
+    /// them is answered, and the connection closed.
+    pub pipelined: usize,
     /// How long requests under way may take to finish at shutdown.
     pub grace: Duration,
 }
@@ -55,9 +81,13 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 2048,
+            place_time: Duration::from_secs(3),
             header_time: Duration::from_secs(10),
             body_time: Duration::from_secs(30),
             header_bytes: 32 * 1024,
+            write_time: Duration::from_secs(30),
+            unsent_bytes: 32 * 1024 * 1024,
+            pipelined: 64,
             grace: Duration::from_secs(10),
         }
     }
@@ -123,27 +153,43 @@ pub async fn serve(
 ) {
     let service = RequestBodyDeadlineLayer::new(limits.body_time).layer(router);
     let (closing, _) = watch::channel(());
-    let free = Arc::new(Semaphore::new(limits.connections));
+    let places = descriptors::within(limits.connections);
+    let room = Room::new(places, limits.unsent_bytes, limits.pipelined);
     let mut connections = JoinSet::new();
+    let mut queue = VecDeque::new();
+    let mut looks = tokio::time::interval(LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut shutdown = std::pin::pin!(shutdown);
     loop {
-        let stream = tokio::select! {
-            stream = accept(&listener) => stream,
-            Some(_) = connections.join_next() => continue,
-            () = &mut shutdown => break,
-        };
-        match Arc::clone(&free).try_acquire_owned() {
-            Ok(permit) => {
-                let connection = connection(stream, service.clone(), &limits, closing.subscribe());
-                connections.spawn(async move {
-                    connection.await;
-                    drop(permit);
-                });
+        tokio::select! {
+            stream = accept(&listener, &room) => {
+                queue.push_back((stream, Instant::now() + limits.place_time));
             }
-            Err(_) => turn_away(&mut connections, stream, &limits),
+            Some(_) = connections.join_next() => {}
+            _ = looks.tick(), if !queue.is_empty() => {}
+            () = &mut shutdown => break,
+        }
+        while !queue.is_empty()
+            && let Some(seat) = room.seat()
+            && let Some((stream, _)) = queue.pop_front()
+        {
+            let service = service.clone();
+            connections.spawn(connection(
+                stream,
+                service,
+                seat,
+                &limits,
+                closing.subscribe(),
+            ));
+        }
+        room.make_places(queue.len());
+        let refusals = connections.len().saturating_sub(room.seated());
+        for stream in hopeless(&mut queue).take(MAX_REFUSALS.saturating_sub(refusals)) {
+            connections.spawn(turn_away(stream));
         }
     }
     drop(listener);
+    room.close();
     drop(closing);
     let finished = async { while connections.join_next().await.is_some() {} };
     if tokio::time::timeout(limits.grace, finished).await.is_err() {
@@ -151,10 +197,27 @@ pub async fn serve(
     }
 }
 
-/// One connection, request by request, until either side is done with it.
+/// How often it is looked whether a place can be had for those that wait for one.
+const LOOK: Duration = Duration::from_millis(50);
+/// How many connections may wait for a place; beyond it whoever waited longest is refused.
+const MAX_QUEUE: usize = 256;
+/// How many refusals may be under way; beyond it a connection is just closed.
+const MAX_REFUSALS: usize = 256;
+
+/// Takes out those whose time to wait is over, and those that too many wait behind.
+fn hopeless(queue: &mut VecDeque<(TcpStream, Instant)>) -> impl Iterator<Item = TcpStream> + use<> {
+    let now = Instant::now();
+    let over = queue.iter().take_while(|(_, until)| *until <= now).count();
+    let many = queue.len().saturating_sub(MAX_QUEUE);
+    let out: Vec<_> = queue.drain(..over.max(many)).collect();
+    out.into_iter().map(|(stream, _)| stream)
+}
+
+/// One connection, request by request, until either side is done with it or its place is needed.
 fn connection<S>(
     stream: TcpStream,
     service: S,
+    seat: Seat,
     limits: &Limits,
     mut closing: watch::Receiver<()>,
 ) -> impl Future<Output = ()> + use<S>
@@ -163,18 +226,25 @@ where
     S: 'static,
     S::Future: Send,
 {
+    let seat = Arc::new(seat);
+    let socket = Socket::new(stream, Arc::clone(&seat), limits.write_time);
+    let answers = Answers {
+        service,
+        seat: Arc::clone(&seat),
+    };
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header_time)
         .max_header_size(limits.header_bytes)
         // Room for the headers and a piece of the body; a connection grows into it only if used.
         .max_buf_size((2 * limits.header_bytes).max(8192))
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+        .serve_connection(TokioIo::new(socket), answers);
     async move {
         let mut connection = std::pin::pin!(connection);
         // A connection that broke concerns its client alone: both outcomes are the end of it.
         tokio::select! {
             _ = &mut connection => return,
+            () = seat.is_needed() => return,
             // The sender is never used, only dropped: that is the signal.
             _ = closing.changed() => connection.as_mut().graceful_shutdown(),
         }
@@ -183,50 +253,44 @@ where
 }
 
 /// Accepts, waiting out what one client or a lack of descriptors can cause.
-async fn accept(listener: &TcpListener) -> TcpStream {
+async fn accept(listener: &TcpListener, room: &Room) -> TcpStream {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
                 // Answers are small and often wait for nothing but the wire.
                 let _ = stream.set_nodelay(true);
+                descriptors::bound_unsent(&stream);
                 return stream;
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
+                room.make_places(1);
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }
     }
 }
 
-/// How many refusals may be under way; beyond it a connection is just closed.
-const REFUSALS: usize = 256;
-
 /// Tells a client that there is no room, without reading what it wants.
-fn turn_away(connections: &mut JoinSet<()>, mut stream: TcpStream, limits: &Limits) {
-    if connections.len() >= limits.connections.saturating_add(REFUSALS) {
-        return;
-    }
-    connections.spawn(async move {
-        let body = Problem::new(ErrorCode::Overloaded, "too many connections").to_json();
-        let body = body.to_string();
-        let answer = format!(
-            "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\n\
-             content-length: {}\r\nconnection: close\r\nretry-after: 1\r\n\
-             cache-control: no-store\r\nx-content-type-options: nosniff\r\n\r\n{body}",
-            body.len()
-        );
-        // Closing a socket with unread bytes in it would destroy the answer on its way: say that
-        // we are done, then read for a moment what the client had already sent.
-        let polite = async {
-            stream.write_all(answer.as_bytes()).await?;
-            stream.shutdown().await?;
-            let mut scrap = [0; 1024];
-            while stream.read(&mut scrap).await? > 0 {}
-            io::Result::Ok(())
-        };
-        let _ = tokio::time::timeout(Duration::from_secs(1), polite).await;
-    });
+async fn turn_away(mut stream: TcpStream) {
+    let body = Problem::new(ErrorCode::Overloaded, "too many connections").to_json();
+    let body = body.to_string();
+    let answer = format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\n\
+         content-length: {}\r\nconnection: close\r\nretry-after: 1\r\n\
+         cache-control: no-store\r\nx-content-type-options: nosniff\r\n\r\n{body}",
+        body.len()
+    );
+    // Closing a socket with unread bytes in it would destroy the answer on its way: say that
+    // we are done, then read for a moment what the client had already sent.
+    let polite = async {
+        stream.write_all(answer.as_bytes()).await?;
+        stream.shutdown().await?;
+        let mut scrap = [0; 1024];
+        while stream.read(&mut scrap).await? > 0 {}
+        io::Result::Ok(())
+    };
+    let _ = tokio::time::timeout(Duration::from_secs(1), polite).await;
 }
 
 /// The answer where a handler panicked; what it said stays in the log.

@@ -13,6 +13,7 @@ use super::reference::{self, Kind};
 use super::step::{AgentCall, GivenParam};
 use super::workflow::Draft;
 use crate::workflow::nearest;
+use crate::workflow::rules::DecisionRules;
 use crate::workflow::template::text_of;
 
 /// Files of agents.
@@ -114,7 +115,9 @@ fn literal(given: &GivenParam, params: &Params, faults: &mut Vec<Fault>) {
     };
     let is_text = params.schema.type_of(&given.name) == Some("string");
     let value = match value {
-        Value::Number(_) | Value::Bool(_) if is_text => Value::String(text_of(value)),
+        Value::Number(_) | Value::Bool(_) if is_text => {
+            Value::String(text_of(value, DecisionRules::NEWEST))
+        }
         Value::Null
         | Value::Number(_)
         | Value::Bool(_)

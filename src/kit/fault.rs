@@ -178,6 +178,8 @@ fault_codes! {
     UnknownServer = "unknown-server",
     /// A step that does not exist.
     UnknownStep = "unknown-step",
+    /// A workflow has a budget, and a model that it may ask has no price (a warning).
+    UnpricedModel = "unpriced-model",
     /// The step wants another version of its agent.
     VersionMismatch = "version-mismatch",
     /// An agent file says nothing of its version (a warning).

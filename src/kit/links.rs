@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ktsu_ledger::event::plan::{Webhooks, Work, WorkflowPlan};
+use ktsu_ledger::event::plan::{Visibility, Webhooks, Work, WorkflowPlan};
 use serde_json::Value;
 
 use super::calls;
@@ -47,6 +47,7 @@ pub(super) fn check(loader: &mut Loader) {
             let child = child.and_then(|child| loader.drafts.get(child)?.as_ref());
             if let (Some(said), Some(child)) = (&step.child, child) {
                 version(said, child, &mut faults);
+                variables(said, child, &mut faults);
                 params(said, child, &mut faults);
                 literals(step, said, child, &mut faults);
                 webhooks(step, said, child, &mut faults);
@@ -66,6 +67,20 @@ fn version(said: &ChildDraft, child: &Draft, faults: &mut Vec<Fault>) {
     let version = &child.plan.version;
     let reference = said.reference();
     faults.extend(reference::version(&reference, version, true, "the step"));
+}
+
+/// Only the root of a run is given values for variables, so no other workflow declares any, whatever
+/// its visibility (decision K4). A sub-workflow is told so in its own file.
+fn variables(said: &ChildDraft, child: &Draft, faults: &mut Vec<Fault>) {
+    if child.plan.env.is_empty() || child.plan.visibility == Visibility::SubWorkflow {
+        return;
+    }
+    let words = format!(
+        "{:?} declares variables, and a workflow that is called inline has none",
+        said.path
+    );
+    let fault = Fault::new(FaultCode::EnvInSubWorkflow, said.place, words);
+    faults.push(fault.hint("let it declare params instead, and hand the values down"));
 }
 
 /// What the child requires is given, and nothing it refuses.

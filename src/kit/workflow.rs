@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use ktsu_ledger::event::plan::{
-    AuthScheme, InvokeAuth, OutputPlan, Policy, Variable, Visibility, Webhooks, WorkflowPlan,
+    AuthScheme, InvokeAuth, OutputPlan, Policy, Unpriced, Variable, Visibility, Webhooks,
+    WorkflowPlan,
 };
+use ktsu_projections::run::reserved::is_reserved;
 
 use super::edges;
 use super::fault::{Fault, FaultCode};
@@ -277,6 +279,10 @@ fn policy(
     let timeout = fields
         .get("timeout_s")
         .and_then(|node| reader.seconds(node, "timeout_s"));
+    let unpriced = fields.get("unpriced").and_then(|node| {
+        let words = [("allow", Unpriced::Allow), ("refuse", Unpriced::Refuse)];
+        reader.word(node, "unpriced", &words)
+    });
     let mut group_map = BTreeMap::new();
     if let Some(node) = fields.get("group_map")
         && reader.open_map(node, "group_map").is_some()
@@ -293,6 +299,7 @@ fn policy(
         force_group: force.map(str::to_owned),
         group_map,
         timeout_ms: timeout,
+        unpriced: unpriced.unwrap_or_default(),
     })
 }
 
@@ -308,10 +315,24 @@ fn output(reader: &mut Reader<'_>, node: &Node) -> Option<OutputPlan> {
     }
     let map = fields.get("map").and_then(|node| {
         reader.open_map(node, "output.map")?;
+        unreserved(reader, node);
         reader.template(node, Usage::Output)
     });
     let schema = fields.get("schema").and_then(|node| reader.schema(node));
     Some(OutputPlan { map, schema })
+}
+
+/// Reserved fields are what agents say to the orchestrator: a workflow's own output has none, and
+/// nobody would judge one (seed 000, invariant 21).
+fn unreserved(reader: &mut Reader<'_>, map: &Node) {
+    let Data::Map(members) = &map.data else {
+        return;
+    };
+    for (key, _) in members.iter().filter(|(key, _)| is_reserved(&key.text)) {
+        let words = format!("{:?} cannot be a field of the output", key.text);
+        let fault = Fault::new(FaultCode::ReservedName, key.place, words);
+        reader.fault(fault.hint("names of your own do not begin with ktsu_"));
+    }
 }
 
 fn pipeline(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<StepDraft> {

@@ -4,6 +4,8 @@
 //! at once. Strict: YAML 1.2 booleans only, no numbers with leading zeros or underscores, no
 //! merge keys, no foreign tags, bounded aliases, depth and size.
 
+mod limits;
+
 use std::fmt;
 use std::thread::ScopedJoinHandle;
 
@@ -170,31 +172,38 @@ fn read(text: &str) -> Result<Node, Box<Fault>> {
         duplicate_keys: serde_yaml::options::DuplicateKeyPolicy::PassThrough,
         merge_keys: serde_yaml::options::MergeKeyPolicy::AsOrdinary,
         alias_limits: serde_yaml::alias_limits! {
-            max_total_replayed_events: 10_000,
-            max_replay_stack_depth: 8,
+            max_total_replayed_events: limits::MAX_REPEATED,
+            max_replay_stack_depth: limits::MAX_ALIAS_DEPTH,
         },
         budget: serde_yaml::budget! {
-            max_depth: 64,
+            max_depth: limits::MAX_DEPTH,
             max_documents: 1,
-            max_nodes: 50_000,
-            max_aliases: 1_000,
+            max_nodes: limits::MAX_NODES,
+            max_aliases: limits::MAX_ALIASES,
         },
     };
     let read: Result<Spanned<Data>, _> = serde_yaml::from_str_with_options(text, options);
     match read {
         Ok(read) => Ok(node(read)),
-        Err(error) => Err(Box::new(refusal(&error))),
+        Err(error) => Err(Box::new(refusal(text, &error))),
     }
 }
 
-fn refusal(error: &serde_yaml::Error) -> Fault {
+fn refusal(text: &str, error: &serde_yaml::Error) -> Fault {
+    let known = error.location().map(|location| place(&location));
+    if let Some(words) = limits::words(error) {
+        let alias = || {
+            let (line, column) = limits::last_alias(text)?;
+            Some(Place {
+                line,
+                column,
+                ..Place::default()
+            })
+        };
+        let place = known.or_else(alias).unwrap_or_default();
+        return Fault::new(FaultCode::YamlLimit, place, words);
+    }
     let said = error.without_snippet().to_string();
-    let limit = ["budget", "limit", "alias", "recursi", "depth"];
-    let code = if limit.iter().any(|word| said.to_lowercase().contains(word)) {
-        FaultCode::YamlLimit
-    } else {
-        FaultCode::YamlSyntax
-    };
     let said = said.split(" at line ").next().unwrap_or_default();
     let said = said.lines().next().unwrap_or_default();
     let mut words = said.to_owned();
@@ -202,11 +211,7 @@ fn refusal(error: &serde_yaml::Error) -> Fault {
     if let Some(first) = words.get_mut(0..1) {
         first.make_ascii_lowercase();
     }
-    let place = error
-        .location()
-        .map(|location| place(&location))
-        .unwrap_or_default();
-    Fault::new(code, place, words)
+    Fault::new(FaultCode::YamlSyntax, known.unwrap_or_default(), words)
 }
 
 fn place(location: &Location) -> Place {

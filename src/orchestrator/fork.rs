@@ -27,7 +27,7 @@ use crate::workflow::admit::ENGINE;
 use crate::workflow::admit::person::{self, NotSaid, Overlay, Point};
 use crate::workflow::definition::Definition;
 use crate::workflow::next::Memo;
-use crate::workflow::turn::RULES;
+use crate::workflow::rules::{DecisionRules, named_by};
 
 /// A fork as it is asked for.
 #[derive(Debug, Clone)]
@@ -113,7 +113,7 @@ impl Orchestrator {
             .get(..shown.min(recorded.len()))
             .unwrap_or_default();
         let definition = recover::definition_in(shared, until);
-        let definition = definition.map_err(|lost| NotDone::Unreadable(lost.to_string()))?;
+        let definition = definition?;
         let mut asked = asked.at(position);
         let redactor = shared.redactor_for(&definition);
         if let Some(brought) = &asked.definition {
@@ -192,7 +192,7 @@ impl Orchestrator {
                 parent_run_id: branch.parent_run_id.clone(),
                 reason: asked.reason.clone(),
                 restarts: false,
-                rules: RULES,
+                rules: found.rules,
                 version: None,
                 workflow: None,
             }))),
@@ -325,6 +325,8 @@ struct Shared {
     last: Frame,
     /// How many frames there are.
     frames: u64,
+    /// The decision rules that hold after the last shared frame.
+    rules: u32,
     /// The row of what it was forked from.
     row: RunRow,
 }
@@ -376,21 +378,29 @@ fn shared(
     };
     let last = record.decode_bare();
     let last = last.map_err(|error| StoreError::Damaged(format!("{run}#{seq}: {error}")))?;
-    let first = path.read(reader, 0, 1)?;
-    let first = first.first().and_then(|first| first.decode_bare().ok());
-    let recorded = match first.map(|first| first.event) {
-        Some(Event::Run(RunEvent::Branched(branch))) => branch.rules,
-        Some(event) => event.created().map_or(RULES, |created| created.rules),
-        None => return Err(StoreError::Damaged(format!("{run}#0 is missing"))),
-    };
-    if recorded != RULES {
-        return Ok(Err(NotSaid::Rules { recorded }));
+    let mut rules = None;
+    for begins in path.beginnings().filter(|begins| *begins <= seq) {
+        let first = path.read(reader, begins, 1)?;
+        let first = first.first().and_then(|first| first.decode_bare().ok());
+        let named = first.and_then(|first| named_by(&first.event));
+        let missing = || StoreError::Damaged(format!("{run}#{begins} names no decision rules"));
+        let named = named.ok_or_else(missing)?;
+        if let Err(unknown) = DecisionRules::known(named) {
+            return Ok(Err(unknown.into()));
+        }
+        rules = Some(named);
     }
+    let rules = rules.ok_or_else(|| StoreError::Damaged(format!("{run}#0 is missing")))?;
     let row = match reader.row(run)? {
         Some(row) => row,
         None => crate::rows::make(reader, run)?.row,
     };
     let row = serde_json::from_str(row.row.as_str());
     let row = row.map_err(|error| StoreError::Damaged(format!("the row of {run}: {error}")))?;
-    Ok(Ok(Shared { last, frames, row }))
+    Ok(Ok(Shared {
+        last,
+        frames,
+        rules,
+        row,
+    }))
 }

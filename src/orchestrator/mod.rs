@@ -58,6 +58,7 @@ use crate::workflow::admit::{self, Invocation, NotAdmitted};
 use crate::workflow::definition::Definition;
 use crate::workflow::expression::{Names, Root, from_value};
 use crate::workflow::next::Memo;
+use crate::workflow::rules::DecisionRules;
 use crate::workflow::template::Template;
 use crate::workflow::turn;
 use idempotency::Keys;
@@ -405,7 +406,8 @@ impl Orchestrator {
     pub fn invoke_secret(&self, workflow: &str, template: &str) -> Option<Secret> {
         let resolved = self.shared.environment.get(workflow)?;
         let template = Template::text(template).ok()?;
-        let rendered = template.render(&EnvOnly(resolved), &|_| false).ok()?;
+        let rendered = template.render(&EnvOnly(resolved), &|_| false, DecisionRules::NEWEST);
+        let rendered = rendered.ok()?;
         rendered.value.as_str().map(Secret::new)
     }
 

@@ -82,6 +82,15 @@ pub enum NotDone {
     NoGroup(String),
 }
 
+impl From<recover::Lost> for NotDone {
+    fn from(lost: recover::Lost) -> Self {
+        match lost {
+            recover::Lost::Rules(unknown) => Self::NotSaid(unknown.into()),
+            recover::Lost::Unreadable(why) => Self::Unreadable(why),
+        }
+    }
+}
+
 /// What became of a word, and the last frame that this rests on. A refusal rests on frames as well:
 /// who is told that somebody else was first has to find it recorded.
 pub(super) type Answer = (u64, watch::Receiver<Progress>, Result<Said, NotDone>);
@@ -148,7 +157,7 @@ impl Orchestrator {
             .readers
             .with(move |reader| recover::fold(&folding, reader, &stream))
             .await;
-        let (definition, state) = folded.map_err(|lost| NotDone::Unreadable(lost.to_string()))?;
+        let (definition, state) = folded?;
         let goes_on = matches!(
             *message,
             Message::Said {

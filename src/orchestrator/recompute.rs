@@ -18,7 +18,7 @@ use super::run::{Message, RunTask};
 use super::{Accepted, NotStarted, Orchestrator, Shared, lock, wait_for};
 use crate::workflow::next::Memo;
 use crate::workflow::recompute::{self, NotRecomputed, Prepared, Recorded};
-use crate::workflow::turn;
+use crate::workflow::{rules, turn};
 
 /// Why no recompute was started. Nothing was recorded.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -59,6 +59,7 @@ impl Orchestrator {
         let step = step.map(|step| self.shared.redactor.redact_text(&step));
         let prepared = readers.with(move |reader| {
             let frames = frames(reader, &run)?;
+            rules::all_known(&frames).map_err(NotRecomputed::from)?;
             let recorded = Recorded::of(&frames).map_err(NotRecomputed::from)?;
             let prepared = recompute::prepare(&recorded, step.as_deref(), principal);
             Ok::<_, NotBegun>(prepared?)

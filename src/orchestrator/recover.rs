@@ -12,6 +12,7 @@ use super::{Shared, lock};
 use crate::rows;
 use crate::workflow::definition::Definition;
 use crate::workflow::next::Memo;
+use crate::workflow::rules::{self, UnknownRules};
 
 /// What was found at the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -25,6 +26,9 @@ pub struct Recovered {
     /// Unfinished runs whose model groups are not those of the gateway at hand: they wait for a
     /// start with their own kit.
     pub left: u64,
+    /// Unfinished runs recorded under decision rules that this version does not have: they wait for
+    /// a version that has them.
+    pub other_rules: u64,
 }
 
 /// Makes the index again if it is not whole: rows are derived, so anybody may delete or change them.
@@ -138,6 +142,10 @@ async fn resume(shared: &Arc<Shared>, stream: StreamId, found: &mut Recovered) {
             let (task, _) = RunTask::new(shared, definition, state, Memo::default());
             task.resume((shared.clock)());
         }
+        Err(Lost::Rules(unknown)) => {
+            found.other_rules += 1;
+            tracing::warn!(run = name, "waits for another version of ktsu: {unknown}");
+        }
         Err(reason) => {
             found.unreadable += 1;
             tracing::error!(run = name, "the run cannot be taken up again: {reason}");
@@ -147,12 +155,18 @@ async fn resume(shared: &Arc<Shared>, stream: StreamId, found: &mut Recovered) {
 
 /// Why a run cannot be taken up again.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(super) struct Lost(String);
+pub(super) enum Lost {
+    /// It was decided by rules that this version does not have.
+    #[error(transparent)]
+    Rules(#[from] UnknownRules),
+    /// It cannot be read or folded.
+    #[error("{0}")]
+    Unreadable(String),
+}
 
 impl From<StoreError> for Lost {
     fn from(error: StoreError) -> Self {
-        Self(error.to_string())
+        Self::Unreadable(error.to_string())
     }
 }
 
@@ -164,14 +178,15 @@ pub(super) fn fold(
     let frames = frames(reader, stream)?;
     let (first, rest) = frames
         .split_first()
-        .ok_or(Lost("the stream is empty".to_owned()))?;
+        .ok_or(Lost::Unreadable("the stream is empty".to_owned()))?;
+    rules::all_known(&frames)?;
     let begun = definition_in(shared, std::slice::from_ref(first))?;
     let state = RunState::begin(first, Arc::clone(&begun.outline));
-    let mut state = state.map_err(|refusal| Lost(refusal.to_string()))?;
+    let mut state = state.map_err(|refusal| Lost::Unreadable(refusal.to_string()))?;
     let definition = definition_in(shared, &frames)?;
     for frame in rest {
         let taken = state.apply(frame);
-        taken.map_err(|refusal| Lost(format!("frame {}: {refusal}", frame.seq)))?;
+        taken.map_err(|refusal| Lost::Unreadable(format!("frame {}: {refusal}", frame.seq)))?;
     }
     Ok((definition, state))
 }
@@ -182,19 +197,20 @@ pub(super) fn definition_in(shared: &Shared, frames: &[Frame]) -> Result<Arc<Def
         .iter()
         .rev()
         .find_map(|frame| frame.event.definition());
-    let (definition, digest) =
-        brought.ok_or_else(|| Lost("the stream does not begin with run.created".to_owned()))?;
+    let (definition, digest) = brought
+        .ok_or_else(|| Lost::Unreadable("the stream does not begin with run.created".to_owned()))?;
     if let Some(known) = lock(&shared.definitions).get(digest) {
         return Ok(Arc::clone(known));
     }
     let plan = serde_json::from_str(definition.as_str());
-    let plan =
-        plan.map_err(|error| Lost(format!("the recorded definition cannot be read: {error}")))?;
+    let plan = plan.map_err(|error| {
+        Lost::Unreadable(format!("the recorded definition cannot be read: {error}"))
+    })?;
     let definition = Definition::compile(plan).map_err(|faults| {
         let first = faults
             .first()
             .map(|(place, words)| format!("{place}: {words}"));
-        Lost(format!(
+        Lost::Unreadable(format!(
             "the recorded definition does not compile: {}",
             first.unwrap_or_default()
         ))

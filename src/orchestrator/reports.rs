@@ -5,8 +5,8 @@ mod tools;
 
 use ktsu_ledger::branch::frames;
 use ktsu_ledger::event::{
-    AgentDecided, AgentEvent, AgentFinished, CallError, ClaimedMetrics, FinishReason, LlmRequest,
-    LlmResponse, Purpose, Report,
+    AgentDecided, AgentEvent, AgentFinished, CallAttempt, CallError, CallUsage, ClaimedMetrics,
+    FinishReason, LlmRequest, LlmResponse, Purpose, Report,
 };
 use ktsu_ledger::store::StoreError;
 use ktsu_ledger::{Event, Frame, Hash, Json, StreamId};
@@ -17,9 +17,13 @@ use super::effects::recorded;
 use super::run::{Message, Taken};
 use super::token::TaskName;
 use super::{Orchestrator, lock, wait_for};
+use crate::contract::gateway::{MAX_ATTEMPTS_LISTED, ModelAttempt};
 use crate::contract::report::{self as wire, Answer, Complete, Failure, Heard, Heartbeat, Outcome};
 use crate::secret::Redactor;
 use crate::workflow::admit::report::{Reported, report};
+
+/// The most characters of a tool's name in a message.
+const MAX_TOOL_NAME_SHOWN: usize = 128;
 
 /// How long a runtime may take to say which instance it is.
 const HEALTH: std::time::Duration = std::time::Duration::from_secs(2);
@@ -381,6 +385,7 @@ impl About<'_> {
         let text = |text: &str| self.redactor.redact_text(text);
         Ok(AgentEvent::Response(Box::new(LlmResponse {
             attempt: self.attempt,
+            attempts: self.attempts(answer.attempts)?,
             cached: answer.cached,
             content: answer
                 .content
@@ -407,7 +412,29 @@ impl About<'_> {
             tokens_out: answer.tokens_out,
             tokens_reasoning: answer.tokens_reasoning,
             tool_calls: self.tool_calls(answer.tool_calls)?,
+            unpriced: answer.unpriced,
         })))
+    }
+
+    fn attempts(&self, attempts: Vec<ModelAttempt>) -> Result<Vec<CallAttempt>, NotTaken> {
+        if attempts.len() > MAX_ATTEMPTS_LISTED {
+            let words = format!("an llm.response lists at most {MAX_ATTEMPTS_LISTED} attempts");
+            return Err(NotTaken::Malformed(words));
+        }
+        let text = |text: &str| self.redactor.redact_text(text);
+        let attempts = attempts.into_iter().map(|one| CallAttempt {
+            duration_ms: one.duration_ms,
+            model: text(&one.model),
+            status: text(&one.status),
+            usage: CallUsage {
+                cost_micro_usd: one.usage.cost_micro_usd,
+                tokens_cached: one.usage.tokens_cached,
+                tokens_in: one.usage.tokens_in,
+                tokens_out: one.usage.tokens_out,
+                tokens_reasoning: one.usage.tokens_reasoning,
+            },
+        });
+        Ok(attempts.collect())
     }
 
     fn finished(
@@ -442,8 +469,13 @@ impl About<'_> {
         let (reason, error) = match said.status.as_str() {
             "ok" => (FinishReason::Completed, None),
             "failed" => (FinishReason::Error, Some(failure(said.error.as_ref()))),
+            // It has dropped the task, and waits to be dispatched again in a way that is gone.
+            "pending_approval" => {
+                let error = approval_unsupported(said.pending_approval.as_ref());
+                (FinishReason::Error, Some(error))
+            }
             other => {
-                let words = format!("{other:?} is no status: ok or failed");
+                let words = format!("{other:?} is no status: ok, failed or pending_approval");
                 return Err(NotTaken::Malformed(words));
             }
         };
@@ -491,6 +523,23 @@ fn failure(error: Option<&Value>) -> Failure {
         },
         retryable: false,
     })
+}
+
+/// The end of a task whose runtime asks for an approval by the earlier contract: with a `complete`
+/// that nothing can follow.
+fn approval_unsupported(asked: Option<&Value>) -> Failure {
+    let tool = asked.and_then(|asked| asked.get("tool_name"));
+    let tool: String = match tool.and_then(Value::as_str) {
+        Some(name) => name.chars().take(MAX_TOOL_NAME_SHOWN).collect(),
+        None => "a tool".to_owned(),
+    };
+    Failure {
+        code: "approval_unsupported".to_owned(),
+        message: format!(
+            "{tool} needs an approval, and this runtime asks for it by complete instead of a report"
+        ),
+        retryable: false,
+    }
 }
 
 impl Failure {

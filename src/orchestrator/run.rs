@@ -19,6 +19,7 @@ use ktsu_projections::run::{RunState, RunStatus};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
+use super::clock::{CLOCK_LOOK_INTERVAL, Observed};
 use super::people::{Reply, Word};
 use super::reports::Addressed;
 use super::token::TaskName;
@@ -142,6 +143,8 @@ pub(super) struct RunTask {
     more: bool,
     /// The timer that is set: what it is for by the wall clock, and when it fires.
     armed: Option<(Timestamp, Instant)>,
+    /// What both clocks said when the run last looked at them.
+    observed: Observed,
 }
 
 impl RunTask {
@@ -169,6 +172,7 @@ impl RunTask {
             comparing: false,
             more: false,
             armed: None,
+            observed: Observed::now(&shared.clock),
         };
         (task, durable)
     }
@@ -314,7 +318,7 @@ impl RunTask {
                     }
                 }
                 () = sleep_until(self.armed) => {
-                    if let Err(broken) = self.timer() {
+                    if let Err(broken) = self.observe_clock().and_then(|()| self.timer()) {
                         return self.give_up(&broken.to_string());
                     }
                 }
@@ -354,16 +358,31 @@ impl RunTask {
         });
     }
 
-    /// The armed timer has run down. Whatever the clock says, it is not before what it was set to:
-    /// who reads that a wait is over reads that its time has come.
-    fn timer(&mut self) -> Result<(), Broken> {
-        let Some((until, _)) = self.armed.take() else {
+    /// Records that the wall clock went forward by more than the time that passed, if any deadline
+    /// depends on it: every pending one moves by as much (decision F3).
+    fn observe_clock(&mut self) -> Result<(), Broken> {
+        let Some(by_ms) = self.observed.jumped(&self.shared.clock) else {
             return Ok(());
         };
-        match admit::timer(&self.state, until) {
-            Some(input) => self.take_at(input, self.now().max(until)),
+        match admit::jumped(&self.state, self.observed.clock, by_ms) {
+            Some(input) => self.take_at(input, self.observed.clock),
             None => Ok(()),
         }
+    }
+
+    /// The armed timer has run down, unless this was only a look at the clock. Whatever the clock
+    /// says, it is not before what it was set to: who reads that a wait is over reads that its time
+    /// has come.
+    fn timer(&mut self) -> Result<(), Broken> {
+        let run_down = |(_, due): &(Timestamp, Instant)| *due <= Instant::now();
+        let Some((until, _)) = self.armed.take_if(|armed| run_down(armed)) else {
+            return Ok(());
+        };
+        let before = self.spend_if_held();
+        if let Some(input) = admit::timer(&self.state, until) {
+            self.take_at(input, self.now().max(until))?;
+        }
+        self.let_go(before)
     }
 
     /// The moment an input is taken, never before the one before it (DESIGN 1).
@@ -522,10 +541,14 @@ impl Drop for RunTask {
     }
 }
 
-/// Sleeps until an armed timer is due; for ever if none is armed.
+/// Sleeps until an armed timer is due, or until it is time to look at the clock again; for ever if
+/// none is armed.
 async fn sleep_until(armed: Option<(Timestamp, Instant)>) {
     match armed {
         None => std::future::pending().await,
-        Some((_, due)) => tokio::time::sleep_until(due).await,
+        Some((_, due)) => {
+            let look = Instant::now() + CLOCK_LOOK_INTERVAL;
+            tokio::time::sleep_until(due.min(look)).await;
+        }
     }
 }

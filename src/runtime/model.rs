@@ -10,9 +10,8 @@ use tokio::sync::Semaphore;
 use super::callbacks::{Backoff, Silence};
 use super::conversation::MAX_DEPTH;
 use super::reply::depth;
-use crate::contract::gateway::{Invoke, Reply, ToolCall};
+use crate::contract::gateway::{Invoke, NoReply, Reply, ToolCall};
 use crate::contract::report::{Failure, LlmResponse};
-use crate::contract::runtime::Refused;
 use crate::peer::{Peer, Unreachable};
 
 /// Calls to a gateway in another process under way at once: it bounds the sockets when thousands
@@ -61,9 +60,7 @@ impl Models {
             let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
             match answer {
                 Ok((200, body)) => return reply(request, duration_ms, &body),
-                Ok((status, body)) => {
-                    return failure(request, duration_ms, refusal(status, &body));
-                }
+                Ok((status, body)) => return refusal(request, duration_ms, status, &body),
                 Err(error @ Unreachable::Url(_)) => {
                     let error = unreadable(error.to_string(), false);
                     return failure(request, duration_ms, error);
@@ -106,6 +103,8 @@ fn reply(request: u64, duration_ms: u64, body: &[u8]) -> LlmResponse {
         tool_calls,
         tokens_cached: reply.tokens_cached,
         tokens_reasoning: reply.tokens_reasoning,
+        attempts: reply.attempts,
+        unpriced: reply.unpriced,
         content: Some(reply.content),
         error: None,
     }
@@ -125,17 +124,48 @@ fn micro_usd(usd: f64) -> u64 {
     (usd * 1e6).round() as u64
 }
 
-fn refusal(status: u16, body: &[u8]) -> Failure {
-    match serde_json::from_slice::<Refused>(body) {
-        Ok(refused) if !refused.error.is_empty() => Failure {
-            code: refused.error,
-            message: refused.message,
-            retryable: refused.retryable,
-        },
-        Ok(_) | Err(_) => unreadable(
-            format!("the gateway answered {status} without an error code"),
-            status >= 500,
-        ),
+/// There is no reply, and what the call used counts all the same (decision F4).
+fn refusal(request: u64, duration_ms: u64, status: u16, body: &[u8]) -> LlmResponse {
+    let said = serde_json::from_slice::<NoReply>(body).ok();
+    let Some(said) = said.filter(|said| !said.error.is_empty()) else {
+        let words = format!("the gateway answered {status} without an error code");
+        return failure(request, duration_ms, unreadable(words, status >= 500));
+    };
+    let error = Failure {
+        code: said.error,
+        message: said.message,
+        retryable: said.retryable,
+    };
+    LlmResponse {
+        tokens_in: said.tokens_in,
+        tokens_out: said.tokens_out,
+        tokens_cached: said.tokens_cached,
+        tokens_reasoning: said.tokens_reasoning,
+        cost_micro_usd: said.cost_micro_usd,
+        prices: said.prices.unwrap_or_default(),
+        attempts: said.attempts,
+        ..failure(request, duration_ms, error)
+    }
+}
+
+/// The reply of a gateway that asked a model without a price where it was told not to: what it used
+/// counts, and what it says does not.
+pub(super) fn priced(response: LlmResponse) -> LlmResponse {
+    if !response.unpriced || response.error.is_some() {
+        return response;
+    }
+    let model = format!("{}/{}", response.provider, response.model);
+    let message = format!("{model} has no price, and the run has a budget");
+    let code = "budget_unpriced".to_owned();
+    LlmResponse {
+        content: None,
+        tool_calls: Vec::new(),
+        error: Some(Failure {
+            code,
+            message,
+            retryable: false,
+        }),
+        ..response
     }
 }
 
@@ -201,7 +231,7 @@ mod tests {
     #[test]
     fn an_answer_without_an_error_code_is_an_error_of_ours() {
         for (status, body, retryable) in [(502, "<html>", true), (404, "{\"error\":\"\"}", false)] {
-            let error = refusal(status, body.as_bytes());
+            let error = refusal(1, 2, status, body.as_bytes()).error.unwrap();
             assert_eq!(error.code, "internal_error");
             assert_eq!(error.retryable, retryable);
             assert!(
@@ -210,5 +240,29 @@ mod tests {
                 error.message
             );
         }
+    }
+
+    #[test]
+    fn what_a_call_without_a_reply_used_is_taken_over_with_its_attempts() {
+        let body = br#"{"error":"internal_error","message":"m","tokens_in":5,"tokens_out":6,
+            "tokens_cached":1,"tokens_reasoning":2,"cost_micro_usd":7,"prices":"p1","attempts":[
+            {"model":"p/m","status":"internal_error","duration_ms":3,
+             "usage":{"tokens_in":5,"tokens_out":6,"cost_micro_usd":7}}]}"#;
+        let response = refusal(12, 9, 500, body);
+        assert_eq!(response.error.unwrap().code, "internal_error");
+        let used = (response.tokens_in, response.tokens_out);
+        assert_eq!((used, response.cost_micro_usd), ((5, 6), 7));
+        let more = (response.tokens_cached, response.tokens_reasoning);
+        assert_eq!((more, response.prices.as_str()), ((1, 2), "p1"));
+        assert_eq!(response.attempts[0].usage.tokens_out, 6);
+        assert_eq!((response.request, response.content), (12, None));
+    }
+
+    #[test]
+    fn a_reply_without_a_price_under_a_budget_is_no_reply_and_counts() {
+        let body = br#"{"content":"hi","model_resolved":"p/m","tokens_in":3,"unpriced":true}"#;
+        let response = priced(reply(1, 2, body));
+        assert_eq!(response.error.unwrap().code, "budget_unpriced");
+        assert_eq!((response.content, response.tokens_in), (None, 3));
     }
 }

@@ -16,7 +16,7 @@ use utoipa_axum::routes;
 use super::Runtime;
 use super::tasks::Started;
 use crate::contract::runtime::{Accepted, Invoke, Refused};
-use crate::http::server;
+use crate::http::{document, server};
 use crate::peer;
 
 /// The most bytes of a dispatch. Its history holds whole conversations.
@@ -33,8 +33,9 @@ struct Api;
 /// The routes, and their description.
 pub(super) fn router(runtime: Runtime) -> Router {
     let (router, api) = described().split_for_parts();
+    let text = document::text(&api);
     let router = router
-        .route("/openapi.json", get(async move || Json(api)))
+        .route("/openapi.json", get(async move || document::answer(&text)))
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .with_state(runtime);
     server::guarded(router)

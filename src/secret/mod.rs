@@ -19,6 +19,15 @@ pub const REDACTED: &str = "[REDACTED]";
 /// The least characters of a secret (decision K3): shorter ones would redact ordinary text.
 pub const MIN_LENGTH: usize = 6;
 
+/// What begins a webhook's key that is written in Base64; it is no part of the key itself.
+pub const KEY_PREFIX: &str = "whsec_";
+
+/// Whether a value is too short for a secret.
+pub fn is_too_short(value: &str) -> bool {
+    let key = value.strip_prefix(KEY_PREFIX).unwrap_or(value);
+    key.chars().count() < MIN_LENGTH
+}
+
 /// Fewer characters than this at the end of a text are not taken for the beginning of a secret.
 const LEAST_CUT: usize = 4;
 

@@ -18,6 +18,7 @@ use super::expression::{Expression, Root, from_value, truthy};
 use super::graph;
 use super::params::{ParamsSchema, resolve};
 use super::plans_tests::{self, agent, run_of};
+use super::rules::DecisionRules;
 use super::template::Template;
 use super::transform::CompiledTransform;
 
@@ -131,7 +132,7 @@ fn template(input: &Value) -> Value {
         Ok(template) => template,
         Err(error) => return failed(error),
     };
-    match template.render(&names(&input["context"]), &|_| false) {
+    match template.render(&names(&input["context"]), &|_| false, DecisionRules::NEWEST) {
         Ok(rendered) => json!({"value": rendered.value}),
         Err(error) => failed(error),
     }

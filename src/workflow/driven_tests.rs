@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use ktsu_ledger::event::plan::{ApprovalPolicy, OnReject, Plan};
 use ktsu_ledger::event::{
-    AgentDecided, AgentEvent, AgentFinished, ApprovalRequested, ClaimedMetrics, DoubtReason,
-    FinishReason, LlmRequest, LlmResponse, LostReason, NotSent, Principal, Purpose, Report, Role,
-    RunEvent, TimerKind, ToolCalled, ToolInDoubt, ToolReturned, WebhookAnswer, WebhookEvent, Why,
-    WorkerEvent, WorkerLost,
+    AgentDecided, AgentEvent, AgentFinished, ApprovalRequested, CallError, ClaimedMetrics,
+    DoubtReason, FinishReason, LlmRequest, LlmResponse, LostReason, NotSent, Principal, Purpose,
+    Report, Role, RunEvent, TimerKind, ToolCalled, ToolInDoubt, ToolReturned, WebhookAnswer,
+    WebhookEvent, Why, WorkerEvent, WorkerLost,
 };
 use ktsu_ledger::{Draft, Event, Frame, Json, StreamId, Timestamp};
 use ktsu_projections::envelope::EnvelopeFold;
@@ -47,6 +47,10 @@ pub(super) enum Say {
     /// A turn, whose model is told of these tools: server and tool.
     Offer(Vec<(&'static str, &'static str)>),
     Reply {
+        cost: u64,
+    },
+    /// A call that has no reply, and cost this all the same.
+    NoReply {
         cost: u64,
     },
     Draft(Value),
@@ -92,6 +96,11 @@ pub(super) fn place(task: &str) -> (String, String, Option<u32>) {
 
 impl Driven {
     pub(super) fn invoke(plan: Value, body: Value) -> Self {
+        Self::invoke_under(crate::workflow::rules::RULES, plan, body)
+    }
+
+    /// A run that records these decision rules.
+    pub(super) fn invoke_under(rules: u32, plan: Value, body: Value) -> Self {
         let plan: Plan = serde_json::from_str(&plan.to_string()).unwrap();
         let definition = Arc::new(Definition::compile(plan).unwrap());
         let asked = Invocation {
@@ -104,7 +113,10 @@ impl Driven {
                 id: "local".to_owned(),
             },
         };
-        let draft = admit::invocation(&definition, asked).unwrap();
+        let mut draft = admit::invocation(&definition, asked).unwrap();
+        if let Event::Run(RunEvent::Created(created)) = &mut draft.event {
+            created.rules = rules;
+        }
         Self::begun(definition, "run_test", draft)
     }
 
@@ -238,28 +250,36 @@ impl Driven {
         let event = |say: &Say| match say.clone() {
             Say::Ask(purpose) => asks(purpose, None),
             Say::Offer(tools) => asks(Purpose::Turn, Some(offered(&tools))),
-            Say::Reply { cost } => AgentEvent::Response(Box::new(LlmResponse {
-                attempt,
-                cached: false,
-                content: Some(Json::string("text")),
-                cost_micro_usd: cost,
-                duration_ms: 7,
-                error: None,
-                input_hash: String::new(),
-                item,
-                model: "m".to_owned(),
-                output_hash: String::new(),
-                prices: String::new(),
-                provider: "scripted".to_owned(),
-                report: report.clone(),
-                request: task.open.as_ref().map_or(0, |call| call.seq),
-                step: step.clone(),
-                tokens_cached: 0,
-                tokens_in: 10,
-                tokens_out: 5,
-                tokens_reasoning: 0,
-                tool_calls: None,
-            })),
+            Say::Reply { cost } | Say::NoReply { cost } => {
+                AgentEvent::Response(Box::new(LlmResponse {
+                    attempt,
+                    attempts: Vec::new(),
+                    cached: false,
+                    content: matches!(say, Say::Reply { .. }).then(|| Json::string("text")),
+                    cost_micro_usd: cost,
+                    duration_ms: 7,
+                    error: matches!(say, Say::NoReply { .. }).then(|| CallError {
+                        code: "internal_error".to_owned(),
+                        message: "upstream sent an empty reply".to_owned(),
+                        retryable: false,
+                    }),
+                    input_hash: String::new(),
+                    item,
+                    model: "m".to_owned(),
+                    output_hash: String::new(),
+                    prices: String::new(),
+                    provider: "scripted".to_owned(),
+                    report: report.clone(),
+                    request: task.open.as_ref().map_or(0, |call| call.seq),
+                    step: step.clone(),
+                    tokens_cached: 0,
+                    tokens_in: 10,
+                    tokens_out: 5,
+                    tokens_reasoning: 0,
+                    tool_calls: None,
+                    unpriced: false,
+                }))
+            }
             Say::Decide => AgentEvent::Decided(AgentDecided {
                 attempt,
                 draft: None,

@@ -10,6 +10,7 @@
 
 pub mod admit;
 pub mod airlock;
+pub mod defaults;
 pub mod definition;
 pub mod expression;
 pub mod graph;
@@ -19,6 +20,7 @@ pub mod recompute;
 pub mod rehearse;
 pub mod replay;
 pub mod reserved;
+pub mod rules;
 pub mod template;
 pub mod transform;
 pub mod turn;

@@ -6,8 +6,10 @@ use ktsu_ledger::Json;
 use serde_json::{Map, Value};
 
 use super::airlock::{Schema, SchemaError, Violation};
+use super::defaults;
+use super::rules::DecisionRules;
 
-/// Defaults that create objects with defaults end here.
+/// Schemas within each other are looked into so far.
 const MAX_DEPTH: usize = 64;
 
 /// A compiled `params.schema`.
@@ -94,7 +96,7 @@ impl ParamsSchema {
             return Vec::new();
         };
         let mut alone = Value::Object(Map::from_iter([(name.to_owned(), default.clone())]));
-        self.fill(&self.document, &mut alone, 0);
+        defaults::fill(&self.document, &mut alone);
         let filled = alone.get(name).cloned().unwrap_or_default();
         self.check_one(name, filled)
     }
@@ -178,53 +180,57 @@ impl ParamsSchema {
         self.property(name)
             .is_some_and(|property| property.get("default").is_some())
     }
+}
 
-    fn fill(&self, schema: &Value, value: &mut Value, depth: usize) {
-        if depth > MAX_DEPTH {
+/// Leaves out the nulls of a child's params that count as absence. Under rules 1 these are the
+/// required params that are null and have no default.
+pub fn without_nulls(
+    schema: Option<&ParamsSchema>,
+    body: &mut Value,
+    filled: &[String],
+    rules: DecisionRules,
+) {
+    if rules.nulls_are_absence() {
+        return without_refused_nulls(schema, body, filled);
+    }
+    if let (Some(schema), Value::Object(members)) = (schema, body) {
+        let required = schema.required();
+        members.retain(|name, value| !(value.is_null() && required.contains(&name.as_str())));
+    }
+}
+
+/// Leaves out the nulls that a template gives where the schema does not allow null, so that a
+/// default can take their place (decision K4). `filled`: where the template has expressions; the
+/// top level is looked at as a whole. Within arrays nothing is left out.
+pub fn without_refused_nulls(schema: Option<&ParamsSchema>, body: &mut Value, filled: &[String]) {
+    let (Some(schema), Value::Object(members)) = (schema, &mut *body) else {
+        return;
+    };
+    let unknown = |name: &str| schema.is_closed() && schema.property(name).is_none();
+    members.retain(|name, value| !(value.is_null() && unknown(name)));
+    let top = members.keys().map(|name| format!("/{}", escaped(name)));
+    let mut nulls: Vec<String> = top.chain(filled.iter().cloned()).collect();
+    nulls.retain(|at| body.pointer(at) == Some(&Value::Null));
+    // A schema tells of so many violations at a time; each round leaves out at least one null.
+    while !nulls.is_empty() {
+        let found = schema.schema.check(body);
+        let refused = |at: &String| found.iter().any(|one| one.pointer == **at);
+        let (out, rest): (Vec<_>, Vec<_>) = nulls.into_iter().partition(refused);
+        nulls = rest;
+        if out.into_iter().filter(|at| remove(body, at)).count() == 0 {
             return;
         }
-        if let Some(target) = schema.get("$ref").and_then(Value::as_str) {
-            let target = target
-                .strip_prefix('#')
-                .and_then(|at| self.document.pointer(at));
-            if let Some(target) = target {
-                self.fill(target, value, depth + 1);
-            }
-        }
-        for part in schema
-            .get("allOf")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-        {
-            self.fill(part, value, depth + 1);
-        }
-        match value {
-            Value::Object(members) => self.fill_object(schema, members, depth),
-            Value::Array(items) => {
-                if let Some(schema) = schema.get("items") {
-                    for item in items {
-                        self.fill(schema, item, depth + 1);
-                    }
-                }
-            }
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-        }
     }
+}
 
-    fn fill_object(&self, schema: &Value, members: &mut Map<String, Value>, depth: usize) {
-        let properties = schema.get("properties").and_then(Value::as_object);
-        for (name, property) in properties.into_iter().flatten() {
-            if let Some(default) = property.get("default")
-                && !members.contains_key(name)
-            {
-                members.insert(name.clone(), default.clone());
-            }
-            if let Some(member) = members.get_mut(name) {
-                self.fill(property, member, depth + 1);
-            }
-        }
-    }
+/// Removes the member of an object; whether there was one.
+fn remove(body: &mut Value, at: &str) -> bool {
+    let Some((around, name)) = at.rsplit_once('/') else {
+        return false;
+    };
+    let name = name.replace("~1", "/").replace("~0", "~");
+    let members = body.pointer_mut(around).and_then(Value::as_object_mut);
+    members.is_some_and(|members| members.remove(&name).is_some())
 }
 
 /// Where one looks for secrets, and what was found.
@@ -256,7 +262,7 @@ pub fn resolve(schema: Option<&ParamsSchema>, mut body: Value) -> Result<Value, 
     let Some(params) = schema else {
         return Ok(body);
     };
-    params.fill(&params.document, &mut body, 0);
+    defaults::fill(&params.document, &mut body);
     let violations = params.schema.check(&body);
     if violations.is_empty() {
         Ok(body)
@@ -324,6 +330,42 @@ mod tests {
         assert_eq!(places(body), ["/other", "/a~1b/1/t", "/key"]);
         assert_eq!(places(json!({"plain": "hunter2"})), Vec::<String>::new());
         assert_eq!(places(json!({"key": null})), ["/key"]);
+    }
+
+    #[test]
+    fn a_null_is_left_out_where_its_schema_does_not_allow_it() {
+        let schema = json!({"additionalProperties": false, "$defs": {"n": {"type": "integer"}},
+            "properties": {
+                "whole": {"type": "integer"}, "any": {}, "list": {"items": {"type": "integer"}},
+                "maybe": {"type": ["string", "null"]}, "one": {"enum": ["a", "b"]},
+                "two": {"enum": ["a", null]}, "ref": {"$ref": "#/$defs/n"},
+                "either": {"anyOf": [{"type": "string"}, {"type": "integer"}]},
+                "in": {"properties": {"a/b": {"type": "integer"}, "c": {"type": "integer"}}}}});
+        let schema = ParamsSchema::compile(&Json::from_value(&schema).unwrap()).unwrap();
+        let mut body = json!({"whole": null, "any": null, "list": [1, null], "maybe": null,
+            "one": null, "two": null, "ref": null, "either": null, "undeclared": null,
+            "in": {"a/b": null, "c": null}});
+        let filled = ["/in/a~1b", "/list/1", "/whole"].map(str::to_owned);
+        without_refused_nulls(Some(&schema), &mut body, &filled);
+        // The null at `c` was written by nobody's template: it is part of a value.
+        let left = json!({"any": null, "list": [1, null], "maybe": null, "two": null,
+            "in": {"c": null}});
+        assert_eq!(body, left);
+    }
+
+    #[test]
+    fn more_nulls_than_a_schema_tells_of_at_a_time_are_left_out() {
+        let names: Vec<String> = (0..200).map(|n| format!("p{n}")).collect();
+        let integers = names
+            .iter()
+            .map(|name| (name.clone(), json!({"type": "integer"})));
+        let properties: Map<String, Value> = integers.collect();
+        let schema = Json::from_value(&json!({"properties": properties})).unwrap();
+        let schema = ParamsSchema::compile(&schema).unwrap();
+        let nulls: Map<String, Value> = names.into_iter().map(|name| (name, Value::Null)).collect();
+        let mut body = Value::Object(nulls);
+        without_refused_nulls(Some(&schema), &mut body, &[]);
+        assert_eq!(body, json!({}));
     }
 
     #[test]

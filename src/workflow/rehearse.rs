@@ -8,6 +8,7 @@
 mod compare;
 mod divergence;
 mod moved;
+mod places;
 mod policies;
 
 pub use compare::compare;

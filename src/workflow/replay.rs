@@ -20,7 +20,8 @@ use serde_json::{Value, json};
 
 use super::definition::Definition;
 use super::next::Memo;
-use super::turn::{Broken, RULES, Turn, begin, take_report};
+use super::rules::{DecisionRules, RULES, named_by};
+use super::turn::{Broken, Turn, begin, take_report};
 
 /// Why a recorded run was not decided again to its end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -28,17 +29,17 @@ pub enum Stopped {
     /// The frames do not begin with an invocation.
     #[error("no root: the stream {0}, where run.created is expected")]
     NoRoot(String),
-    /// It was decided by other rules than ours.
+    /// It was decided by rules that this version does not have.
     #[error(
         "frame {seq}: recorded under decision rules {recorded}, while this version of ktsu has \
-         rules {ours}"
+         rules 1 to {ours}"
     )]
     Rules {
         /// The frame that names the rules.
         seq: u64,
         /// What it names.
         recorded: u32,
-        /// What this program has: [`RULES`].
+        /// The newest that this version has: [`RULES`].
         ours: u32,
     },
     /// The recorded definition cannot be used.
@@ -162,20 +163,14 @@ impl Definitions {
     /// # Errors
     /// [`Stopped::Rules`], [`Stopped::Definition`].
     pub fn brought(&mut self, frame: &Frame) -> Result<Option<Arc<Definition>>, Stopped> {
-        let rules = match &frame.event {
-            Event::Run(RunEvent::Branched(branch)) => branch.rules,
-            event => match event.created() {
-                Some(created) => created.rules,
-                None => return Ok(None),
-            },
+        let Some(rules) = named_by(&frame.event) else {
+            return Ok(None);
         };
-        if rules != RULES {
-            return Err(Stopped::Rules {
-                seq: frame.seq,
-                recorded: rules,
-                ours: RULES,
-            });
-        }
+        DecisionRules::known(rules).map_err(|unknown| Stopped::Rules {
+            seq: frame.seq,
+            recorded: unknown.recorded,
+            ours: RULES,
+        })?;
         let Some((definition, digest)) = frame.event.definition() else {
             return Ok(None);
         };

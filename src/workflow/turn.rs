@@ -18,10 +18,7 @@ use ktsu_projections::run::{Refusal, RunState};
 
 use super::definition::Definition;
 use super::next::{Memo, next};
-
-/// The version of the decision rules: what [`next`] decides, and in which order. Raised whenever
-/// the same inputs would give other frames.
-pub const RULES: u32 = 1;
+pub use super::rules::RULES;
 
 /// What a turn appends.
 #[derive(Debug, Default)]

@@ -79,6 +79,8 @@ pub(crate) enum Said {
     Calls(Vec<(String, Value)>),
     /// An HTTP error.
     Error(u16),
+    /// A reply that was cut off before it had any text, with the usage of every call here.
+    Nothing,
     /// Once somebody opens the gate of this name.
     When(String, Box<Said>),
     /// Never.
@@ -206,6 +208,10 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Re
         let (status, text) = match said {
             Said::Text(text) => (200, completion(&model, &text)),
             Said::Calls(calls) => (200, asking(&model, turn, &calls)),
+            Said::Nothing => (
+                200,
+                completion(&model, "").replace("\"stop\"", "\"length\""),
+            ),
             Said::Error(status) => (status, json!({"error": {"message": "told to"}}).to_string()),
             Said::When(gate, then) => {
                 let mut open = shared.open.subscribe();

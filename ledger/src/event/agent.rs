@@ -179,13 +179,18 @@ pub struct LlmRequest {
 pub struct LlmResponse {
     /// The task's attempt.
     pub attempt: u32,
+    /// Every model that the gateway asked for this reply, in order, each with what it used, failed
+    /// ones included (decision S5); absent where it was the one that answered alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<CallAttempt>,
     /// Whether the gateway had the reply at hand and asked no provider.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cached: bool,
     /// The reply's text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<Json>,
-    /// Millionths of a US dollar, rounded half up once a call (decision E3).
+    /// Millionths of a US dollar, rounded half up once an attempt (decision E3): what all attempts
+    /// cost. The tokens are those of all attempts, too.
     pub cost_micro_usd: u64,
     /// From sending to answer, in milliseconds.
     pub duration_ms: u64,
@@ -226,10 +231,43 @@ pub struct LlmResponse {
     /// arguments held one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_calls: Option<Json>,
+    /// Whether the price of a model that was asked is not known, so that its cost counts as 0.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unpriced: bool,
 }
 
 fn is_zero(count: &u64) -> bool {
     *count == 0
+}
+
+/// One model that the gateway asked for a reply.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallAttempt {
+    /// From asking to answer, in milliseconds.
+    pub duration_ms: u64,
+    /// `provider/model`.
+    pub model: String,
+    /// `ok`, a word of `retry.on`, or the code of the failure.
+    pub status: String,
+    /// What it used, whatever came of it.
+    pub usage: CallUsage,
+}
+
+/// What one attempt used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallUsage {
+    /// Millionths of a US dollar.
+    pub cost_micro_usd: u64,
+    /// How many of the tokens sent the provider had read before.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tokens_cached: u64,
+    /// Tokens sent.
+    pub tokens_in: u64,
+    /// Tokens received.
+    pub tokens_out: u64,
+    /// How many of the tokens received were spent on reasoning.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tokens_reasoning: u64,
 }
 
 /// Why a model call has no reply.

@@ -21,8 +21,8 @@ mod webhook;
 mod worker;
 
 pub use agent::{
-    AgentDecided, AgentEvent, AgentFinished, BudgetExhausted, CallError, ClaimedMetrics,
-    FinishReason, LlmRequest, LlmResponse, Purpose, ReflectStarted, Report,
+    AgentDecided, AgentEvent, AgentFinished, BudgetExhausted, CallAttempt, CallError, CallUsage,
+    ClaimedMetrics, FinishReason, LlmRequest, LlmResponse, Purpose, ReflectStarted, Report,
 };
 pub use branch::{BranchCreated, Effects};
 pub use item::{ItemCompleted, ItemEvent, ItemFailed, ItemStarted};

@@ -139,6 +139,30 @@ pub struct Policy {
     /// How long a run may take, in milliseconds from `run.created`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
+    /// What becomes of a call to a model without a price, if there is a budget.
+    #[serde(default, skip_serializing_if = "Unpriced::is_refused")]
+    pub unpriced: Unpriced,
+}
+
+/// What becomes of a call under a budget whose price nobody knows (decision F4).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unpriced {
+    /// It is refused: `budget_unpriced`.
+    #[default]
+    Refuse,
+    /// It is made, and counts as free.
+    Allow,
+}
+
+impl Unpriced {
+    #[expect(
+        clippy::trivially_copy_pass_by_ref,
+        reason = "serde passes a reference"
+    )]
+    fn is_refused(&self) -> bool {
+        *self == Self::Refuse
+    }
 }
 
 impl Policy {

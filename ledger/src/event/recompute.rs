@@ -94,6 +94,9 @@ pub struct ComparedTask {
     /// Why it cannot be compared, or what failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Where it failed: whether whoever failed said that it may go well another time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retryable: Option<bool>,
     /// The verdict.
     pub status: Sameness,
     /// The step by its path from the run: `call/inner`.

@@ -228,11 +228,17 @@ pub enum TimerKind {
     RunTimeout,
 }
 
-/// `clock.jumped`.
+/// `clock.jumped`: at a start the wall clock was before the last frame, or it went forward by more
+/// than the time that passed while the engine ran.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockJumped {
-    /// What the clock said when the run was taken up again.
+    /// What the clock said.
     pub clock: Timestamp,
-    /// The last moment the ledger knows.
+    /// The `at` of the frame before.
     pub last: Timestamp,
+    /// Of a jump forward: by how many milliseconds. Every deadline that is pending moves by as much,
+    /// so that no time is lost that did not pass (decision F3). At most the time from `last` to the
+    /// frame's own `at`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forward_ms: Option<u64>,
 }

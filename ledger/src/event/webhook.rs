@@ -81,7 +81,7 @@ pub struct WebhookAnswer {
     /// The step's attempt.
     pub attempt: u32,
     /// What went wrong: `webhook_status`, `webhook_timeout`, `webhook_unreachable`,
-    /// `webhook_refused`.
+    /// `webhook_refused`, `webhook_unsigned`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
     /// From sending to answer, in milliseconds.

@@ -30,6 +30,8 @@ pub struct EnvelopeFold {
     scopes: BTreeMap<u32, ScopeDetail>,
     /// What a branch had cost where it begins, in millionths of a US dollar.
     prefix: Option<u64>,
+    /// Outputs of scopes as they are now, where a person changed a step after the end.
+    outputs: BTreeMap<u32, Json>,
 }
 
 /// What is shown of a step, or of an item of a fan-out, and decides nothing.
@@ -67,6 +69,7 @@ impl EnvelopeFold {
             steps: BTreeMap::new(),
             scopes: BTreeMap::new(),
             prefix: None,
+            outputs: BTreeMap::new(),
         };
         if fold.state.fork().is_some() {
             fold.prefix = Some(0);
@@ -106,6 +109,23 @@ impl EnvelopeFold {
         &self.state
     }
 
+    /// Whether a person laid something over a step of a run or an inline child after that had ended
+    /// with an output. The output that is recorded does not show it.
+    pub fn is_overlaid_since_its_end(&self, scope: u32) -> bool {
+        let Some(scope) = self.state.scope(scope) else {
+            return false;
+        };
+        let ended = scope.ended.as_ref().filter(|end| end.output.is_some());
+        let mut overlays = scope.steps.iter().flat_map(|step| step.overlay.values());
+        ended.is_some_and(|end| overlays.any(|over| over.seq > end.seq))
+    }
+
+    /// Shows an output in place of the recorded one. What an output is made of is known to those
+    /// who evaluate expressions, not here.
+    pub fn show_output(&mut self, scope: u32, output: Json) {
+        self.outputs.insert(scope, output);
+    }
+
     /// The envelope of the run (`""`) or of an inline child, if there is one at that path.
     pub fn envelope(&self, path: &str) -> Option<Envelope> {
         let at = self.state.scope_at(path)?;
@@ -133,15 +153,17 @@ impl EnvelopeFold {
                 BTreeMap::new()
             },
             steps: self.step_views(at, scope),
-            output: scope
-                .ended
-                .as_ref()
-                .and_then(|ended| ended.output.as_ref())
-                .map(|held| held.json.clone()),
+            output: self.output(at, scope),
             totals: Metrics::of(&detail.usage),
             created_at: detail.began,
             ended_at: detail.ended,
         })
+    }
+
+    fn output(&self, at: u32, scope: &Scope) -> Option<Json> {
+        let recorded = scope.ended.as_ref()?.output.as_ref()?;
+        let shown = self.outputs.get(&at);
+        Some(shown.unwrap_or(&recorded.json).clone())
     }
 
     fn branch(&self) -> Option<BranchView> {

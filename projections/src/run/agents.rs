@@ -7,7 +7,7 @@ use ktsu_ledger::event::plan::{AgentPlan, Work};
 use ktsu_ledger::event::{AgentEvent, ItemEvent, Reference, StepCompleted, WorkerEvent};
 
 use super::task::{Hint, Task, TaskPhase, stripped};
-use super::{Held, ItemEnd, RunState, Spend, StepStatus, Tasks, Todo};
+use super::{Held, ItemEnd, RunState, StepStatus, Tasks, Todo};
 
 impl Tasks {
     /// The tasks of a step that begins; `last` is the frame that begins it. No attempt has the
@@ -35,16 +35,6 @@ impl Tasks {
 }
 
 impl RunState {
-    /// What model calls cost so far.
-    pub fn spend(&self) -> Spend {
-        self.spend
-    }
-
-    /// What the run may cost, in millionths of a US dollar.
-    pub fn budget(&self) -> Option<u64> {
-        self.outline.root().plan.policy.cost_budget_micro_usd
-    }
-
     /// A task.
     pub fn task(&self, scope: u32, step: u32, item: Option<u32>) -> Option<&Task> {
         let step = self.scope(scope)?.steps.get(step as usize)?;
@@ -121,11 +111,11 @@ impl RunState {
         let Some(task) = self.task_mut(scope, at, event.item()) else {
             return;
         };
-        let was_open = task.open.is_some();
+        let open = task.open.as_ref().map(|call| call.group.clone());
         let hint = Hint { reflects, stateful };
         task.take(frame.seq, frame.at, event, hint);
-        let is_open = task.open.is_some();
-        self.spend.take(event, was_open, is_open);
+        let still = task.open.is_some();
+        self.spend.take(event, open.as_deref(), still);
         self.file(scope, at, event.item());
         self.note_waits(frame, scope, at, event);
     }
@@ -273,34 +263,5 @@ impl Task {
         self.last = seq;
         self.phase = TaskPhase::Settled;
         self.ended = Some(end);
-    }
-}
-
-impl Spend {
-    fn take(&mut self, event: &AgentEvent, was_open: bool, is_open: bool) {
-        match (was_open, is_open) {
-            (false, true) => self.open += 1,
-            (true, false) => self.open = self.open.saturating_sub(1),
-            _ => {}
-        }
-        let cost = match event {
-            AgentEvent::Response(answer) => answer.cost_micro_usd,
-            AgentEvent::Finished(finished) => {
-                let claimed = finished.metrics.as_ref();
-                claimed.map_or(0, |claimed| claimed.cost_micro_usd)
-            }
-            AgentEvent::Request(_)
-            | AgentEvent::Decided(_)
-            | AgentEvent::ReflectStarted(_)
-            | AgentEvent::BudgetExhausted(_)
-            | AgentEvent::ToolCalled(_)
-            | AgentEvent::ToolReturned(_)
-            | AgentEvent::ToolInDoubt(_)
-            | AgentEvent::ApprovalRequested(_)
-            | AgentEvent::ApprovalDecided(_)
-            | AgentEvent::ApprovalExpired(_) => return,
-        };
-        self.cost_micro_usd = self.cost_micro_usd.saturating_add(cost);
-        self.dearest_micro_usd = self.dearest_micro_usd.max(cost);
     }
 }

@@ -79,10 +79,10 @@ impl RunState {
             }
             RunEvent::Resumed(resumed) => self.apply_resumed(frame, resumed),
             RunEvent::Branched(branch) => self.apply_branch(frame, branch),
-            RunEvent::Created(_)
-            | RunEvent::Continued(_)
-            | RunEvent::TimerFired(_)
-            | RunEvent::ClockJumped(_) => {}
+            RunEvent::ClockJumped(jumped) => {
+                self.postpone(jumped.forward_ms.unwrap_or_default());
+            }
+            RunEvent::Created(_) | RunEvent::Continued(_) | RunEvent::TimerFired(_) => {}
         }
     }
 

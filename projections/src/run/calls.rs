@@ -394,6 +394,15 @@ impl Calls {
         }
     }
 
+    /// Gives the people who are asked as much more time.
+    pub(super) fn postpone(&mut self, by_ms: u64) {
+        for call in &mut self.list {
+            if let CallState::Waiting(gate) = &mut call.state {
+                gate.until = gate.until.map(|until| until.plus_millis(by_ms));
+            }
+        }
+    }
+
     fn wait(&mut self, seq: u64, at: Timestamp, asked: &ApprovalRequested) {
         let Some(call) = self.list.get_mut(asked.call as usize) else {
             return;

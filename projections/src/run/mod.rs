@@ -18,6 +18,7 @@ mod pins;
 pub mod record;
 pub mod reserved;
 mod scope;
+mod spend;
 pub mod task;
 pub mod tasks;
 mod transition;
@@ -28,6 +29,7 @@ pub use person::{Fork, Overlaid};
 pub use pins::Pins;
 pub use record::{Record, Results};
 pub use scope::{Effective, Ended, Held, Phase, Scope, Step, StepStatus};
+pub use spend::{Affordability, RESERVING_RULES, Spend};
 pub use task::{Hint, ItemEnd, Reflection, Seen, Task, TaskPhase};
 pub use tasks::{Counts, Due, Tasks};
 pub use transition::Refusal;
@@ -185,17 +187,6 @@ pub struct RunState {
     compared: Option<Sameness>,
 }
 
-/// What model calls cost a run so far (decision F4).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Spend {
-    /// Recorded cost, in millionths of a US dollar.
-    pub cost_micro_usd: u64,
-    /// Calls that are asked for and not answered.
-    pub open: u32,
-    /// The dearest call so far, in millionths of a US dollar.
-    pub dearest_micro_usd: u64,
-}
-
 impl RunState {
     /// The state after `run.created`, or after a `branch.created` that shares nothing.
     ///
@@ -296,6 +287,12 @@ impl RunState {
     /// What `run.created` said.
     pub fn created(&self) -> &Created {
         &self.created
+    }
+
+    /// The number of the decision rules that hold from here on: that of `run.created`, or of the
+    /// latest `branch.created`.
+    pub fn rules(&self) -> u32 {
+        self.created.rules
     }
 
     /// Where the run stands.

@@ -1,12 +1,16 @@
 //! The shape of a definition: who waits for whom, in both directions.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use ktsu_ledger::event::plan::{
     AgentFile, Plan, ServerPlan, StepPlan, Webhooks, Work, WorkflowPlan,
 };
 use ktsu_ledger::{Frame, Json};
+
+/// The most levels of children in a recorded definition: more than a kit may have, and few enough to
+/// be walked level by level. What is deeper was written by something else.
+pub(super) const MAX_LEVELS: usize = 64;
 
 /// A definition with its reverse edges, shared by every run of it.
 #[derive(Debug)]
@@ -51,6 +55,9 @@ pub enum BadPlan {
     /// A workflow it names is not in it.
     #[error("the definition has no workflow {0:?}")]
     Missing(String),
+    /// Workflows call one another in a circle, or through too many others.
+    #[error("the workflows of the definition call one another more than {MAX_LEVELS} levels deep")]
+    Levels,
     /// Steps wait for each other, or for one that does not exist.
     #[error("the steps of workflow {0:?} cannot be put in an order")]
     Edges(String),
@@ -85,7 +92,7 @@ impl Outline {
         if plan.format != ktsu_ledger::event::plan::FORMAT {
             return Err(BadPlan::Format(plan.format));
         }
-        let known: Vec<String> = plan.workflows.keys().cloned().collect();
+        let known: BTreeSet<String> = plan.workflows.keys().cloned().collect();
         let mut workflows = BTreeMap::new();
         for (key, workflow) in plan.workflows {
             let children = workflow.steps.iter().filter_map(StepPlan::child);
@@ -101,6 +108,9 @@ impl Outline {
         let agents = agents.map(|(key, file)| (key, AgentShape::of(&file)));
         let root = workflows.get(&plan.root).cloned();
         let root = root.ok_or(BadPlan::Missing(plan.root))?;
+        if is_too_deep(&workflows) {
+            return Err(BadPlan::Levels);
+        }
         Ok(Arc::new(Self {
             root,
             workflows,
@@ -183,6 +193,29 @@ impl Shape {
     pub fn sends_webhooks(&self) -> bool {
         self.plan.webhooks == Webhooks::Execute
     }
+}
+
+/// Whether some workflow has children of children beyond the most levels: taking away what calls
+/// nothing, again and again, has to take everything away.
+fn is_too_deep(workflows: &BTreeMap<String, Arc<Shape>>) -> bool {
+    let calls = |shape: &Shape, left: &BTreeSet<&String>| {
+        let mut children = shape.plan.steps.iter().filter_map(StepPlan::child);
+        children.any(|child| left.contains(&child.workflow))
+    };
+    let mut left: BTreeSet<&String> = workflows.keys().collect();
+    for _ in 0..=MAX_LEVELS {
+        let leaves = workflows
+            .iter()
+            .filter(|(key, shape)| left.contains(key) && !calls(shape, &left));
+        let leaves: Vec<&String> = leaves.map(|(key, _)| key).collect();
+        leaves.into_iter().for_each(|key| {
+            left.remove(key);
+        });
+        if left.is_empty() {
+            return false;
+        }
+    }
+    true
 }
 
 /// What `StepPlan` says about children, in one place.

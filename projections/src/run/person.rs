@@ -286,6 +286,7 @@ impl RunState {
             }
         }
         self.move_references(&moved);
+        self.recount_calls();
         self.recount(0);
         let own = self.scopes.first().map(|root| root.status);
         if own == Some(RunStatus::Pending) {
@@ -358,28 +359,31 @@ impl RunState {
             if let Phase::Backoff { until, .. } = open.phase {
                 self.backoffs.remove(&(until, scope, at));
             }
-            self.close_calls(&open);
+            self.spend.close_all(&open);
         }
         self.count_suspended();
         self.forget_notices();
         self.recount(scope);
     }
 
-    /// Calls of a step that nobody waits for any more.
-    fn close_calls(&mut self, step: &Step) {
-        let tasks = step.tasks.iter().flat_map(|tasks| &tasks.list);
-        let open = tasks.filter(|task| task.open.is_some()).count();
-        let open = u32::try_from(open).unwrap_or(u32::MAX);
-        self.spend.open = self.spend.open.saturating_sub(open);
-    }
-
     /// An inline child of a step that begins again, and all inside it, is of no consequence.
     fn abandon(&mut self, frame: &Frame, at: u32) {
-        let inner = (0u32..).zip(&self.scopes);
-        let inner = inner.filter(|(_, scope)| scope.parent.is_some_and(|(parent, _)| parent == at));
-        for child in inner.map(|(child, _)| child).collect::<Vec<_>>() {
-            self.abandon(frame, child);
+        // A scope is opened after the one around it, so one pass in order finds all inside.
+        let mut inside = BTreeSet::from([at]);
+        for (child, scope) in (0u32..).zip(&self.scopes).skip(at as usize) {
+            if scope
+                .parent
+                .is_some_and(|(parent, _)| inside.contains(&parent))
+            {
+                inside.insert(child);
+            }
         }
+        for scope in inside {
+            self.abandon_one(frame, scope);
+        }
+    }
+
+    fn abandon_one(&mut self, frame: &Frame, at: u32) {
         let Some(scope) = self.scopes.get_mut(at as usize) else {
             return;
         };
@@ -393,7 +397,7 @@ impl RunState {
             for (step, held) in (0u32..).zip(&steps) {
                 self.todo.remove(&Todo::Step { scope: at, step });
                 self.todo.remove(&Todo::Effect { scope: at, step });
-                self.close_calls(held);
+                self.spend.close_all(held);
             }
             self.todo.remove(&Todo::End { scope: at });
             self.backoffs.retain(|(_, scope, _)| *scope != at);

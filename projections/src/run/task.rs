@@ -130,6 +130,8 @@ pub struct Call {
     pub seq: u64,
     /// Its digest.
     pub digest: String,
+    /// The model group it asks.
+    pub group: String,
 }
 
 /// A report that was taken.
@@ -356,6 +358,7 @@ impl Task {
                 let call = Call {
                     seq,
                     digest: request.digest.clone(),
+                    group: request.group.clone(),
                 };
                 if let Some(record) = &mut self.record {
                     record.offer(request.tools.as_ref());

@@ -424,3 +424,33 @@ fn the_fold_costs_the_same_whatever_came_before() {
     }
     assert_eq!(run.state.todo(), Some(Todo::End { scope: 0 }));
 }
+
+#[test]
+fn children_of_children_are_folded_to_a_depth_that_is_bounded() {
+    let child = |at: usize| {
+        let key = format!("w{at:06}");
+        json!({"workflow": {"webhooks": "execute", "workflow": key}})
+    };
+    let plan = |levels: usize, last: Value| {
+        let workflow = |at: usize| {
+            let work = match at == levels {
+                true => last.clone(),
+                false => child(at + 1),
+            };
+            (
+                format!("w{at:06}"),
+                json!({"name": "w", "version": "1.0.0", "visibility": "root",
+                "webhooks": "execute", "steps": [{"id": "in", "work": work}]}),
+            )
+        };
+        let workflows: serde_json::Map<String, Value> = (0..=levels).map(workflow).collect();
+        let plan = json!({"format": 1, "root": "w000000", "workflows": workflows});
+        Outline::of_definition(&Json::from_value(&plan).unwrap()).map(|_| ())
+    };
+    let ends = json!({"transform": {}});
+    assert_eq!(plan(64, ends.clone()), Ok(()));
+    assert_eq!(plan(65, ends.clone()), Err(BadPlan::Levels));
+    assert_eq!(plan(20_000, ends), Err(BadPlan::Levels));
+    let circle = child(0);
+    assert_eq!(plan(2, circle), Err(BadPlan::Levels));
+}

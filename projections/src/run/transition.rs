@@ -214,7 +214,11 @@ impl RunState {
             RunEvent::Resumed(resumed) => frame.scope.is_empty() && self.judge_resumed(resumed),
             RunEvent::Branched(branch) => self.judge_branch(frame, branch),
             RunEvent::Started(_) => scope.status == RunStatus::Pending && scope.parent.is_none(),
-            RunEvent::Continued(_) | RunEvent::ClockJumped(_) => live && scope.parent.is_none(),
+            RunEvent::Continued(_) => live && scope.parent.is_none(),
+            RunEvent::ClockJumped(jumped) => {
+                let since = frame.at.millis_since(self.at());
+                live && scope.parent.is_none() && jumped.forward_ms.is_none_or(|by| by <= since)
+            }
             RunEvent::Completed(_) => is_open(scope) && scope.unsettled == 0 && !failing,
             RunEvent::Failed(_) => !scope.status.is_terminal() && scope.unsettled == 0,
             RunEvent::TimerFired(fired) => live && self.waits_for(at, scope, fired),
@@ -270,9 +274,7 @@ impl RunState {
                     && self.spend().cost_micro_usd == spent.cost_micro_usd
                     && spent.cost_micro_usd >= spent.limit_micro_usd
             }
-            AgentEvent::Request(_) => self
-                .budget()
-                .is_none_or(|limit| self.spend().cost_micro_usd < limit),
+            AgentEvent::Request(_) => self.may_ask(),
             AgentEvent::Response(_)
             | AgentEvent::Decided(_)
             | AgentEvent::ReflectStarted(_)

@@ -42,6 +42,28 @@ impl RunState {
         ends.min_by_key(|(until, asked)| (*until, asked.request))
     }
 
+    /// Moves every pending deadline: the clock went forward without that time having passed.
+    pub(super) fn postpone(&mut self, by_ms: u64) {
+        if by_ms == 0 {
+            return;
+        }
+        self.deadline_from = self.deadline_from.plus_millis(by_ms);
+        self.backoffs.clear();
+        for (scope, held) in (0u32..).zip(&mut self.scopes) {
+            for (at, step) in (0u32..).zip(&mut held.steps) {
+                if let Phase::Backoff { until, .. } = &mut step.phase {
+                    *until = until.plus_millis(by_ms);
+                    self.backoffs.insert((*until, scope, at));
+                }
+                for task in step.tasks.iter_mut().flat_map(|tasks| &mut tasks.list) {
+                    if let Some(calls) = &mut task.calls {
+                        calls.postpone(by_ms);
+                    }
+                }
+            }
+        }
+    }
+
     /// The tool servers of an agent step.
     pub fn servers(&self, scope: u32, step: u32) -> &[ServerPlan] {
         let shape = self.agent_plan(scope, step);

@@ -128,6 +128,7 @@ async fn a_run_that_waits_again_is_left_whatever_made_it_wait() {
     let viewer = Viewer {
         asking: Some(&mut asking),
         leaves_waiting: true,
+        silence: None,
         ..Viewer::default()
     };
     world.sends("approval.requested", json!({"step": "a"}));

@@ -171,6 +171,12 @@ impl<'a> Story<'a> {
         match &frame.event {
             Event::Run(RunEvent::Branched(branch)) => self.branch(frame, branch),
             Event::Run(RunEvent::Resumed(_)) => self.ended = false,
+            Event::Run(RunEvent::ClockJumped(jumped)) => {
+                let by_ms = jumped.forward_ms.unwrap_or_default();
+                self.tasks
+                    .values_mut()
+                    .for_each(|task| task.postpone(by_ms));
+            }
             Event::Run(RunEvent::Completed(_) | RunEvent::Failed(_)) => {
                 self.ended |= frame.scope.is_empty();
             }
@@ -264,6 +270,14 @@ impl<'a> Story<'a> {
 }
 
 impl<'a> Task<'a> {
+    /// Gives the people who are asked as much more time: the clock went forward, and that time did
+    /// not pass.
+    fn postpone(&mut self, by_ms: u64) {
+        for gate in self.calls.iter_mut().filter_map(|call| call.gate.as_mut()) {
+            gate.until = gate.until.map(|until| until.plus_millis(by_ms));
+        }
+    }
+
     /// The call at a place, if the last reply asks for it.
     pub(super) fn call(&mut self, response: u64, call: u32) -> Option<&mut Call<'a>> {
         let known = self.response == Some(response);

@@ -14,10 +14,11 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::names::Names;
-use super::wire::{Endpoint, unusable};
+use super::wire::{self, Endpoint, unusable};
 use super::{Answer, Call, arguments, numbered, raw, schema};
 use crate::contract::gateway::{Message, Tool, ToolCall};
 use crate::gateway::error::Failure;
+use crate::gateway::price::Tokens;
 
 /// Where it is, unless the file says otherwise.
 pub(in crate::gateway) const BASE_URL: &str = "https://api.anthropic.com";
@@ -199,8 +200,37 @@ struct Details {
     thinking_tokens: Option<u64>,
 }
 
-/// What the reply means.
-fn answer(reply: Reply, call: &Call) -> Result<Answer, Failure> {
+impl wire::Metered for Reply {
+    fn tokens(usage: &Value) -> Tokens {
+        let usage = Option::<Usage>::deserialize(usage).ok().flatten();
+        tokens(usage.unwrap_or_default())
+    }
+}
+
+fn tokens(usage: Usage) -> Tokens {
+    let cached = usage.cache_read_input_tokens.unwrap_or_default();
+    let details = usage.output_tokens_details.unwrap_or_default();
+    Tokens {
+        // Here the three are counted apart from one another.
+        sent: usage
+            .input_tokens
+            .unwrap_or_default()
+            .saturating_add(cached)
+            .saturating_add(usage.cache_creation_input_tokens.unwrap_or_default()),
+        received: usage.output_tokens.unwrap_or_default(),
+        cached,
+        reasoning: details.thinking_tokens.unwrap_or_default(),
+    }
+}
+
+/// What the reply means. What it used counts, whatever that is (decision F4).
+fn answer(mut reply: Reply, call: &Call) -> Result<Answer, Failure> {
+    let tokens = tokens(reply.usage.take().unwrap_or_default());
+    let answer = said(&reply, call).map_err(|failure| failure.having_used(tokens))?;
+    Ok(answer.having_used(tokens))
+}
+
+fn said(reply: &Reply, call: &Call) -> Result<Answer, Failure> {
     let names = Names::of(call);
     let cut = reply.stop_reason.as_deref() == Some("max_tokens");
     let (mut content, mut calls) = (String::new(), Vec::new());
@@ -219,22 +249,10 @@ fn answer(reply: Reply, call: &Call) -> Result<Answer, Failure> {
     if content.is_empty() && calls.is_empty() {
         return Err(empty(reply.stop_reason.as_deref(), call));
     }
-    let usage = reply.usage.unwrap_or_default();
-    let cached = usage.cache_read_input_tokens.unwrap_or_default();
-    // Here the three are counted apart from one another.
-    let tokens_in = usage
-        .input_tokens
-        .unwrap_or_default()
-        .saturating_add(cached)
-        .saturating_add(usage.cache_creation_input_tokens.unwrap_or_default());
-    let details = usage.output_tokens_details.unwrap_or_default();
     Ok(Answer {
         content,
-        tokens_in,
-        tokens_out: usage.output_tokens.unwrap_or_default(),
-        tokens_cached: cached,
-        tokens_reasoning: details.thinking_tokens.unwrap_or_default(),
         tool_calls: numbered(calls, &call.messages),
+        ..Answer::default()
     })
 }
 

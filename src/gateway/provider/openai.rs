@@ -16,6 +16,7 @@ use super::wire::{self, Endpoint, unusable};
 use super::{Answer, Call, arguments, numbered, raw, schema};
 use crate::contract::gateway::{Message, Tool, ToolCall};
 use crate::gateway::error::{Code, Failure};
+use crate::gateway::price::Tokens;
 use crate::secret::Redactor;
 
 /// Codes of an account that has nothing left.
@@ -171,8 +172,32 @@ struct Details {
     reasoning_tokens: Option<u64>,
 }
 
-/// What the completion means.
-fn answer(completion: Completion, call: &Call, redactor: &Redactor) -> Result<Answer, Failure> {
+impl wire::Metered for Completion {
+    fn tokens(usage: &Value) -> Tokens {
+        let usage = Option::<Usage>::deserialize(usage).ok().flatten();
+        tokens(usage.unwrap_or_default())
+    }
+}
+
+fn tokens(usage: Usage) -> Tokens {
+    let sent = usage.prompt_tokens_details.unwrap_or_default();
+    let received = usage.completion_tokens_details.unwrap_or_default();
+    Tokens {
+        sent: usage.prompt_tokens.unwrap_or_default(),
+        received: usage.completion_tokens.unwrap_or_default(),
+        cached: sent.cached_tokens.unwrap_or_default(),
+        reasoning: received.reasoning_tokens.unwrap_or_default(),
+    }
+}
+
+/// What the completion means. What it used counts, whatever that is (decision F4).
+fn answer(mut completion: Completion, call: &Call, redactor: &Redactor) -> Result<Answer, Failure> {
+    let tokens = tokens(completion.usage.take().unwrap_or_default());
+    let answer = said(completion, call, redactor).map_err(|failure| failure.having_used(tokens))?;
+    Ok(answer.having_used(tokens))
+}
+
+fn said(completion: Completion, call: &Call, redactor: &Redactor) -> Result<Answer, Failure> {
     let Some(choice) = completion.choices.into_iter().next() else {
         return Err(match completion.error {
             Some(error) => error_in_disguise(error, redactor),
@@ -196,16 +221,10 @@ fn answer(completion: Completion, call: &Call, redactor: &Redactor) -> Result<An
     if content.is_empty() && tool_calls.is_empty() {
         return Err(empty(choice.finish_reason.as_deref(), call));
     }
-    let usage = completion.usage.unwrap_or_default();
-    let sent = usage.prompt_tokens_details.unwrap_or_default();
-    let received = usage.completion_tokens_details.unwrap_or_default();
     Ok(Answer {
         content,
-        tokens_in: usage.prompt_tokens.unwrap_or_default(),
-        tokens_out: usage.completion_tokens.unwrap_or_default(),
-        tokens_cached: sent.cached_tokens.unwrap_or_default(),
-        tokens_reasoning: received.reasoning_tokens.unwrap_or_default(),
         tool_calls,
+        ..Answer::default()
     })
 }
 

@@ -6,11 +6,13 @@ use std::time::{Duration, SystemTime};
 
 use axum::body::Bytes;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::egress::{self, Client, FailureCode, Request, Response};
 use crate::gateway::error::{Cause, Code, Failure};
+use crate::gateway::price::Tokens;
 use crate::gateway::retry;
 use crate::secret::{Redactor, Secret};
 
@@ -31,6 +33,12 @@ pub(in crate::gateway) struct Endpoint {
 /// Whether an error's body says that the account has nothing left.
 pub(super) type Spent = fn(&Value) -> bool;
 
+/// A reply of a provider, which counts the tokens that it took.
+pub(super) trait Metered: DeserializeOwned {
+    /// What the member `usage` of a body means, wherever it stands; nothing if it cannot be read.
+    fn tokens(usage: &Value) -> Tokens;
+}
+
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Endpoint({})", self.base_url)
@@ -39,7 +47,7 @@ impl fmt::Debug for Endpoint {
 
 impl Endpoint {
     /// Posts once and reads what came back.
-    pub(super) async fn post<T: DeserializeOwned>(
+    pub(super) async fn post<T: Metered>(
         &self,
         path: &str,
         key: (HeaderName, &str),
@@ -84,13 +92,13 @@ fn unanswered(failure: &egress::Failure) -> Failure {
 }
 
 /// What a response holds, if it is a whole success.
-pub(super) fn read<T: DeserializeOwned>(
+pub(super) fn read<T: Metered>(
     response: &Response,
     redactor: &Redactor,
     spent: Spent,
 ) -> Result<T, Failure> {
     if !(200..300).contains(&response.status) {
-        return Err(refusal(response, redactor, spent));
+        return Err(refusal(response, redactor, spent).having_used(used::<T>(&response.body)));
     }
     if response.timed_out {
         let words = "upstream did not end its reply in time";
@@ -108,8 +116,21 @@ pub(super) fn read<T: DeserializeOwned>(
             words,
         ));
     }
-    serde_json::from_slice(&response.body)
-        .map_err(|_| unusable("upstream sent what is no reply of a model"))
+    serde_json::from_slice(&response.body).map_err(|_| {
+        unusable("upstream sent what is no reply of a model").having_used(used::<T>(&response.body))
+    })
+}
+
+/// What a body says it used that is of no further use.
+fn used<T: Metered>(body: &[u8]) -> Tokens {
+    /// Nothing else of it is looked at.
+    #[derive(Deserialize)]
+    struct Body {
+        #[serde(default)]
+        usage: Value,
+    }
+    let body: Option<Body> = serde_json::from_slice(body).ok();
+    body.map_or_else(Tokens::default, |body| T::tokens(&body.usage))
 }
 
 /// A reply that came, and is of no use.

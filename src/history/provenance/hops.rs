@@ -8,6 +8,7 @@ use super::answer::Hop;
 use super::facts::Facts;
 use super::path::Asked;
 use super::story::{Story, join};
+use crate::history::walk::depth_first;
 use crate::workflow::definition::CompiledWork;
 use crate::workflow::expression::Root;
 use crate::workflow::expression::marks::{Marks, Place, Tracked};
@@ -24,28 +25,43 @@ pub(super) fn chain(story: &Story<'_>, asked: &Asked, origins: &Marks) -> Vec<Ho
         seen: HashSet::new(),
         hops: Vec::new(),
     };
-    let Some(scope) = story.state().scope_at(&asked.scope) else {
-        return Vec::new();
-    };
+    if let Some(first) = beginning(story, asked) {
+        depth_first(first, |next| walk.visit(&next));
+    }
+    walk.hops
+}
+
+/// Where the way back begins; nowhere for what no step made.
+fn beginning(story: &Story<'_>, asked: &Asked) -> Option<Visit> {
+    let scope = story.state().scope_at(&asked.scope)?;
     let mut segments = asked.pointer.splitn(4, '/').skip(1);
     match (segments.next(), segments.next()) {
         (Some("output"), _) => {
             let below = asked.pointer.strip_prefix("/output").unwrap_or_default();
-            walk.output(scope, below);
+            Some(Visit::Output(scope, below.to_owned()))
         }
         (Some("steps"), Some(position)) => {
-            if let Ok(position) = position.parse() {
-                let rest = segments.next().unwrap_or_default();
-                walk.step(scope, position, rest.strip_prefix("output").unwrap_or(""));
-            }
+            let position = position.parse().ok()?;
+            let rest = segments.next().unwrap_or_default();
+            let below = rest.strip_prefix("output").unwrap_or("");
+            Some(Visit::Step(scope, position, below.to_owned()))
         }
         (Some("params"), _) => {
             let below = asked.pointer.strip_prefix("/params").unwrap_or_default();
-            walk.params(scope, below);
+            Some(Visit::Params(scope, below.to_owned()))
         }
-        (_, _) => {}
+        (_, _) => None,
     }
-    walk.hops
+}
+
+/// Something on the way back: a scope, perhaps a step of it, and the part that is asked about.
+enum Visit {
+    /// The output of a scope.
+    Output(u32, String),
+    /// The value of a step.
+    Step(u32, u32, String),
+    /// The params of a scope.
+    Params(u32, String),
 }
 
 struct Walk<'s, 'f> {
@@ -73,45 +89,47 @@ impl Walk<'_, '_> {
         self.origins.iter().any(|origin| sources.hold(origin))
     }
 
-    fn output(&mut self, scope: u32, below: &str) {
-        let story = self.story;
-        let Some(held) = story.state().scope(scope) else {
-            return;
+    /// Tells of one thing; what it was made of comes next.
+    fn visit(&mut self, visit: &Visit) -> Vec<Visit> {
+        if self.hops.len() >= MAX_HOPS {
+            return Vec::new();
+        }
+        let next = match visit {
+            Visit::Output(scope, below) => self.output(*scope, below),
+            Visit::Step(scope, position, below) => self.step(*scope, *position, below),
+            Visit::Params(scope, below) => self.params(*scope, below),
         };
+        next.unwrap_or_default()
+    }
+
+    fn output(&mut self, scope: u32, below: &str) -> Option<Vec<Visit>> {
+        let story = self.story;
+        let held = story.state().scope(scope)?;
         let ended = held.ended.as_ref().map(|end| end.seq);
         let map = story
             .ended_as(scope)
             .and_then(|workflow| workflow.output.as_ref()?.0.as_ref());
-        match map {
-            Some(map) => {
-                let text = map.source_at(below).unwrap_or_else(|| "output".to_owned());
-                self.hop(ended, held.path.clone(), "template", text);
-                self.template(scope, map, below);
-            }
-            None => {
-                let done = (0u32..).zip(&held.steps);
-                let done = done.filter(|(_, step)| step.status == StepStatus::Complete);
-                if let Some((position, _)) = done.last() {
-                    let text = "the output of the last step that completed".to_owned();
-                    self.hop(ended, held.path.clone(), "reference", text);
-                    self.step(scope, position, below);
-                }
-            }
+        if let Some(map) = map {
+            let text = map.source_at(below).unwrap_or_else(|| "output".to_owned());
+            self.hop(ended, held.path.clone(), "template", text);
+            return Some(self.template(scope, map, below));
         }
+        let done = (0u32..).zip(&held.steps);
+        let done = done.filter(|(_, step)| step.status == StepStatus::Complete);
+        let (position, _) = done.last()?;
+        let text = "the output of the last step that completed".to_owned();
+        self.hop(ended, held.path.clone(), "reference", text);
+        Some(vec![Visit::Step(scope, position, below.to_owned())])
     }
 
-    fn step(&mut self, scope: u32, position: u32, below: &str) {
+    fn step(&mut self, scope: u32, position: u32, below: &str) -> Option<Vec<Visit>> {
         let story = self.story;
         if !self.seen.insert((scope, Some(position))) {
-            return;
+            return None;
         }
-        let Some(held) = story.state().scope(scope) else {
-            return;
-        };
-        let compiled = story.compiled(scope, position);
-        let (Some((compiled, _)), Some(track)) = (compiled, story.step(scope, position)) else {
-            return;
-        };
+        let held = story.state().scope(scope)?;
+        let (compiled, _) = story.compiled(scope, position)?;
+        let track = story.step(scope, position)?;
         let path = held.path_of(position);
         let facts = story.facts.get(&held.path, &compiled.id, None);
         let state = held.steps.get(position as usize);
@@ -119,15 +137,15 @@ impl Walk<'_, '_> {
             let reason = state.and_then(|step| step.skipped);
             let words = reason.map_or("", |reason| reason.as_str());
             self.hop(track.ended, path, "skipped", words.to_owned());
-            return;
+            return None;
         }
         if self.overlaid(scope, position, &path) {
-            return;
+            return None;
         }
         match &compiled.work {
             CompiledWork::Transform(transform) => {
                 self.hop(track.ended, path, "transform", transform.in_words());
-                self.roots(scope, &transform.roots());
+                return Some(self.roots(scope, &transform.roots()));
             }
             CompiledWork::Webhook { .. } => {
                 let text = "the status it was answered with".to_owned();
@@ -136,27 +154,30 @@ impl Walk<'_, '_> {
             CompiledWork::Workflow { .. } => {
                 let text = "the output of the child".to_owned();
                 self.hop(track.ended, path.clone(), "child", text);
-                if let Some(child) = story.state().scope_at(&path) {
-                    self.output(child, below);
-                }
+                let child = story.state().scope_at(&path)?;
+                return Some(vec![Visit::Output(child, below.to_owned())]);
             }
-            CompiledWork::Agent { from, .. } => match from {
-                None => {
-                    let last = facts.replies.last();
-                    let text = last.map_or_else(
-                        || "what its agent gave".to_owned(),
-                        |seq| format!("the model's reply in frame {seq}"),
-                    );
-                    self.hop(facts.finished, path.clone(), "reply", text);
-                    self.tools(&facts, &path);
-                }
-                Some(from) => {
-                    let text = format!("for each of {}", from.source());
-                    self.hop(track.ended, path.clone(), "items", text);
-                    self.items(scope, position, &compiled.id, &path);
-                }
-            },
+            CompiledWork::Agent { from: None, .. } => self.replied(&facts, &path),
+            CompiledWork::Agent {
+                from: Some(from), ..
+            } => {
+                let text = format!("for each of {}", from.source());
+                self.hop(track.ended, path.clone(), "items", text);
+                self.items(scope, position, &compiled.id, &path);
+            }
         }
+        None
+    }
+
+    /// Tells what an agent gave, and what that rests on besides its params.
+    fn replied(&mut self, facts: &Facts, path: &str) {
+        let last = facts.replies.last();
+        let text = last.map_or_else(
+            || "what its agent gave".to_owned(),
+            |seq| format!("the model's reply in frame {seq}"),
+        );
+        self.hop(facts.finished, path.to_owned(), "reply", text);
+        self.tools(facts, path);
     }
 
     /// Tells what people laid over a step's output that counts here; whether nothing else does.
@@ -192,14 +213,7 @@ impl Walk<'_, '_> {
                 continue;
             }
             let facts = story.facts.get(held, id, Some(index));
-            let last = facts.replies.last();
-            let text = last.map_or_else(
-                || "what its agent gave".to_owned(),
-                |seq| format!("the model's reply in frame {seq}"),
-            );
-            let path = format!("{path}.{index}");
-            self.hop(facts.finished, path.clone(), "reply", text);
-            self.tools(&facts, &path);
+            self.replied(&facts, &format!("{path}.{index}"));
         }
     }
 
@@ -240,24 +254,19 @@ impl Walk<'_, '_> {
         }
     }
 
-    fn params(&mut self, scope: u32, below: &str) {
+    fn params(&mut self, scope: u32, below: &str) -> Option<Vec<Visit>> {
         let story = self.story;
-        let parent = story.state().scope(scope).and_then(|held| held.parent);
-        let Some((parent, position)) = parent else {
-            return;
-        };
+        let (parent, position) = story.state().scope(scope)?.parent?;
         if !self.seen.insert((scope, None)) {
-            return;
+            return None;
         }
-        let Some(held) = story.state().scope(parent) else {
-            return;
-        };
-        let compiled = story.compiled(parent, position);
-        let Some(CompiledWork::Workflow {
+        let held = story.state().scope(parent)?;
+        let (compiled, _) = story.compiled(parent, position)?;
+        let CompiledWork::Workflow {
             params: Some(template),
-        }) = compiled.map(|(step, _)| &step.work)
+        } = &compiled.work
         else {
-            return;
+            return None;
         };
         let started = held
             .steps
@@ -271,40 +280,41 @@ impl Walk<'_, '_> {
             .step(position)
             .map_or("", |step| step.id.as_str());
         self.hop(started, join(&held.path, id), "template", text);
-        self.template(parent, template, below);
+        Some(self.template(parent, template, below))
     }
 
     /// The names of a template, or of the part of it that is asked about.
-    fn template(&mut self, scope: u32, template: &Template, below: &str) {
+    fn template(&self, scope: u32, template: &Template, below: &str) -> Vec<Visit> {
         let part = template
             .source_at(below)
             .and_then(|text| Template::text(&text).ok());
         let roots = part.as_ref().unwrap_or(template).roots().clone();
-        self.roots(scope, &roots);
+        self.roots(scope, &roots)
     }
 
-    fn roots(&mut self, scope: u32, roots: &BTreeSet<Root>) {
+    /// Those of some names whose values have a part in what is asked about.
+    fn roots(&self, scope: u32, roots: &BTreeSet<Root>) -> Vec<Visit> {
+        roots
+            .iter()
+            .filter_map(|root| self.root(scope, root))
+            .collect()
+    }
+
+    fn root(&self, scope: u32, root: &Root) -> Option<Visit> {
         let story = self.story;
-        for root in roots {
-            match root {
-                Root::Step(id) => {
-                    let held = story.state().scope(scope);
-                    let position = held.and_then(|held| held.shape.position(id));
-                    let Some(position) = position else { continue };
-                    let value = story.step(scope, position);
-                    let value = value.and_then(|track| track.value.as_ref());
-                    if value.is_some_and(|value| self.counts(value)) {
-                        self.step(scope, position, "");
-                    }
-                }
-                Root::Params => {
-                    let params = story.params(scope);
-                    if params.is_some_and(|params| self.counts(params)) {
-                        self.params(scope, "");
-                    }
-                }
-                Root::Env(_) | Root::Item | Root::ItemIndex => {}
+        match root {
+            Root::Step(id) => {
+                let position = story.state().scope(scope)?.shape.position(id)?;
+                let value = story.step(scope, position)?.value.as_ref()?;
+                let visit = || Visit::Step(scope, position, String::new());
+                self.counts(value).then(visit)
             }
+            Root::Params => {
+                let params = story.params(scope)?;
+                let visit = || Visit::Params(scope, String::new());
+                self.counts(params).then(visit)
+            }
+            Root::Env(_) | Root::Item | Root::ItemIndex => None,
         }
     }
 }

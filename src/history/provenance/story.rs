@@ -21,6 +21,7 @@ use crate::workflow::expression::tracked::Tracker;
 use crate::workflow::expression::{EvaluationError, from_json, from_value};
 use crate::workflow::graph;
 use crate::workflow::params;
+use crate::workflow::rules::DecisionRules;
 use crate::workflow::template::Template;
 
 /// A run, its definition, and its values with their places.
@@ -49,7 +50,7 @@ impl<'f> Story<'f> {
     /// # Errors
     /// [`Unreadable`].
     pub fn of(frames: &'f [Frame]) -> Result<Self, Unreadable> {
-        let fold = EnvelopeFold::of(frames)?;
+        let fold = crate::history::fold(frames)?;
         let mut story = Self {
             frames,
             defined: Defined::of(frames)?,
@@ -329,7 +330,8 @@ impl<'f> Story<'f> {
         tracker: &mut Tracker,
     ) -> Option<Tracked> {
         let secret = |name: &str| self.state().created().env.get(name) == Some(&EnvValue::Secret);
-        template.track(names, &secret, tracker).ok()
+        let rules = DecisionRules::of(self.state());
+        template.track(names, &secret, rules, tracker).ok()
     }
 
     /// The params of an agent are judged by its schema before it is asked.
@@ -486,10 +488,8 @@ impl<'f> Story<'f> {
         };
         let schema = self.child_of(scope, position, child)?.params.as_ref();
         let mut body = given.to_value();
-        if let (Some(schema), Value::Object(members)) = (schema, &mut body) {
-            let required = schema.required();
-            members.retain(|name, value| !(value.is_null() && required.contains(&name.as_str())));
-        }
+        let filled = template.as_ref().map(Template::filled).unwrap_or_default();
+        params::without_nulls(schema, &mut body, &filled, DecisionRules::of(self.state()));
         let resolved = params::resolve(schema, body).ok()?;
         Some(given.aligned(&from_value(&resolved)))
     }
@@ -506,7 +506,10 @@ impl<'f> Story<'f> {
         let output = match map {
             Some(map) => {
                 let ended = self.facts.scopes.get(&held.path).copied();
-                let names = self.names_before(scope, ended.unwrap_or(u64::MAX));
+                // What was laid over a step since is part of the output that is shown.
+                let later = self.fold.is_overlaid_since_its_end(scope);
+                let before = ended.filter(|_| !later).unwrap_or(u64::MAX);
+                let names = self.names_before(scope, before);
                 self.render(map, &names, &mut tracker)
             }
             None => self.last_output(scope),

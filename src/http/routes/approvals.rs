@@ -3,17 +3,20 @@
 //! decision A1).
 
 use axum::extract::{Path, State};
+use axum::http::{HeaderValue, Uri, header};
 use axum::response::Response;
 use ktsu_ledger::event::Decision;
+use ktsu_ledger::store::Cursor;
 use ktsu_projections::approvals::{Record, Status};
+use serde::Serialize;
 use serde_json::json as value;
-use utoipa::IntoParams;
+use utoipa::{IntoParams, ToSchema};
 
 use super::people::{Members, invalid};
 use super::query::{Asked, Given, Nothing, Query};
 use super::{Run, found, json, no_such_run, unreadable, wire};
 use crate::error::{ErrorCode, Problem};
-use crate::history::approvals;
+use crate::history::approvals::{self, Place};
 use crate::http::access::Asker;
 use crate::http::body::JsonObject;
 use crate::http::ids;
@@ -22,8 +25,8 @@ use crate::workflow::admit::approval::{Decide, NotDecided};
 
 /// Runs that are looked at, unless asked for fewer or more.
 const LOOKED_AT: usize = 1000;
-/// The most.
-const MAX_LOOKED_AT: usize = 10_000;
+/// The most runs that are looked at, or records on a page.
+const MAX_LIMIT: usize = 10_000;
 /// The most items that a refusal names.
 const MAX_NAMED: usize = 8;
 
@@ -31,27 +34,78 @@ const MAX_NAMED: usize = 8;
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Which {
-    /// `pending` if absent: those that wait, of all runs. `all`: those of the newest runs,
-    /// whatever became of them.
-    status: Option<String>,
+    /// `pending` if absent: those that wait, of all runs, the oldest first. `all`: those of the newest
+    /// runs, whatever became of them.
+    #[param(rename = "status", value_type = Option<Wanted>, inline)]
+    wanted: Page,
     /// Of this workflow only.
     workflow: Option<String>,
-    /// At most this many records: those that have waited longest. For `all`: how many runs are looked
-    /// at, at most 10000; 1000 if absent.
-    #[param(value_type = Option<u64>, minimum = 1)]
-    limit: Option<u64>,
+    /// At most this many records, at most 10000; all if absent. For `all`: how many runs are looked
+    /// at; 1000 if absent.
+    #[param(value_type = Option<u64>, minimum = 1, maximum = 10000)]
+    limit: Option<usize>,
+    /// Where the page begins: the `cursor` of the page that the header `Link` of the one before names.
+    #[param(rename = "cursor", value_type = Option<String>, min_length = 1)]
+    _cursor: (),
+}
+
+/// Which records are listed.
+#[derive(Debug, ToSchema)]
+#[schema(rename_all = "snake_case")]
+#[expect(dead_code, reason = "declared for the description; queries are read as words")]
+enum Wanted {
+    Pending,
+    All,
+}
+
+/// A page, from the place where it begins.
+#[derive(Debug)]
+enum Page {
+    Pending(Option<Place>),
+    All(Option<Cursor>),
 }
 
 impl Asked for Which {
-    const NAMES: &'static [&'static str] = &["status", "workflow", "limit"];
+    const NAMES: &'static [&'static str] = &["status", "workflow", "limit", "cursor"];
 
     fn read(given: &Given) -> Result<Self, Problem> {
+        let status = given.word("status", &["pending", "all"])?;
+        let limit = given.text("limit").map(|_| given.limit(1, MAX_LIMIT));
         Ok(Self {
-            status: given.word("status", &["pending", "all"])?,
+            wanted: match status.as_deref() {
+                Some("all") => Page::All(given.cursor()?),
+                _ => Page::Pending(given.cursor()?),
+            },
             workflow: given.text("workflow").map(str::to_owned),
-            limit: given.number("limit", 1, u64::MAX)?,
+            limit: limit.transpose()?,
+            _cursor: (),
         })
     }
+}
+
+/// A list as it is answered: the header `Link` names the next page, if there is one (RFC 8288). The
+/// body is an array, so that clients of earlier systems read it.
+fn listed<T: Serialize>(
+    found: &[T],
+    next: Option<impl std::fmt::Display>,
+    uri: &Uri,
+) -> Response {
+    let mut response = json(value!(found).to_string());
+    let link = next.and_then(|next| {
+        let query = uri.query().unwrap_or_default();
+        let others = url::form_urlencoded::parse(query.as_bytes());
+        let others = others.filter(|(name, _)| name != "cursor");
+        let query = url::form_urlencoded::Serializer::new(String::new())
+            .extend_pairs(others)
+            .append_pair("cursor", &next.to_string())
+            .finish();
+        let link = format!("<{}?{query}>; rel=\"next\"", uri.path());
+        HeaderValue::try_from(link).ok()
+    });
+    if let Some(link) = link {
+        response.headers_mut().insert(header::LINK, link);
+    }
+    response
 }
 
 /// Calls of tools that wait for people.
@@ -62,22 +116,27 @@ impl Asked for Which {
 ))]
 pub(super) async fn list(
     State(orchestrator): State<Orchestrator>,
+    uri: Uri,
     Query(which): Query<Which>,
 ) -> Result<Response, Problem> {
     let read = orchestrator.readers().with(move |reader| {
         let workflow = which.workflow.as_deref();
-        let limit = |limit: u64| usize::try_from(limit).unwrap_or(usize::MAX);
-        let limit = which.limit.map(limit);
-        if which.status.as_deref() == Some("all") {
-            let runs = limit.unwrap_or(LOOKED_AT).min(MAX_LOOKED_AT);
-            return approvals::all(reader, workflow, runs);
-        }
-        let mut records = approvals::pending(reader, workflow)?;
-        records.truncate(limit.unwrap_or(usize::MAX));
-        Ok(records)
+        Ok(match which.wanted {
+            Page::All(from) => {
+                let runs = which.limit.unwrap_or(LOOKED_AT);
+                let (records, next) = approvals::all_page(reader, workflow, from.as_ref(), runs)?;
+                (records, next.map(|next| next.to_string()))
+            }
+            Page::Pending(after) => {
+                let limit = which.limit.unwrap_or(usize::MAX);
+                let page = approvals::pending_page(reader, workflow, after.as_ref(), limit);
+                let (records, next) = page?;
+                (records, next.map(|next| next.to_string()))
+            }
+        })
     });
-    let records = read.await.map_err(|error| unreadable(&error))?;
-    Ok(json(value!(records).to_string()))
+    let (records, next) = read.await.map_err(|error| unreadable(&error))?;
+    Ok(listed(&records, next, &uri))
 }
 
 /// Which runs.
@@ -87,17 +146,21 @@ pub(super) struct Failed {
     /// Of this workflow only.
     workflow: Option<String>,
     /// How many failed runs are looked at, at most 10000; 1000 if absent.
-    #[param(value_type = Option<u64>, minimum = 1)]
+    #[param(value_type = Option<u64>, minimum = 1, maximum = 10000)]
     limit: usize,
+    /// Where the page begins: the `cursor` of the page that the header `Link` of the one before names.
+    #[param(value_type = Option<String>, min_length = 1)]
+    cursor: Option<Cursor>,
 }
 
 impl Asked for Failed {
-    const NAMES: &'static [&'static str] = &["workflow", "limit"];
+    const NAMES: &'static [&'static str] = &["workflow", "limit", "cursor"];
 
     fn read(given: &Given) -> Result<Self, Problem> {
         Ok(Self {
             workflow: given.text("workflow").map(str::to_owned),
-            limit: given.limit(LOOKED_AT, MAX_LOOKED_AT)?,
+            limit: given.limit(LOOKED_AT, MAX_LIMIT)?,
+            cursor: given.cursor()?,
         })
     }
 }
@@ -110,13 +173,15 @@ impl Asked for Failed {
 ))]
 pub(super) async fn reviews(
     State(orchestrator): State<Orchestrator>,
+    uri: Uri,
     Query(which): Query<Failed>,
 ) -> Result<Response, Problem> {
-    let read = orchestrator
-        .readers()
-        .with(move |reader| approvals::reviews(reader, which.workflow.as_deref(), which.limit));
-    let found = read.await.map_err(|error| unreadable(&error))?;
-    Ok(json(value!(found).to_string()))
+    let read = orchestrator.readers().with(move |reader| {
+        let workflow = which.workflow.as_deref();
+        approvals::reviews_page(reader, workflow, which.cursor.as_ref(), which.limit)
+    });
+    let (found, next) = read.await.map_err(|error| unreadable(&error))?;
+    Ok(listed(&found, next, &uri))
 }
 
 /// Which record of a step.

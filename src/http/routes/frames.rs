@@ -14,7 +14,7 @@ use utoipa::IntoParams;
 use super::query::{Asked, Given, Query, invalid};
 use super::{Run, json, unreadable, wire};
 use crate::error::Problem;
-use crate::history::shown::{self, Page};
+use crate::history::shown::{self, Bound, Page};
 use crate::orchestrator::{Orchestrator, Progress};
 
 /// Which frames.
@@ -87,30 +87,49 @@ pub(super) async fn frames(
         let events = Sse::new(follower.into_stream()).keep_alive(KeepAlive::default());
         return Ok(events.into_response());
     }
-    let page = read(&orchestrator, &run, start, limit, expand).await?;
-    let frames = page
-        .frames
-        .iter()
-        .map(|(_, text)| text.as_str())
-        .collect::<Vec<_>>()
-        .join(",");
-    let next = page
-        .next
-        .map_or_else(String::new, |next| format!(",\"next\":{next}"));
-    Ok(json(format!("{{\"frames\":[{frames}]{next}}}")))
+    let bound = Bound::frames(limit);
+    let page = read(&orchestrator, &run, start, bound, expand).await?;
+    Ok(json(text(page)))
 }
+
+/// A page as JSON. Its frames are the bulk of it: each is let go as soon as it is copied.
+fn text(page: Page) -> String {
+    const AROUND: usize = 64;
+    let bytes: usize = page.frames.iter().map(|(_, text)| text.len() + 1).sum();
+    let mut body = String::with_capacity(bytes + AROUND);
+    body.push_str(r#"{"frames":["#);
+    for (place, (_, text)) in page.frames.into_iter().enumerate() {
+        if place > 0 {
+            body.push(',');
+        }
+        body.push_str(&text);
+    }
+    body.push(']');
+    if let Some(next) = page.next {
+        body.push_str(&format!(r#","next":{next}"#));
+    }
+    body.push('}');
+    body
+}
+
+/// The most frames, and the most bytes of them, that are read ahead for somebody who follows a run:
+/// they wait with each of them.
+const AHEAD: Bound = Bound {
+    frames: 1000,
+    bytes: 32 * 1024,
+};
 
 async fn read(
     orchestrator: &Orchestrator,
     run: &Run,
     from: u64,
-    limit: usize,
+    bound: Bound,
     expand: bool,
 ) -> Result<Page, Problem> {
     let (stream, scope): (StreamId, String) = (run.stream.clone(), run.scope.clone());
     let page = orchestrator
         .readers()
-        .with(move |reader| shown::page(reader, &stream, &scope, from, limit, expand));
+        .with(move |reader| shown::page(reader, &stream, &scope, from, bound, expand));
     page.await.map_err(|error| unreadable(&error))
 }
 
@@ -150,7 +169,7 @@ impl Follower {
                     now.ended || now.failed.is_some()
                 }
             };
-            let page = read(&self.orchestrator, &self.run, self.from, 1000, self.expand).await;
+            let page = read(&self.orchestrator, &self.run, self.from, AHEAD, self.expand).await;
             let page = page.ok()?;
             let more = page.next.is_some();
             self.from = page.after;

@@ -115,18 +115,26 @@ async fn wait_for(
 }
 
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
-    let Some(value) = headers.get("idempotency-key") else {
+    let mut values = headers.get_all("idempotency-key").iter();
+    let Some(value) = values.next() else {
         return Ok(None);
     };
-    let key = value
-        .to_str()
-        .ok()
-        .filter(|key| !key.is_empty() && key.len() <= MAX_KEY);
+    if values.next().is_some() {
+        return Err(invalid("Idempotency-Key stands twice in the request"));
+    }
+    let fits = |key: &&str| (1..=MAX_KEY).contains(&key.len()) && is_visible(key);
+    let key = value.to_str().ok().filter(fits);
     let key = key.ok_or_else(|| {
-        let words = format!("Idempotency-Key has 1 to {MAX_KEY} visible ASCII characters");
+        let words = format!(
+            "Idempotency-Key has 1 to {MAX_KEY} visible ASCII characters, and no space among them"
+        );
         invalid(words)
     })?;
     Ok(Some(key.to_owned()))
+}
+
+fn is_visible(key: &str) -> bool {
+    key.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// Compares the secret a caller sends, in constant time.

@@ -35,6 +35,7 @@ fn joined(uri: &Uri) -> Option<Uri> {
         [run @ .., "steps", step, last] if OF_STEPS.contains(last) => {
             (run, Some(format!("steps/{step}/{last}")))
         }
+        [run @ .., "steps", step] => (run, Some(format!("steps/{step}"))),
         [run @ .., last] if BELOW.contains(last) => (run, Some((*last).to_owned())),
         run => (run, None),
     };
@@ -78,6 +79,11 @@ mod tests {
                 Some("/runs/R%2Fcall/steps/s.3/approval/decide"),
             ),
             ("/runs/R/steps/s/approval", None),
+            ("/runs/R/steps/s.3", None),
+            (
+                "/runs/R/call/inner/steps/s.3",
+                Some("/runs/R%2Fcall%2Finner/steps/s.3"),
+            ),
             ("/invoke/a/b", None),
         ];
         for (from, to) in cases {

@@ -249,8 +249,8 @@ fn compiled(plan: Value) -> Result<Arc<Definition>, Problem> {
         let faults = faults.iter().map(|(at, words)| format!("{at}: {words}"));
         unusable(faults.collect::<Vec<_>>().join("; "))
     })?;
-    if let Some(name) = compiled.undeclared() {
-        return Err(unusable(format!("it uses env.{name} without declaring it")));
+    if let Some(why) = compiled.refusal() {
+        return Err(unusable(why));
     }
     Ok(Arc::new(compiled))
 }
@@ -385,7 +385,7 @@ impl From<NotSaid> for Problem {
                 .with_errors(super::violations(violations)),
             NotSaid::Params(violations) => Self::new(ErrorCode::InvalidParams, words)
                 .with_errors(super::violations(violations)),
-            NotSaid::Rules { .. } => Self::new(ErrorCode::NotResumable, words)
+            NotSaid::Rules(_) => Self::new(ErrorCode::NotResumable, words)
                 .with_hint("use the version of ktsu that recorded it"),
             NotSaid::NotResumable(_)
             | NotSaid::IsRecompute

@@ -28,13 +28,14 @@ const OPERATE: Policy = Policy::Roles(&[Operator, Admin]);
 const APPROVE: Policy = Policy::Roles(&[Approver, Admin]);
 
 /// Method and path as they are registered.
-pub const TABLE: [(&str, &str, Policy); 25] = [
+pub const TABLE: [(&str, &str, Policy); 26] = [
     ("GET", "/openapi.json", Policy::Public),
     ("GET", "/health", Policy::Public),
     ("POST", "/invoke/{workflow}", OPERATE),
     ("GET", "/runs", READ),
     ("GET", "/runs/{id}", READ),
     ("GET", "/runs/{id}/envelope", READ),
+    ("GET", "/runs/{id}/steps/{step}", READ),
     ("GET", "/runs/{id}/frames", RECORD),
     ("GET", "/runs/{id}/trace", READ),
     ("GET", "/diff", READ),

@@ -80,11 +80,19 @@ impl Given {
         )
     }
 
-    /// How many rows a page has: at least one; more than the most are taken for the most.
+    /// How many rows a page has: at least one, and `most` at the most.
     pub(super) fn limit(&self, usual: usize, most: usize) -> Result<usize, Problem> {
-        let limit = self.number("limit", 1, u64::MAX)?;
-        let limit = limit.map_or(usual, |limit| usize::try_from(limit).unwrap_or(most));
-        Ok(limit.min(most))
+        let limit = self.number("limit", 1, u64::try_from(most).unwrap_or(u64::MAX))?;
+        Ok(limit.map_or(usual, |limit| usize::try_from(limit).unwrap_or(most)))
+    }
+
+    /// Where a page begins.
+    pub(super) fn cursor<T: std::str::FromStr>(&self) -> Result<Option<T>, Problem> {
+        self.read(
+            "cursor",
+            |text| text.parse().ok(),
+            || "cursor takes the `next` of another page".to_owned(),
+        )
     }
 
     /// `true` or `false`.

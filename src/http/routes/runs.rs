@@ -8,7 +8,7 @@ use ktsu_projections::run::RunStatus;
 use serde_json::{Value, json as value};
 use utoipa::IntoParams;
 
-use super::query::{Asked, Given, Nothing, Query, invalid};
+use super::query::{Asked, Given, Nothing, Query};
 use super::{Run, json, unreadable, wire};
 use crate::error::{ErrorCode, Problem};
 use crate::history;
@@ -51,14 +51,13 @@ impl Asked for Which {
             RunStatus::Failed.as_str(),
             UNREADABLE,
         ];
-        let cursor = given.text("cursor").map(str::parse::<Cursor>).transpose();
         let kind = given.word("kind", &["run", "branch", "recompute"])?;
         Ok(Self {
             kinds: kind.map_or_else(listed, |kind| vec![kind]),
             workflow: given.text("workflow").map(str::to_owned),
             status: given.word("status", &known)?,
             limit: given.limit(PAGE, MAX_PAGE)?,
-            cursor: cursor.map_err(|_| invalid("cursor takes the `next` of another page"))?,
+            cursor: given.cursor()?,
         })
     }
 }
@@ -97,11 +96,23 @@ pub(super) async fn list(
     Ok(json(body.to_string()))
 }
 
-/// A row without what only the engine needs.
+/// Members of a row, and the names that clients of the earlier API have for them.
+const EARLIER: [(&str, &str); 3] = [
+    ("run_id", "id"),
+    ("workflow", "workflow_name"),
+    ("ended_at", "completed_at"),
+];
+
+/// A row without what only the engine needs, with its members under their earlier names, too.
 fn shown(row: &Value) -> Value {
     let mut row = row.clone();
     if let Some(members) = row.as_object_mut() {
         members.remove("idempotency_digest");
+        for (name, earlier) in EARLIER {
+            if let Some(value) = members.get(name).cloned() {
+                members.insert(earlier.to_owned(), value);
+            }
+        }
     }
     row
 }

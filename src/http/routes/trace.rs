@@ -3,6 +3,8 @@
 use axum::extract::State;
 use axum::response::Response;
 use ktsu_ledger::Frame;
+use ktsu_ledger::store::{Reader, StoreError};
+use ktsu_projections::lineage::Node;
 use serde_json::json as value;
 use utoipa::IntoParams;
 
@@ -10,7 +12,7 @@ use super::query::{Asked, Given, Query, invalid};
 use super::{Run, json, unreadable, wire};
 use crate::error::{ErrorCode, Problem};
 use crate::history::provenance::{self, NoSuchField, Story};
-use crate::history::trace::{self, Wanted};
+use crate::history::trace::{self, Placed, Wanted};
 use crate::history::{self, why};
 use crate::orchestrator::Orchestrator;
 
@@ -72,16 +74,48 @@ pub(super) async fn trace(
 ) -> Result<Response, Problem> {
     let name = run.stream.name().to_owned();
     let stream = run.stream.clone();
+    // What a long run comes to takes its time: it is worked out where reading may block.
     let read = orchestrator
         .readers()
-        .with(move |reader| history::frames(reader, &stream))
+        .with(move |reader| {
+            let frames = history::frames(reader, &stream)?;
+            text(reader, &frames, &name, &run.scope, &of)
+        })
         .await;
-    let frames = read.map_err(|error| unreadable(&error))?;
-    let text = text(&frames, &name, &run.scope, &of)?;
+    let text = read.map_err(|error| unreadable(&error))??;
     Ok(json(text))
 }
 
-fn text(frames: &[Frame], name: &str, scope: &str, of: &Of) -> Result<String, Problem> {
+fn text(
+    reader: &dyn Reader,
+    frames: &[Frame],
+    name: &str,
+    scope: &str,
+    of: &Of,
+) -> Result<Result<String, Problem>, StoreError> {
+    let mut chain = None;
+    let mut tree = Vec::new();
+    if let Some(seq) = of.frame {
+        chain = match of.direction.as_deref() {
+            Some("descendants") => trace::descendants(frames, seq),
+            _ => trace::ancestors(frames, seq),
+        };
+        trace::say_what_is_missing(reader, chain.iter_mut().flatten())?;
+    } else if of.of.is_none() && of.why_not.is_none() {
+        tree = trace::tree(frames, scope);
+        trace::say_what_is_missing(reader, tree.iter_mut().map(|placed| &mut placed.node))?;
+    }
+    Ok(told(frames, name, scope, of, chain, tree))
+}
+
+fn told(
+    frames: &[Frame],
+    name: &str,
+    scope: &str,
+    of: &Of,
+    chain: Option<Vec<Node>>,
+    mut tree: Vec<Placed>,
+) -> Result<String, Problem> {
     let nowhere = |error: NoSuchField| {
         let problem = Problem::new(ErrorCode::NotFound, error.message);
         match error.there.is_empty() {
@@ -98,11 +132,7 @@ fn text(frames: &[Frame], name: &str, scope: &str, of: &Of) -> Result<String, Pr
         let answer = why::why_not(&story()?, scope, step).map_err(nowhere)?;
         return Ok(value!({"run_id": name, "why_not": answer}).to_string());
     }
-    if let Some(seq) = of.frame {
-        let chain = match of.direction.as_deref() {
-            Some("descendants") => trace::descendants(frames, seq),
-            _ => trace::ancestors(frames, seq),
-        };
+    if of.frame.is_some() {
         let words = "the run has no such frame";
         let chain = chain.ok_or_else(|| Problem::new(ErrorCode::NotFound, words))?;
         return Ok(value!({"run_id": name, "chain": chain}).to_string());
@@ -112,7 +142,6 @@ fn text(frames: &[Frame], name: &str, scope: &str, of: &Of) -> Result<String, Pr
         kinds: of.kind.iter().cloned().collect(),
         ..Wanted::default()
     };
-    let mut tree = trace::tree(frames, scope);
     tree.retain(|placed| wanted.wants(&placed.node));
     Ok(value!({"run_id": name, "tree": tree}).to_string())
 }

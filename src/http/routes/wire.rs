@@ -80,6 +80,9 @@ pub struct ComparedTask {
     /// Why it cannot be compared, or what failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Where it failed: whether it may go well another time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retryable: Option<bool>,
     /// What differs, place by place; absent if nothing does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub diff: Option<Vec<ValueChange>>,
@@ -147,8 +150,12 @@ pub struct Runs {
 pub struct RunRow {
     /// `run_…`.
     pub run_id: String,
+    /// The same as `run_id`, for clients of the earlier API.
+    pub id: String,
     /// The workflow.
     pub workflow: String,
+    /// The same as `workflow`, for clients of the earlier API.
+    pub workflow_name: String,
     /// The workflow's version.
     pub version: String,
     /// `pending`, `running`, `waiting`, `complete` or `failed`.
@@ -157,6 +164,8 @@ pub struct RunRow {
     pub created_at: String,
     /// When it ended.
     pub ended_at: Option<String>,
+    /// The same as `ended_at`, for clients of the earlier API.
+    pub completed_at: Option<String>,
     /// The error code, if it failed.
     pub error: Option<String>,
     /// For a branch: what it was forked from.
@@ -288,6 +297,16 @@ pub struct StepView {
     pub items: Option<Vec<ItemView>>,
     /// What it used.
     pub metrics: Metrics,
+}
+
+/// A step, or with `STEP.INDEX` an item of a fan-out.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum StepOrItem {
+    /// A step.
+    Step(Box<StepView>),
+    /// An item.
+    Item(Box<ItemView>),
 }
 
 /// How the items of a fan-out ended.
@@ -457,6 +476,8 @@ pub struct Node {
     pub cause: Vec<u64>,
     /// What it follows from, in other streams.
     pub foreign: Option<Vec<String>>,
+    /// Those of what it follows from that are not there.
+    pub missing: Option<Vec<String>>,
     /// At a glance.
     pub detail: String,
 }

@@ -4,6 +4,8 @@ use axum::routing::post;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+mod slow;
+
 use super::*;
 use crate::http::body::JsonObject;
 
@@ -232,18 +234,24 @@ async fn headers_over_the_limit_and_garbage_are_refused() {
 
 #[tokio::test]
 async fn beyond_the_cap_a_connection_is_answered_503() {
-    let served = served(Limits {
+    let (entered, mut has_entered) = tokio::sync::mpsc::unbounded_channel();
+    let forever = async move || {
+        let _ = entered.send(());
+        std::future::pending::<()>().await;
+    };
+    let limits = Limits {
         connections: 1,
+        place_time: Duration::from_millis(50),
         ..limits()
-    })
-    .await;
+    };
+    let served = serve_router(Router::new().route("/", post(forever)), limits).await;
     let mut first = served.open().await;
-    let request = b"POST /echo HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n{}";
-    first.write_all(request).await.expect("sent");
-    let mut start = [0; 15];
-    first.read_exact(&mut start).await.expect("answered");
-    assert_eq!(&start, b"HTTP/1.1 200 OK");
-    let answer = served.ask(&post_request("/echo", "")).await;
+    first
+        .write_all(&post_request("/", ""))
+        .await
+        .expect("sent");
+    has_entered.recv().await.expect("its request is under way");
+    let answer = served.ask(&post_request("/", "")).await;
     assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
     assert!(answer.contains("overloaded"), "{answer}");
 }

@@ -251,7 +251,7 @@ fn a_damaged_or_hostile_lock_is_a_fault_at_its_place() {
         ),
         ("\n    digest: \"", "\n    digest: \"F", "bad-value", 10, 13),
         ("workflows/other", "workflows/one", "duplicate-name", 17, 11),
-        ("entries:\n", "entries:\n  - *nobody\n", "yaml-limit", 7, 5),
+        ("entries:\n", "entries:\n  - *nobody\n", "yaml-syntax", 7, 5),
         ("entries:\n", "entries:\n\t- a\n", "yaml-syntax", 7, 2),
         ("entries:\n", &format!("entries:\n{entry}"), "", 0, 0),
     ];

@@ -91,6 +91,11 @@ pub(crate) const POLICY: Shape = Shape::new(
             "Model groups by the name agents use",
         ),
         Key::new("timeout_s", SECONDS, "How long a run may take"),
+        Key::new(
+            "unpriced",
+            Of::Words(&["allow", "refuse"]),
+            "Under a budget, calls to models without a price; refuse by default",
+        ),
     ],
 );
 

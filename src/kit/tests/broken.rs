@@ -10,6 +10,7 @@ use super::super::render;
 use super::super::yaml::Place;
 use super::kit;
 use crate::environment::{Environment, Principals};
+use crate::project::{Under, judge};
 
 /// Files under `tests/broken`, whole projects: `--- PATH` begins another file of the same one. A
 /// marker below a line says what that line gets: `# ^ CODE` somewhere in it; with the caret
@@ -32,7 +33,7 @@ fn broken_kits_are_told_where_they_are_broken() {
             .map(|(path, text)| (path.as_str(), text.as_str()))
             .collect();
         let dir = kit(&borrowed);
-        let judged = crate::project::judge(dir.path(), None, &BTreeMap::new(), false);
+        let judged = judge(dir.path(), Under::Nothing, &BTreeMap::new(), false);
         refused += usize::from(!judged.is_sound());
         let mut faults = judged.faults;
         boot(&mut faults, dir.path(), &files);

@@ -108,6 +108,7 @@ pub(in crate::orchestrator) fn prepare(
         model: Model {
             group: told.group,
             max_tokens: told.max_tokens,
+            priced_only: state.asks_priced_models_only(),
         },
         tool_servers: servers,
         output_schema: Some(told.schema.to_value()),

@@ -20,17 +20,24 @@ use super::Place;
 use super::secrets::WithSecrets;
 use crate::egress::{FailureCode, KEPT_BYTES, Request, Response};
 use crate::orchestrator::Shared;
-use crate::secret::{Redactor, Secret};
+use crate::secret::{KEY_PREFIX, Redactor, Secret};
 use crate::workflow::admit::Answer;
 use crate::workflow::definition::{CompiledWork, Definition};
 use crate::workflow::expression::{EvaluationError, Names};
 use crate::workflow::next::{Memo, delivery_id, notice_body, notice_id};
+use crate::workflow::rules::DecisionRules;
 use crate::workflow::template::{Template, text_of};
+
+/// Nothing is sent where the environment does not allow it, or where a request cannot be made with
+/// its secrets in place.
+const REFUSED: &str = "webhook_refused";
+/// Nothing is sent under a signature that everybody could make.
+const UNSIGNED: &str = "webhook_unsigned";
 
 /// A request ready to go, and what its answer will be about.
 pub(super) struct Sending {
-    /// None if it cannot be rendered with its secrets in place: it then counts as not allowed.
-    request: Option<Request>,
+    /// Or the code of why nothing is sent.
+    request: Result<Request, &'static str>,
     scope: String,
     step: String,
     attempt: u32,
@@ -79,10 +86,15 @@ pub(super) fn prepare(
         }
     };
     let now = (shared.clock)();
+    let values = Values {
+        names: &names,
+        rules: DecisionRules::of(state),
+    };
     let beyond = margin(&shared.redactor);
     Some(Sending {
-        request: request(plan, &step.work, &names, &delivery, fixed)
-            .and_then(|asked| finished(asked, &step.work, &names, &delivery, now))
+        request: request(plan, &step.work, values, &delivery, fixed)
+            .ok_or(REFUSED)
+            .and_then(|asked| finished(asked, &step.work, values, &delivery, now))
             .map(|asked| Request {
                 keep: KEPT_BYTES + beyond,
                 ..asked
@@ -98,22 +110,22 @@ pub(super) fn prepare(
 fn request(
     plan: &WebhookPlan,
     work: &CompiledWork,
-    names: &WithSecrets<'_>,
+    values: Values<'_>,
     delivery: &str,
     fixed: Option<Json>,
 ) -> Option<Request> {
     let CompiledWork::Webhook { url, body, .. } = work else {
         return None;
     };
-    let url = whole(url, names).ok()?;
+    let url = values.of(url).ok()?;
     let body = match (fixed, body) {
         (Some(fixed), _) => fixed,
-        (None, Some(body)) => Json::from_value(&whole(body, names).ok()?).ok()?,
+        (None, Some(body)) => Json::from_value(&values.of(body).ok()?).ok()?,
         (None, None) => Json::from_value(&json!({})).ok()?,
     };
     Some(Request {
         method: plan.method.parse().ok()?,
-        url: text_of(&url),
+        url: text_of(&url, values.rules),
         headers: headers(delivery)?,
         body: body.to_string().into_bytes().into(),
         timeout: Duration::from_millis(plan.timeout_ms),
@@ -126,44 +138,47 @@ fn request(
 fn finished(
     mut request: Request,
     work: &CompiledWork,
-    names: &WithSecrets<'_>,
+    values: Values<'_>,
     delivery: &str,
     now: Timestamp,
-) -> Option<Request> {
+) -> Result<Request, &'static str> {
     let CompiledWork::Webhook {
         secret: Some(secret),
         ..
     } = work
     else {
-        return Some(request);
+        return Ok(request);
     };
-    let secret = Secret::new(text_of(&whole(secret, names).ok()?));
+    let secret = values.of(secret).map_err(|_| REFUSED)?;
+    let key = signing_key(&Secret::new(text_of(&secret, values.rules))).ok_or(UNSIGNED)?;
     let at = (now.as_micros() / 1_000_000).to_string();
-    let signature = signature(&secret, delivery, &at, &request.body);
-    request
-        .headers
-        .insert("webhook-timestamp", at.parse().ok()?);
-    let signature: HeaderValue = signature.parse().ok()?;
-    request.headers.insert("webhook-signature", signature);
-    Some(request)
+    let signature = signature(&key, delivery, &at, &request.body).ok_or(UNSIGNED)?;
+    for (name, value) in [("webhook-timestamp", at), ("webhook-signature", signature)] {
+        let value = HeaderValue::try_from(value).map_err(|_| REFUSED)?;
+        request.headers.insert(name, value);
+    }
+    Ok(request)
 }
 
-/// `v1,` and the HMAC-SHA256 of id, time and body, in Base64. A secret that begins with `whsec_` is
-/// the Base64 of the key.
-fn signature(secret: &Secret, id: &str, at: &str, body: &[u8]) -> String {
+/// The key that a secret holds: its bytes, or where it begins with `whsec_` what the Base64 behind
+/// that says. None if it is empty: everybody could make such a signature.
+fn signing_key(secret: &Secret) -> Option<Zeroizing<Vec<u8>>> {
     let text = secret.expose();
     let decoded = text
-        .strip_prefix("whsec_")
+        .strip_prefix(KEY_PREFIX)
         .and_then(|encoded| BASE64_STANDARD.decode(encoded).ok());
     let key = Zeroizing::new(decoded.unwrap_or_else(|| text.as_bytes().to_vec()));
-    // Any length of key will do, so there is always one.
-    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&key) else {
-        return String::new();
-    };
+    (!key.is_empty()).then_some(key)
+}
+
+/// `v1,` and the HMAC-SHA256 of id, time and body, in Base64.
+fn signature(key: &[u8], id: &str, at: &str, body: &[u8]) -> Option<String> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).ok()?;
     for part in [id.as_bytes(), b".", at.as_bytes(), b".", body] {
         mac.update(part);
     }
-    format!("v1,{}", BASE64_STANDARD.encode(mac.finalize().into_bytes()))
+    let signed = BASE64_STANDARD.encode(mac.finalize().into_bytes());
+    Some(format!("v1,{signed}"))
 }
 
 fn headers(delivery: &str) -> Option<HeaderMap> {
@@ -176,11 +191,18 @@ fn headers(delivery: &str) -> Option<HeaderMap> {
     Some(headers)
 }
 
-/// Renders with secrets in place.
-fn whole(template: &Template, names: &dyn Names) -> Result<Value, EvaluationError> {
-    template
-        .render(names, &|_| false)
-        .map(|rendered| rendered.value)
+/// What templates are rendered with, secrets in place.
+#[derive(Clone, Copy)]
+struct Values<'a> {
+    names: &'a dyn Names,
+    rules: DecisionRules,
+}
+
+impl Values<'_> {
+    fn of(self, template: &Template) -> Result<Value, EvaluationError> {
+        let rendered = template.render(self.names, &|_| false, self.rules)?;
+        Ok(rendered.value)
+    }
 }
 
 impl Sending {
@@ -199,19 +221,19 @@ impl Sending {
         };
         let begun = Instant::now();
         let outcome = match self.request {
-            Some(request) => shared
+            Ok(request) => shared
                 .egress
                 .send(request)
                 .await
-                .map_err(|failure| failure.code),
-            None => Err(FailureCode::Refused),
+                .map_err(|failure| code_of(failure.code)),
+            Err(code) => Err(code),
         };
         match outcome {
             Ok(response) => heard(shared, &mut answer, &response),
-            Err(failure) => {
+            Err(code) => {
                 let millis = begun.elapsed().as_millis();
                 answer.duration_ms = u64::try_from(millis).unwrap_or(u64::MAX);
-                answer.code = Some(code_of(failure).to_owned());
+                answer.code = Some(code.to_owned());
             }
         }
         Answer {
@@ -267,7 +289,7 @@ fn recorded_body(redactor: &Redactor, response: &Response) -> (Json, bool) {
 
 fn code_of(failure: FailureCode) -> &'static str {
     match failure {
-        FailureCode::Refused => "webhook_refused",
+        FailureCode::Refused => REFUSED,
         FailureCode::Timeout => "webhook_timeout",
         FailureCode::Unreachable => "webhook_unreachable",
     }
@@ -301,10 +323,25 @@ mod tests {
     fn a_signature_is_that_of_standard_webhooks() {
         let secret = Secret::new("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
         let body = br#"{"test": 2432232314}"#;
+        let key = signing_key(&secret).unwrap();
+        let signed = signature(&key, "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", body);
         assert_eq!(
-            signature(&secret, "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", body),
-            "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+            signed.as_deref(),
+            Some("v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=")
         );
+    }
+
+    #[test]
+    fn an_empty_key_is_none() {
+        for (text, is_key) in [
+            ("", false),
+            ("whsec_", false),
+            ("whsec_AA==", true),
+            ("k", true),
+        ] {
+            let key = signing_key(&Secret::new(text));
+            assert_eq!(key.is_some(), is_key, "{text:?}");
+        }
     }
 
     #[test]

@@ -14,7 +14,8 @@ use crate::workflow::turn::Broken;
 
 impl RunTask {
     pub(super) fn told(&mut self, message: Message) -> Result<(), Broken> {
-        let before = self.state.spend();
+        self.observe_clock()?;
+        let before = self.spend_if_held();
         match message {
             Message::Answer(answer) => {
                 if let Some(input) = admit::answer(&self.state, answer) {
@@ -125,9 +126,15 @@ impl RunTask {
         Ok(())
     }
 
-    /// Asks again for those that wait for the budget, once something changed about it.
-    fn let_go(&mut self, before: Spend) -> Result<(), Broken> {
-        if self.state.spend() == before && self.state.failing().is_none() {
+    /// What the run has spent, if reports wait for that to change.
+    pub(super) fn spend_if_held(&self) -> Option<Spend> {
+        (!self.held.is_empty()).then(|| self.state.spend().clone())
+    }
+
+    /// Asks again for those that waited for the budget before, if something changed about it.
+    pub(super) fn let_go(&mut self, before: Option<Spend>) -> Result<(), Broken> {
+        let same = before.is_none_or(|before| before == *self.state.spend());
+        if same && self.state.failing().is_none() {
             return Ok(());
         }
         for _ in 0..self.held.len() {

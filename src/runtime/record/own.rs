@@ -127,6 +127,7 @@ impl Own {
             }),
             raw_output: outcome.raw_output.clone().map(Value::String),
             metrics: Some(self.metrics()),
+            pending_approval: None,
             events: outcome.events.clone(),
             commands: outcome.commands.clone(),
         };

@@ -5,6 +5,7 @@ use crate::contract::gateway;
 use crate::contract::report::{Answer, Event, LlmRequest, LlmResponse, Purpose};
 use crate::contract::runtime::Invoke;
 use crate::runtime::conversation::{Announced, Asking};
+use crate::runtime::model;
 use crate::runtime::record::Stop;
 
 impl Work {
@@ -33,10 +34,14 @@ impl Work {
             max_tokens: self.invoke.model.max_tokens,
             temperature: None,
             tools: asking.tools,
+            priced_only: self.invoke.model.priced_only,
         };
         let key = name(run_id, step_id, asking.seq);
         let asked = self.models.ask(asking.seq, &key, &call, &self.silence);
         let mut response = asked.await;
+        if call.priced_only {
+            response = model::priced(response);
+        }
         // Only a turn leads to tools: nobody was told of any in the other calls.
         if asking.purpose != Purpose::Turn {
             response.tool_calls.clear();

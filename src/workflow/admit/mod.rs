@@ -232,6 +232,29 @@ pub fn timer(state: &RunState, now: Timestamp) -> Option<Draft> {
     (until <= now).then(|| fired(scope.path.clone(), seq, TimerKind::Retry, Some(id)))
 }
 
+/// That the wall clock went forward by so much more than the time that passed, if a deadline of the
+/// run depends on it and its last frame is older than the jump.
+pub fn jumped(state: &RunState, clock: Timestamp, by_ms: u64) -> Option<Draft> {
+    let by_ms = by_ms.min(clock.millis_since(state.at()));
+    let waits = by_ms > 0 && !state.status().is_terminal() && !state.is_parked();
+    next_timer(state).filter(|_| waits)?;
+    Some(clock_jumped(state, clock, Some(by_ms)))
+}
+
+fn clock_jumped(state: &RunState, clock: Timestamp, forward_ms: Option<u64>) -> Draft {
+    let last = state.at();
+    Draft {
+        scope: String::new(),
+        actor: Actor::Orchestrator,
+        cause: vec![Cause::Here(state.next_seq().saturating_sub(1))],
+        event: Event::Run(RunEvent::ClockJumped(ClockJumped {
+            clock,
+            last,
+            forward_ms,
+        })),
+    }
+}
+
 /// What a run that is taken up again records first, if anything: that the clock is before its last
 /// frame, and that it goes on deciding. A run that waits writes nothing (DESIGN 1).
 ///
@@ -248,15 +271,7 @@ pub fn restart(
         return inputs;
     }
     if clock < state.at() {
-        inputs.push(Draft {
-            scope: String::new(),
-            actor: Actor::Orchestrator,
-            cause: vec![Cause::Here(state.next_seq().saturating_sub(1))],
-            event: Event::Run(RunEvent::ClockJumped(ClockJumped {
-                clock,
-                last: state.at(),
-            })),
-        });
+        inputs.push(clock_jumped(state, clock, None));
     }
     if decides {
         inputs.push(turn::continued(state, Why::Restart));

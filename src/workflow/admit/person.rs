@@ -15,6 +15,7 @@ use serde_json::Value;
 use super::ENGINE;
 use crate::workflow::definition::{Definition, Step, Workflow};
 use crate::workflow::next::{Memo, violations};
+use crate::workflow::rules::{self, DecisionRules, UnknownRules};
 use crate::workflow::turn::{self, Broken, Turn};
 use crate::workflow::{airlock, params};
 
@@ -134,16 +135,9 @@ pub enum NotSaid {
     /// The other definition has no workflow that can be invoked.
     #[error("the definition has no workflow that can be invoked")]
     NotARoot,
-    /// It was decided by other rules, so what follows could not be decided again.
-    #[error(
-        "the run is recorded under decision rules {recorded}, while this version of ktsu has rules \
-         {}",
-        turn::RULES
-    )]
-    Rules {
-        /// Those of the run.
-        recorded: u32,
-    },
+    /// It was decided by rules that this version does not have.
+    #[error("the run is {0}")]
+    Rules(#[from] UnknownRules),
     /// A value nested too deeply.
     #[error("the value is nested too deeply")]
     TooDeep,
@@ -161,7 +155,7 @@ pub enum NotSaid {
 /// [`NotSaid`].
 pub fn overlay(definition: &Definition, state: &RunState, said: Overlay) -> Result<Draft, NotSaid> {
     is_no_recompute(state.stream())?;
-    same_rules(state)?;
+    DecisionRules::known(state.rules())?;
     let no_step = || NotSaid::NoStep(said.step.clone());
     let scope = state.scope_at(&said.scope).ok_or_else(no_step)?;
     let held = state.scope(scope).ok_or_else(no_step)?;
@@ -202,13 +196,6 @@ pub fn overlay(definition: &Definition, state: &RunState, said: Overlay) -> Resu
             value: Json::from_value(&said.value).map_err(|_| NotSaid::TooDeep)?,
         })),
     })
-}
-
-fn same_rules(state: &RunState) -> Result<(), NotSaid> {
-    match state.created().rules {
-        turn::RULES => Ok(()),
-        recorded => Err(NotSaid::Rules { recorded }),
-    }
 }
 
 /// What the schemas of a step say about an output: its own, and that of whatever makes it.
@@ -272,7 +259,7 @@ pub fn resume(
     reason: Option<String>,
 ) -> Result<Draft, NotSaid> {
     is_no_recompute(state.stream())?;
-    same_rules(state)?;
+    DecisionRules::known(state.rules())?;
     let ended = state.status().is_terminal();
     if !ended && !state.is_parked() {
         return Err(NotSaid::NotResumable(state.status().as_str()));
@@ -332,9 +319,9 @@ pub fn fork(
     let shared = usize::try_from(asked.position).map_err(|_| outside())?;
     let shared = recorded.get(..shared).ok_or_else(outside)?;
     let definition = asked.definition.as_ref().unwrap_or(definition);
+    rules::all_known(recorded)?;
     let whole = RunState::fold(recorded.get(..shared.len().max(1)).unwrap_or_default())?;
     let branch = branch_created(&whole, parent, definition, &asked)?;
-    same_rules(&whole)?;
     let draft = Draft {
         scope: String::new(),
         actor: Actor::Principal(asked.by.id.clone()),
@@ -413,7 +400,7 @@ fn branch_created(
         params: params.or_else(|| whole.then(|| state.created().params.clone())),
         parent_run_id: parent.to_owned(),
         reason: asked.reason.clone(),
-        rules: turn::RULES,
+        rules: state.rules(),
         version: renamed.then(|| root.plan.version.clone()),
         workflow: renamed.then(|| root.plan.name.clone()),
     })

@@ -5,7 +5,7 @@ use ktsu_ledger::event::{
     AgentEvent, BudgetExhausted, LlmRequest, LlmResponse, LostReason, WorkerEvent, WorkerLost,
 };
 use ktsu_ledger::{Actor, Cause, Draft, Event, Json};
-use ktsu_projections::run::{Hint, RunState, StepStatus, Task};
+use ktsu_projections::run::{Affordability, Hint, RunState, StepStatus, Task};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
@@ -90,10 +90,12 @@ pub fn report(state: &RunState, scope: &str, mut events: Vec<AgentEvent>) -> Rep
         return Reported::Malformed(words.to_owned());
     }
     if let Some(AgentEvent::Request(asked)) = events.first().filter(|asked| task.may(asked)) {
-        match affordable(state, asked) {
-            Afford::Yes => {}
-            Afford::Later => return Reported::Held(events),
-            Afford::Never(refusal) => events = vec![AgentEvent::BudgetExhausted(refusal)],
+        match state.affords_a_call() {
+            Affordability::Affordable => {}
+            Affordability::Held => return Reported::Held(events),
+            Affordability::Refused => {
+                events = vec![AgentEvent::BudgetExhausted(exhausted(state, asked))];
+            }
         }
     }
     taken(state, scope, place, task, events)
@@ -184,11 +186,17 @@ fn cause_of(event: &AgentEvent, last: u64) -> u64 {
 fn overlong(event: &AgentEvent) -> Option<&'static str> {
     let names = match event {
         AgentEvent::Request(request) => vec![("group", &request.group)],
-        AgentEvent::Response(answer) => vec![
-            ("model", &answer.model),
-            ("prices", &answer.prices),
-            ("provider", &answer.provider),
-        ],
+        AgentEvent::Response(answer) => {
+            let attempts = answer.attempts.iter();
+            let attempts =
+                attempts.flat_map(|one| [("model", &one.model), ("status", &one.status)]);
+            let own = [
+                ("model", &answer.model),
+                ("prices", &answer.prices),
+                ("provider", &answer.provider),
+            ];
+            own.into_iter().chain(attempts).collect()
+        }
         AgentEvent::ToolCalled(called) => vec![("server", &called.server), ("tool", &called.tool)],
         AgentEvent::ApprovalRequested(asked) => {
             vec![("server", &asked.server), ("tool", &asked.tool)]
@@ -212,33 +220,15 @@ fn task_of<'a>(
     Some(((at, position), state.task(at, position, item)?, running))
 }
 
-enum Afford {
-    Yes,
-    Later,
-    Never(BudgetExhausted),
-}
-
-/// Whether the run may pay for one more call (decision F4): never once the recorded cost reaches
-/// the budget; later while calls under way, each as dear as the dearest so far, may reach it.
-fn affordable(state: &RunState, asked: &LlmRequest) -> Afford {
-    let spend = state.spend();
-    let Some(limit) = state.budget() else {
-        return Afford::Yes;
-    };
-    if spend.cost_micro_usd >= limit {
-        return Afford::Never(BudgetExhausted {
-            attempt: asked.attempt,
-            cost_micro_usd: spend.cost_micro_usd,
-            item: asked.item,
-            limit_micro_usd: limit,
-            report: asked.report.clone(),
-            step: asked.step.clone(),
-        });
-    }
-    let under_way = u64::from(spend.open).saturating_mul(spend.dearest_micro_usd);
-    match spend.open > 0 && spend.cost_micro_usd.saturating_add(under_way) >= limit {
-        true => Afford::Later,
-        false => Afford::Yes,
+/// The refusal of a request, which is recorded in its place.
+fn exhausted(state: &RunState, asked: &LlmRequest) -> BudgetExhausted {
+    BudgetExhausted {
+        attempt: asked.attempt,
+        cost_micro_usd: state.spend().cost_micro_usd,
+        item: asked.item,
+        limit_micro_usd: state.budget().unwrap_or_default(),
+        report: asked.report.clone(),
+        step: asked.step.clone(),
     }
 }
 

@@ -4,7 +4,7 @@ use ktsu_ledger::event::{AgentEvent, BudgetExhausted, FinishReason, Purpose, Rep
 use ktsu_ledger::{Actor, Draft, Event};
 use serde_json::{Value, json};
 
-use crate::workflow::admit::report::Reported;
+use crate::workflow::admit::report::{Reported, report};
 use crate::workflow::driven_tests::{Driven, Say, error, output};
 use crate::workflow::next::told;
 use crate::workflow::plans_tests::{
@@ -91,8 +91,184 @@ fn a_lost_call_is_still_under_way_and_an_ended_task_has_none() {
     let held = run.reports("b", 1, 1, &ask());
     assert!(matches!(held, Reported::Held(_)), "{held:?}");
     run.says("a", &[error("provider_error", "gone")]);
-    assert_eq!(run.state.spend().open, 0);
+    assert_eq!(run.state.spend().open(), 0);
     run.holds_together();
+}
+
+/// A fan-out over five items, all of which are sent out at once.
+fn wave(rules: u32, limit: u64) -> Driven {
+    let mut main = workflow(
+        "main",
+        json!([fan_out(
+            "f",
+            json!([]),
+            json!({"from": "params.items", "concurrency": 5, "max_failures": -1})
+        )]),
+    );
+    main["policy"] = json!({"cost_budget_micro_usd": limit});
+    let items = json!({"items": [1, 2, 3, 4, 5]});
+    Driven::invoke_under(rules, plan(json!({"main": main})), items)
+}
+
+/// Asks for every item that has no call, and gives those whose request was recorded.
+fn ask_all(run: &mut Driven) -> Vec<String> {
+    let names = (0..5).map(|item| format!("f.{item}"));
+    let asked = names.filter(|name| {
+        let n = 1 + run
+            .task(name)
+            .reports
+            .last()
+            .map_or(0, |seen| seen.report.n);
+        matches!(run.reports(name, 1, n, &ask()), Reported::Taken(_))
+    });
+    asked.collect()
+}
+
+/// Decision F4: nobody knows what a call of a group costs before one has ended.
+#[test]
+fn the_first_call_goes_alone_and_then_as_many_as_the_dearest_so_far_leaves_room_for() {
+    let mut run = wave(2, 100);
+    assert_eq!(ask_all(&mut run), ["f.0"]);
+    run.says("f.0", &[Say::Reply { cost: 30 }, output(json!({}))]);
+    // 30 + 2 × 30 < 100, 30 + 3 × 30 is not.
+    assert_eq!(ask_all(&mut run), ["f.1", "f.2", "f.3"]);
+    run.says("f.1", &[Say::Reply { cost: 40 }, output(json!({}))]);
+    // 70 + 2 × 40 ≥ 100.
+    assert_eq!(ask_all(&mut run), Vec::<String>::new());
+    run.says("f.2", &[Say::Reply { cost: 20 }, output(json!({}))]);
+    run.says("f.3", &[Say::Reply { cost: 9 }, output(json!({}))]);
+    assert_eq!(
+        ask_all(&mut run),
+        ["f.4"],
+        "99 < 100 and nothing is under way"
+    );
+    run.says("f.4", &[Say::Reply { cost: 40 }, output(json!({}))]);
+    assert_eq!(run.envelope()["totals"]["cost_micro_usd"], 139);
+    run.holds_together();
+}
+
+#[test]
+fn a_run_of_the_first_rules_lets_its_first_wave_go_as_it_did() {
+    let mut run = wave(1, 100);
+    assert_eq!(ask_all(&mut run).len(), 5);
+    for item in 0..5 {
+        let name = format!("f.{item}");
+        run.says(&name, &[Say::Reply { cost: 30 }, output(json!({}))]);
+    }
+    assert_eq!(run.envelope()["totals"]["cost_micro_usd"], 150);
+    run.holds_together();
+}
+
+/// What is refused live is refused where it is read.
+#[test]
+fn a_request_that_was_to_be_held_is_no_frame_that_may_follow() {
+    for (rules, allowed) in [(1, true), (2, false)] {
+        let mut run = wave(rules, 100);
+        run.asks("f.0");
+        let mut event = run.events("f.1", 1, 1, &ask()).remove(0);
+        if let AgentEvent::Request(request) = &mut event {
+            request.digest = "d".to_owned();
+        }
+        let draft = Draft {
+            scope: String::new(),
+            actor: Actor::Runtime,
+            cause: Vec::new(),
+            event: Event::Agent(event),
+        };
+        let sealed = draft.seal(run.state.link(), run.state.at()).unwrap();
+        assert_eq!(run.state.check(&sealed.frame).is_ok(), allowed, "{rules}");
+    }
+}
+
+#[test]
+fn a_call_of_a_group_that_has_shown_no_price_reserves_all_that_is_left() {
+    let mut run = wave(2, 1_000);
+    assert_eq!(ask_all(&mut run), ["f.0"]);
+    run.replies("f.0", 1);
+    // The same task asks another group: nobody knows what that costs.
+    let mut events = run.events("f.1", 1, 1, &ask());
+    if let Some(AgentEvent::Request(request)) = events.first_mut() {
+        request.group = "dear".to_owned();
+    }
+    let Reported::Taken(drafts) = report(&run.state, "", events) else {
+        panic!("nothing is under way");
+    };
+    run.inputs(drafts);
+    assert_eq!(ask_all(&mut run), Vec::<String>::new());
+    run.says("f.1", &[Say::Reply { cost: 50 }, output(json!({}))]);
+    assert_eq!(
+        ask_all(&mut run).len(),
+        4,
+        "both groups have shown their prices"
+    );
+}
+
+#[test]
+fn what_a_call_without_a_reply_cost_counts_and_shows_the_price() {
+    let mut run = wave(2, 100);
+    assert_eq!(ask_all(&mut run), ["f.0"]);
+    run.says(
+        "f.0",
+        &[Say::NoReply { cost: 60 }, error("internal_error", "m")],
+    );
+    assert_eq!(run.state.spend().cost_micro_usd, 60);
+    assert_eq!(ask_all(&mut run), ["f.1"]);
+    run.says(
+        "f.1",
+        &[Say::NoReply { cost: 60 }, error("internal_error", "m")],
+    );
+    assert_eq!(ask_all(&mut run).len(), 3);
+    assert_eq!(run.last("budget.exhausted f.4")["cost_micro_usd"], 120);
+    for item in 2..5 {
+        run.errs(&format!("f.{item}"), "budget_exceeded", "m");
+    }
+    let totals = run.envelope()["totals"].clone();
+    assert_eq!(
+        (&totals["cost_micro_usd"], &totals["tokens_in"]),
+        (&json!(120), &json!(20))
+    );
+    run.holds_together();
+}
+
+#[test]
+fn a_call_that_failed_before_anything_was_charged_shows_no_price() {
+    let mut run = wave(2, 100);
+    assert_eq!(ask_all(&mut run), ["f.0"]);
+    run.says(
+        "f.0",
+        &[Say::NoReply { cost: 0 }, error("provider_error", "m")],
+    );
+    assert_eq!(ask_all(&mut run), ["f.1"], "the next goes alone, too");
+    run.says("f.1", &[Say::Reply { cost: 0 }, output(json!({}))]);
+    assert_eq!(
+        ask_all(&mut run),
+        ["f.2", "f.3", "f.4"],
+        "this one was free"
+    );
+}
+
+/// A call that was made may be paid for: it is asked again, whatever the budget says by then.
+#[test]
+fn a_recorded_call_without_an_answer_is_answered_after_a_loss_neither_refused_nor_held() {
+    let mut run = wave(2, 100);
+    run.asks("f.0");
+    run.says("f.0", &[Say::Reply { cost: 30 }]);
+    run.asks("f.0");
+    run.asks("f.1");
+    run.loses("f.1", ktsu_ledger::event::LostReason::Heartbeat, true);
+    run.says("f.0", &[Say::Reply { cost: 90 }, output(json!({}))]);
+    let asked = run
+        .kinds()
+        .iter()
+        .filter(|kind| *kind == "llm.request f.1")
+        .count();
+    // The budget is used up, and the open call is answered all the same.
+    run.says("f.1", &[Say::Reply { cost: 5 }, output(json!({}))]);
+    assert_eq!(asked, 1);
+    assert_eq!(run.state.spend().cost_micro_usd, 125);
+    assert_eq!(run.state.spend().open(), 0);
+    run.says("f.2", &ask());
+    assert_eq!(run.kinds().last().unwrap(), "budget.exhausted f.2");
 }
 
 #[test]

@@ -2,11 +2,12 @@
 //! taken (seed 000, invariant 34; decision A1). Over HTTP they are tried in `approvals::refused`, and
 //! who may decide at all stands in `http::routes::policy`.
 
-use ktsu_ledger::event::{Decision, LostReason, Principal};
-use ktsu_ledger::{Draft, Timestamp};
+use ktsu_ledger::event::{Decision, LostReason, Principal, RunEvent};
+use ktsu_ledger::{Draft, Event, Timestamp};
 use ktsu_projections::approvals::Approvals;
 use serde_json::json;
 
+use crate::workflow::admit;
 use crate::workflow::admit::approval::{Decide, NotDecided, decide};
 use crate::workflow::driven_tests::{Driven, Say};
 use crate::workflow::plans_tests::{agent, run_of};
@@ -142,6 +143,55 @@ fn a_late_decision_is_refused_by_the_clock_alone() {
         run.now = until - 1;
         taken(&run, &right);
     }
+}
+
+#[test]
+fn a_clock_that_jumps_forward_moves_the_end_of_a_wait_with_it() {
+    let mut run = gated(&["late-a"]);
+    let until = run.state.next_approval_end().unwrap().0;
+    let jumped = Timestamp::from_micros(run.now).plus_millis(3_600_000);
+    run.now = jumped.as_micros();
+    let right = said(&run, Approved);
+    let refused = judged(&run, &right);
+    assert!(
+        matches!(refused, Err(NotDecided::Expired { .. })),
+        "{refused:?}"
+    );
+    run.input(admit::jumped(&run.state, jumped, 3_600_000).unwrap());
+    let moved = until.plus_millis(3_600_000);
+    assert_eq!(run.state.next_approval_end().unwrap().0, moved);
+    assert_eq!(Approvals::fold(&run.frames)[0].expires_at, Some(moved));
+    taken(&run, &right);
+    run.now = moved.as_micros();
+    let refused = judged(&run, &right);
+    assert!(
+        matches!(refused, Err(NotDecided::Expired { .. })),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn no_jump_is_longer_than_the_time_since_the_last_frame() {
+    let run = gated(&["late-a"]);
+    let now = run.state.at().plus_millis(5);
+    let draft = admit::jumped(&run.state, now, 60_000).unwrap();
+    let Event::Run(RunEvent::ClockJumped(jump)) = &draft.event else {
+        panic!("{draft:?}");
+    };
+    assert_eq!(jump.forward_ms, Some(5));
+    let mut more = jump.clone();
+    more.forward_ms = Some(6);
+    let event = Event::Run(RunEvent::ClockJumped(more));
+    let forged = Draft { event, ..draft };
+    let sealed = forged.seal(run.state.link(), now).unwrap();
+    assert!(run.state.clone().apply(&sealed.frame).is_err());
+}
+
+#[test]
+fn a_run_without_a_deadline_does_not_record_that_the_clock_jumped() {
+    let run = gated(&["delete-a"]);
+    let now = run.state.at().plus_millis(3_600_000);
+    assert_eq!(admit::jumped(&run.state, now, 3_600_000), None);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use jmespath::Rcvar;
 use ktsu_ledger::event::plan::AgentFile;
+use ktsu_projections::run::reserved::is_reserved;
 use serde_json::{Map, Value};
 
 use super::server::Server;
@@ -11,6 +12,7 @@ use super::{Faults, noted};
 use crate::workflow::airlock::{Schema, Violation};
 use crate::workflow::expression::{EvaluationError, Names, Root, from_value};
 use crate::workflow::params::{self, ParamsSchema};
+use crate::workflow::rules::DecisionRules;
 use crate::workflow::template::{Template, text_of};
 
 /// An agent, compiled.
@@ -23,7 +25,10 @@ pub struct Agent {
     params: Option<ParamsSchema>,
     secret: BTreeSet<String>,
     text: BTreeSet<String>,
+    /// Params whose type names null: what rules 1 asked for.
     nullable: BTreeSet<String>,
+    /// Reserved fields that an agent of this program gives with every output.
+    promised: Vec<String>,
     user: Option<Template>,
     reflect: Option<Template>,
     /// The tool servers it uses, in the order of its file.
@@ -75,6 +80,10 @@ impl Agent {
             kinds.is_some_and(|kinds| kinds.contains(&Value::from("null")))
         });
         let servers = servers(file, path, &secret, faults);
+        let promised = match path.starts_with(FIRST_PARTY) {
+            true => reserved_and_required(&file.output.to_value()),
+            false => Vec::new(),
+        };
         (faults.len() == before).then_some(())?;
         Some(Self {
             file: file.clone(),
@@ -83,6 +92,7 @@ impl Agent {
             secret,
             text,
             nullable,
+            promised,
             user,
             reflect,
             servers,
@@ -99,21 +109,47 @@ impl Agent {
         self.reflect.is_some()
     }
 
-    /// The params as the agent gets them: nulls left out where the schema does not name them, texts made of scalars (decision T6),
-    /// defaults filled in, judged by the schema.
+    /// What an output lacks that this agent, one of those that come with ktsu, gives with each.
+    /// `output` still has its reserved fields.
+    pub fn lacking(&self, output: &Value) -> Vec<Violation> {
+        let missing = self
+            .promised
+            .iter()
+            .filter(|name| output.get(name).is_none());
+        let words = missing.map(|name| Violation {
+            pointer: String::new(),
+            rule: "required".to_owned(),
+            message: format!("missing required field: {name}"),
+        });
+        words.collect()
+    }
+
+    /// The params as the agent gets them: nulls left out where the schema does not allow them
+    /// (decision K4), texts made of scalars (decision T6), defaults filled in, judged by the
+    /// schema. `filled`: where the template that gives them has expressions.
     ///
     /// # Errors
     /// What breaks the schema.
-    pub fn params(&self, given: Value) -> Result<Map<String, Value>, Vec<Violation>> {
+    pub fn params(
+        &self,
+        mut given: Value,
+        filled: &[String],
+        rules: DecisionRules,
+    ) -> Result<Map<String, Value>, Vec<Violation>> {
+        if rules.nulls_are_absence() {
+            params::without_refused_nulls(self.params.as_ref(), &mut given, filled);
+        }
         let mut given = match given {
             Value::Object(members) => members,
             _ => Map::new(),
         };
-        given.retain(|name, value| !value.is_null() || self.nullable.contains(name));
+        if !rules.nulls_are_absence() {
+            given.retain(|name, value| !value.is_null() || self.nullable.contains(name));
+        }
         for (name, value) in &mut given {
             let scalar = !value.is_object() && !value.is_array();
             if scalar && self.text.contains(name) {
-                *value = Value::String(text_of(value));
+                *value = Value::String(text_of(value, rules));
             }
         }
         match params::resolve(self.params.as_ref(), Value::Object(given))? {
@@ -127,13 +163,17 @@ impl Agent {
     ///
     /// # Errors
     /// [`EvaluationError`], if an expression of a prompt cannot be evaluated.
-    pub fn prompts(&self, mut params: Map<String, Value>) -> Result<Prompts, EvaluationError> {
+    pub fn prompts(
+        &self,
+        mut params: Map<String, Value>,
+        rules: DecisionRules,
+    ) -> Result<Prompts, EvaluationError> {
         params.retain(|name, _| !self.is_secret(name));
         let params = Value::Object(params);
         let names = OnlyParams(from_value(&params));
         let text = |template: &Template| {
-            let rendered = template.render(&names, &|_| false)?;
-            Ok(text_of(&rendered.value))
+            let rendered = template.render(&names, &|_| false, rules)?;
+            Ok(text_of(&rendered.value, rules))
         };
         Ok(Prompts {
             user: match &self.user {
@@ -143,6 +183,18 @@ impl Agent {
             reflect: self.reflect.as_ref().map(text).transpose()?,
         })
     }
+}
+
+/// How the paths of agents begin that come with ktsu.
+const FIRST_PARTY: &str = "ktsu/";
+
+/// The reserved names that a schema requires at its top level. The schema itself is never held
+/// against them, since they are taken out of an output before (decision R5).
+fn reserved_and_required(schema: &Value) -> Vec<String> {
+    let names = schema.get("required").and_then(Value::as_array);
+    let names = names.into_iter().flatten().filter_map(Value::as_str);
+    let reserved = names.filter(|name| is_reserved(name));
+    reserved.map(str::to_owned).collect()
 }
 
 fn servers(
@@ -213,29 +265,31 @@ mod tests {
         Agent::compile(&file, "a.agent.yaml", &mut faults).unwrap_or_else(|| panic!("{faults:?}"))
     }
 
+    fn of(agent: &Agent, given: Value) -> Result<Map<String, Value>, Vec<Violation>> {
+        agent.params(given, &[], DecisionRules::NEWEST)
+    }
+
     #[test]
     fn a_text_param_takes_any_scalar_and_a_null_is_missing() {
         let agent = agent(None);
-        let params = agent
-            .params(json!({"msg": 12_345_678, "key": null}))
-            .unwrap();
+        let params = of(&agent, json!({"msg": 12_345_678, "key": null})).unwrap();
         assert_eq!(Value::Object(params), json!({"msg": "12345678", "n": 3}));
-        let params = agent.params(json!({"msg": "m", "maybe": null})).unwrap();
+        let params = of(&agent, json!({"msg": "m", "maybe": null})).unwrap();
         assert_eq!(
             params.get("maybe"),
             Some(&Value::Null),
             "its schema names null"
         );
         assert_eq!(
-            agent.params(json!({"msg": null})).unwrap_err()[0].rule,
+            of(&agent, json!({"msg": null})).unwrap_err()[0].rule,
             "required"
         );
         assert_eq!(
-            agent.params(json!({"msg": {"a": 1}})).unwrap_err()[0].rule,
+            of(&agent, json!({"msg": {"a": 1}})).unwrap_err()[0].rule,
             "type"
         );
         assert_eq!(
-            agent.params(json!({"msg": "", "n": "x"})).unwrap_err()[0].pointer,
+            of(&agent, json!({"msg": "", "n": "x"})).unwrap_err()[0].pointer,
             "/n"
         );
     }
@@ -251,8 +305,11 @@ mod tests {
             (None, r#"{"msg":"hi","n":3}"#),
         ] {
             let agent = agent(user);
-            let params = agent.params(given.clone()).unwrap();
-            assert_eq!(agent.prompts(params).unwrap().user, shown);
+            let params = of(&agent, given.clone()).unwrap();
+            assert_eq!(
+                agent.prompts(params, DecisionRules::NEWEST).unwrap().user,
+                shown
+            );
         }
     }
 }

@@ -5,6 +5,7 @@
 mod agent;
 mod server;
 mod step;
+mod taken;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -138,14 +139,6 @@ impl Definition {
         let declared = self.root().map_or(&[][..], |root| &root.plan.env);
         let declared = declared.iter().map(|variable| variable.name.clone());
         declared.chain(self.mentioned()).collect()
-    }
-
-    /// A variable that an expression mentions though the root does not declare it. Kits have none;
-    /// what is recorded is compiled as it stands, so whoever takes a definition in asks.
-    pub fn undeclared(&self) -> Option<String> {
-        let declared = self.root().map_or(&[][..], |root| &root.plan.env);
-        let declares = |name: &String| declared.iter().any(|variable| variable.name == *name);
-        self.mentioned().find(|name| !declares(name))
     }
 
     fn mentioned(&self) -> impl Iterator<Item = String> {

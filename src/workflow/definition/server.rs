@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::agent::OnlyParams;
 use super::{Faults, noted};
 use crate::workflow::expression::{EvaluationError, Root};
+use crate::workflow::rules::DecisionRules;
 use crate::workflow::template::{Template, text_of};
 
 /// A tool server, compiled.
@@ -105,7 +106,12 @@ impl Server {
     ///
     /// # Errors
     /// [`Missing`], for the first param without a value.
-    pub fn values(&self, given: &Map<String, Value>, secret: bool) -> Result<Values, Missing> {
+    pub fn values(
+        &self,
+        given: &Map<String, Value>,
+        secret: bool,
+        rules: DecisionRules,
+    ) -> Result<Values, Missing> {
         let names = OnlyParams::of(given);
         let mut values = Values::new();
         for (name, template) in &self.params {
@@ -117,7 +123,7 @@ impl Server {
             else {
                 continue;
             };
-            let rendered = template.render(&names, &|_| false);
+            let rendered = template.render(&names, &|_| false, rules);
             let rendered = rendered.map_err(|error| self.failed(name, secret, error))?;
             let value = match (rendered.value, &param.default) {
                 (Value::Null, Some(default)) => default.clone(),
@@ -127,7 +133,7 @@ impl Server {
                         param: name.clone(),
                     });
                 }
-                (value, _) => text_of(&value),
+                (value, _) => text_of(&value, rules),
             };
             values.insert(name.clone(), value);
         }
@@ -220,14 +226,22 @@ mod tests {
         let Value::Object(given) = json!({"key": "s3cret", "n": 12_345_678}) else {
             panic!()
         };
-        let told = |secret| server.values(&given, secret).unwrap();
+        let told = |secret| {
+            server
+                .values(&given, secret, DecisionRules::NEWEST)
+                .unwrap()
+        };
         assert_eq!(told(true), Values::from([("k".into(), "s3cret".into())]));
         let plain = [("l", "eu"), ("n", "12345678"), ("t", "a 12345678")];
         let plain = plain.map(|(name, value)| (name.to_owned(), value.to_owned()));
         assert_eq!(told(false), Values::from(plain));
-        let none = server.values(&Map::new(), false).unwrap();
+        let none = server
+            .values(&Map::new(), false, DecisionRules::NEWEST)
+            .unwrap();
         assert_eq!((none["n"].as_str(), none["t"].as_str()), ("7", "a "));
-        let missing = server.values(&Map::new(), true).unwrap_err();
+        let missing = server
+            .values(&Map::new(), true, DecisionRules::NEWEST)
+            .unwrap_err();
         assert_eq!(
             missing.to_string(),
             "the server \"s\" gets no value for its param \"k\""
@@ -241,7 +255,10 @@ mod tests {
         let Value::Object(given) = json!({"key": "s3cret"}) else {
             panic!()
         };
-        let error = server.values(&given, true).unwrap_err().to_string();
+        let error = server
+            .values(&given, true, DecisionRules::NEWEST)
+            .unwrap_err()
+            .to_string();
         assert!(
             !error.contains("s3cret") && error.contains("\"k\""),
             "{error}"

@@ -35,7 +35,7 @@ impl Driven {
                 assert!(!tasks.into_iter().any(Task::is_unfinished));
             }
         }
-        assert_eq!(self.state.spend().open, 0, "calls are left open");
+        assert_eq!(self.state.spend().open(), 0, "calls are left open");
         replay(&self.frames, &mut Definitions::default()).unwrap();
     }
 
@@ -141,9 +141,13 @@ impl Driven {
         let say = |frame: &&Frame| match &frame.event {
             Event::Agent(AgentEvent::Request(request)) => Say::Ask(request.purpose),
             Event::Agent(AgentEvent::BudgetExhausted(_)) => Say::Ask(Purpose::Turn),
-            Event::Agent(AgentEvent::Response(answer)) => match &answer.tool_calls {
-                Some(calls) => Say::Wants(names(calls)),
-                None => Say::Reply {
+            Event::Agent(AgentEvent::Response(answer)) => match (&answer.tool_calls, &answer.error)
+            {
+                (Some(calls), _) => Say::Wants(names(calls)),
+                (None, Some(_)) => Say::NoReply {
+                    cost: answer.cost_micro_usd,
+                },
+                (None, None) => Say::Reply {
                     cost: answer.cost_micro_usd,
                 },
             },

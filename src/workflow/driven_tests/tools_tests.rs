@@ -32,6 +32,7 @@ pub(super) fn wants(
     });
     LlmResponse {
         attempt,
+        attempts: Vec::new(),
         cached: false,
         content: Some(Json::string("")),
         cost_micro_usd: 10,
@@ -51,6 +52,7 @@ pub(super) fn wants(
         tokens_out: 5,
         tokens_reasoning: 0,
         tool_calls: Some(Json::from_value(&calls.collect()).unwrap()),
+        unpriced: false,
     }
 }
 

@@ -275,6 +275,8 @@ impl At<'_> {
         };
         let agent = self.definition.agents.get(&plan.file);
         let agent = agent.ok_or_else(|| failed("expression_failed", "no such agent".to_owned()))?;
+        let rules = self.rules();
+        let mut filled = Vec::new();
         let mut rendered = Rendered {
             value: json!({}),
             leaves: Vec::new(),
@@ -282,15 +284,17 @@ impl At<'_> {
         if let Some(template) = params {
             let secret = |name: &str| names.is_secret(name);
             rendered = template
-                .render(names as &dyn Names, &secret)
+                .render(names as &dyn Names, &secret, rules)
                 .map_err(|error| failed("expression_failed", error.message))?;
+            filled = template.filled();
         }
         if let Some(param) = exposed_secret(agent, &rendered) {
             let words = format!("a secret cannot be given to the param {param:?}, which is none");
             return Err(failed("secret_in_prompt", words));
         }
         let input = names.givens("/params", &rendered);
-        let params = agent.params(rendered.value).map_err(|found| {
+        let params = agent.params(rendered.value, &filled, rules);
+        let params = params.map_err(|found| {
             let first = found.into_iter().next();
             let first = first.map_or_else(String::new, |one| format!(": {}", one.message));
             let words = format!(
@@ -299,8 +303,8 @@ impl At<'_> {
             );
             failed("invalid_params", words)
         })?;
-        let servers = servers::told(agent, &params)?;
-        let prompts = agent.prompts(params);
+        let servers = servers::told(agent, &params, rules)?;
+        let prompts = agent.prompts(params, rules);
         let prompts = prompts.map_err(|error| failed("expression_failed", error.message))?;
         Ok(Asked {
             input,

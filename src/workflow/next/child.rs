@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use ktsu_ledger::event::plan::{ChildPlan, Webhooks};
 use ktsu_ledger::event::{Given, Reference, RunCompleted, RunEvent, RunFailed, RunStarted};
 use ktsu_ledger::{Draft, Event, Json};
-use ktsu_projections::run::{Held, Phase, RunStatus, Step as StepState, StepStatus};
+use ktsu_projections::run::{Held, Phase, RunState, RunStatus, Step as StepState, StepStatus};
 use serde_json::{Value, json};
 
 use super::names::computed;
-use super::{At, Outcome, Unit, clipped, violations};
-use crate::workflow::definition::{CompiledWork, Step};
+use super::{At, Memo, Outcome, Unit, clipped, violations};
+use crate::workflow::definition::{CompiledWork, Definition, Step};
 use crate::workflow::params;
-use crate::workflow::template::{Leaf, Source};
+use crate::workflow::template::{Leaf, Source, Template};
 
 /// An output that was computed, or the place of one that stands elsewhere.
 type ScopeOutput = (Option<Json>, Option<Reference>);
@@ -63,22 +63,21 @@ impl At<'_> {
         };
         let mut body = json!({});
         let mut leaves = Vec::new();
+        let mut filled = Vec::new();
         if let Some(template) = template {
             let secret = |name: &str| self.names.is_secret(name);
-            let rendered = template.render(&self.names, &secret);
+            let rendered = template.render(&self.names, &secret, self.rules());
             let rendered = rendered.map_err(|error| failed(&error.message))?;
-            (body, leaves) = (rendered.value, rendered.leaves);
+            (body, leaves, filled) = (rendered.value, rendered.leaves, template.filled());
         }
         if leaves.iter().any(|leaf| leaf.source == Source::Secret) {
             return Err(failed("a secret cannot be handed to a child workflow"));
         }
         let child = self.definition.workflow(&plan.workflow);
         let schema = child.and_then(|child| child.params.as_ref());
-        // A missing path is null, and a required param that is null is missing (spec A4).
-        if let (Some(schema), Value::Object(members)) = (schema, &mut body) {
-            let required = schema.required();
-            members.retain(|name, value| !(value.is_null() && required.contains(&name.as_str())));
-        }
+        params::without_nulls(schema, &mut body, &filled, self.rules());
+        // What was left out is given by nobody.
+        leaves.retain(|leaf| body.pointer(&leaf.at).is_some());
         let resolved = params::resolve(schema, body);
         let resolved = resolved.map_err(|found| {
             let first = violations(found).into_iter().next();
@@ -196,16 +195,15 @@ impl At<'_> {
             None => (None, None),
         };
         let (output, place, value) = if let Some(map) = map {
-            let rendered = map.render(&self.names, &|name| self.names.is_secret(name));
-            let rendered = rendered.map_err(|error| ("expression_failed", error.message))?;
+            let value = self.mapped(map)?;
             let deep = |_| {
                 (
                     "expression_failed",
                     "the output is nested too deeply".to_owned(),
                 )
             };
-            let json = Json::from_value(&rendered.value).map_err(deep)?;
-            (Some(json), None, rendered.value)
+            let json = Json::from_value(&value).map_err(deep)?;
+            (Some(json), None, value)
         } else {
             match self.last_output() {
                 // Reading the tree costs; without a schema nobody looks at it.
@@ -231,6 +229,14 @@ impl At<'_> {
         Ok((output, place))
     }
 
+    /// What `output.map` comes to.
+    fn mapped(&self, map: &Template) -> Result<Value, (&'static str, String)> {
+        let secret = |name: &str| self.names.is_secret(name);
+        let rendered = map.render(&self.names, &secret, self.rules());
+        let rendered = rendered.map_err(|error| ("expression_failed", error.message))?;
+        Ok(rendered.value)
+    }
+
     /// The output of the last completed step in file order.
     fn last_output(&self) -> Option<&Held> {
         let done = |step: &&StepState| step.status == StepStatus::Complete;
@@ -250,6 +256,22 @@ impl At<'_> {
         }
         ends.sort_unstable();
         ends
+    }
+}
+
+/// The output of a scope as its steps stand now, whatever was recorded at its end: what a person
+/// laid over a step afterwards is part of it. Nothing if it cannot be made.
+pub fn output_now(definition: &Definition, state: &RunState, scope: u32) -> Option<Json> {
+    let memo = Memo::default();
+    let at = At::new(definition, state, &memo, scope, None)?;
+    match at
+        .workflow
+        .output
+        .as_ref()
+        .and_then(|(map, _)| map.as_ref())
+    {
+        Some(map) => Json::from_value(&at.mapped(map).ok()?).ok(),
+        None => at.last_output().map(|held| held.json.clone()),
     }
 }
 

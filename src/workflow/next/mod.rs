@@ -16,6 +16,7 @@ mod transform;
 mod webhook;
 
 pub use agent::{Told, told};
+pub use child::output_now;
 pub use names::{Memo, Scoped};
 pub use notice::notice_body;
 pub use servers::{ToldServer, code, secret_values};
@@ -34,6 +35,7 @@ use serde_json::Value;
 
 use super::definition::{Definition, Step, Workflow};
 use super::expression::truthy;
+use super::rules::DecisionRules;
 
 /// The next unit, or nothing: the run has ended, or waits for the world.
 pub fn next(definition: &Definition, state: &RunState, memo: &Memo) -> Option<Vec<Draft>> {
@@ -182,6 +184,11 @@ impl<'a> At<'a> {
             names: Scoped::new(state, scope, memo),
             position: step.unwrap_or_default(),
         })
+    }
+
+    /// The rules that the run is decided by.
+    fn rules(&self) -> DecisionRules {
+        DecisionRules::of(self.state)
     }
 
     /// Whatever comes next for the step.

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use super::Outcome;
 use crate::workflow::definition::{Agent, CompiledWork, Definition, Missing, Values};
 use crate::workflow::expression::Names;
+use crate::workflow::rules::DecisionRules;
 
 /// A tool server of a task, without its secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,11 +20,15 @@ pub struct ToldServer {
 }
 
 /// The servers of an agent that was given these params.
-pub(super) fn told(agent: &Agent, params: &Map<String, Value>) -> Result<Vec<ToldServer>, Outcome> {
+pub(super) fn told(
+    agent: &Agent,
+    params: &Map<String, Value>,
+    rules: DecisionRules,
+) -> Result<Vec<ToldServer>, Outcome> {
     let servers = agent.servers.iter().map(|server| {
         Ok(ToldServer {
             plan: server.plan.clone(),
-            params: server.values(params, false)?,
+            params: server.values(params, false, rules)?,
         })
     });
     let servers: Result<_, Missing> = servers.collect();
@@ -53,22 +58,24 @@ pub fn secret_values(
     };
     let compiled = definition.workflow(&shape.key)?.steps.get(step as usize)?;
     let agent = definition.agents.get(&plan.file)?;
-    let given = match &compiled.work {
+    let rules = DecisionRules::of(state);
+    let (given, filled) = match &compiled.work {
         CompiledWork::Agent {
             params: Some(params),
             ..
-        } => match params.render(names, &|_| false) {
-            Ok(rendered) => rendered.value,
+        } => match params.render(names, &|_| false, rules) {
+            Ok(rendered) => (rendered.value, params.filled()),
             Err(_) => return Some(Err(Missing::Params)),
         },
         CompiledWork::Agent { params: None, .. }
         | CompiledWork::Transform(_)
         | CompiledWork::Webhook { .. }
-        | CompiledWork::Workflow { .. } => json!({}),
+        | CompiledWork::Workflow { .. } => (json!({}), Vec::new()),
     };
-    let Ok(given) = agent.params(given) else {
+    let Ok(given) = agent.params(given, &filled, rules) else {
         return Some(Err(Missing::Params));
     };
     let values = agent.servers.iter();
-    Some(values.map(|server| server.values(&given, true)).collect())
+    let values = values.map(|server| server.values(&given, true, rules));
+    Some(values.collect())
 }

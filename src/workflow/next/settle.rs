@@ -195,6 +195,9 @@ impl At<'_> {
         let agent = self.definition.agents.get(&plan.file);
         let mut errors =
             agent.map_or_else(Vec::new, |agent| violations(agent.output.check(&clean)));
+        if errors.is_empty() && self.rules().first_party_agents_keep_promises() {
+            errors = agent.map_or_else(Vec::new, |agent| violations(agent.lacking(output)));
+        }
         if errors.is_empty() && item.is_none() {
             errors = violations(step.check_output(&clean));
         }

@@ -138,6 +138,9 @@ impl At<'_> {
             ("webhook_refused", None) => {
                 format!("webhook {method} {target} was not sent: the environment does not allow it")
             }
+            ("webhook_unsigned", None) => format!(
+                "webhook {method} {target} was not sent: the key it is signed with is empty"
+            ),
             (_, None) => format!("webhook {method} {target} could not be reached"),
         }
     }
@@ -159,8 +162,8 @@ impl At<'_> {
             .roots()
             .iter()
             .any(|root| matches!(root, Root::Env(name) if self.names.is_secret(name)));
-        let rendered = url.render(&WithPlaceholders(&self.names), &|_| false)?;
-        let target = target_of(&text_of(&rendered.value));
+        let rendered = url.render(&WithPlaceholders(&self.names), &|_| false, self.rules())?;
+        let target = target_of(&text_of(&rendered.value, self.rules()));
         let hidden = secrets && (target.contains(PLACEHOLDER) || target.contains("no URL"));
         Ok(if hidden { REDACTED.to_owned() } else { target })
     }
@@ -174,11 +177,11 @@ impl At<'_> {
         };
         let secret = |name: &str| self.names.is_secret(name);
         let target = self.target(url)?;
-        let url = url.render(&self.names, &secret)?;
+        let url = url.render(&self.names, &secret, self.rules())?;
         let mut input = self.names.givens("/url", &url);
         let mut json = Value::Object(serde_json::Map::new());
         if let Some(body) = body {
-            let body = body.render(&self.names, &secret)?;
+            let body = body.render(&self.names, &secret, self.rules())?;
             input.extend(self.names.givens("/body", &body));
             json = body.value;
         }

@@ -11,8 +11,8 @@ use ktsu_projections::run::FoldError;
 use ktsu_projections::value_diff::diff;
 use serde_json::{Value, json};
 
-use super::results::Calls;
 use super::{End, Recorded, Task};
+use crate::workflow::defaults;
 use crate::workflow::definition::{Faults, Step};
 use crate::workflow::next::violations;
 
@@ -78,8 +78,12 @@ pub fn compare(run: &Recorded, fresh: &[Frame]) -> Result<RecomputeCompared, Fol
             let step = before.filter(|_| item.is_none()).map(|task| &task.step);
             let missing = || Before::Nothing("the run has no such task any more".to_owned(), None);
             let known = before.map_or_else(missing, Before::of);
-            let calls = after.map(|task| &task.calls);
-            let judged = noted(judge(&known, end, step), calls);
+            let output = after.and_then(|task| fresh.plan.agents.get(&task.agent.file));
+            let shape = Shape {
+                output: output.map(|agent| &agent.output),
+                step,
+            };
+            let judged = noted(judge(&known, end, shape), after);
             results.extend(end.and_then(End::value));
             tasks.push(ComparedTask {
                 item,
@@ -98,19 +102,43 @@ pub fn compare(run: &Recorded, fresh: &[Frame]) -> Result<RecomputeCompared, Fol
     })
 }
 
-/// Compares the end of one task with what came of it before; `step` is the one whose own schema
-/// judges the output.
-pub fn judge(before: &Before, after: Option<&End>, step: Option<&StepPlan>) -> ComparedTask {
+/// What the output of a task is held against.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Shape<'a> {
+    /// The schema of the agent's output.
+    pub output: Option<&'a Json>,
+    /// The step, where its own schema judges the output too.
+    pub step: Option<&'a StepPlan>,
+}
+
+impl Shape<'_> {
+    /// A value with the defaults of both schemas filled in.
+    pub fn filled(&self, value: &Value) -> Value {
+        let mut value = value.clone();
+        let own = self.step.and_then(|step| step.schema.as_ref());
+        for schema in self.output.into_iter().chain(own) {
+            defaults::fill(&schema.to_value(), &mut value);
+        }
+        value
+    }
+}
+
+/// Compares the end of one task with what came of it before. Both are compared after the defaults
+/// of their schemas are filled in: an agent that leaves out what its schema has a default for says
+/// the same as one that gives it.
+pub fn judge(before: &Before, after: Option<&End>, shape: Shape<'_>) -> ComparedTask {
     let mut task = ComparedTask {
         diff: Vec::new(),
         item: None,
         reason: None,
+        retryable: None,
         status: Sameness::Clean,
         step: String::new(),
         violations: Vec::new(),
     };
     let value = match after {
         Some(End::Output(value)) => {
+            let step = shape.step;
             task.violations = step.map_or_else(Vec::new, |step| own_schema(step, value));
             value.clone()
         }
@@ -134,7 +162,8 @@ pub fn judge(before: &Before, after: Option<&End>, step: Option<&StepPlan>) -> C
         }
         None => return failed(task, "the recompute ended before this task did".to_owned()),
     };
-    let changes = before.value().map(|before| diff(before, &value));
+    let changes = before.value();
+    let changes = changes.map(|before| diff(&shape.filled(before), &shape.filled(&value)));
     task.diff = changes
         .unwrap_or_default()
         .into_iter()
@@ -153,9 +182,15 @@ pub fn judge(before: &Before, after: Option<&End>, step: Option<&StepPlan>) -> C
     task
 }
 
-/// What is to be said of a task besides: that calls of it had no recorded result to answer them. Its
-/// model was told less than that of the run, so that the same value shows nothing.
-pub fn noted(task: ComparedTask, calls: Option<&Calls>) -> ComparedTask {
+/// What is to be said of a task besides. Where it failed: whether it may go well another time. That
+/// calls of it had no recorded result to answer them: its model was told less than that of the run,
+/// so that the same value shows nothing.
+pub fn noted(mut task: ComparedTask, fresh: Option<&Task>) -> ComparedTask {
+    if task.status == Sameness::Failed {
+        let said = fresh.and_then(|fresh| fresh.retryable);
+        task.retryable = Some(said.unwrap_or(false));
+    }
+    let calls = fresh.map(|fresh| &fresh.calls);
     let mut names: Vec<&str> = Vec::new();
     let unanswered = calls.map_or(&[][..], |calls| calls.unanswered.as_slice());
     for name in unanswered {
@@ -199,6 +234,7 @@ fn judge_whole(task: &Task, path: &str, results: Vec<Value>) -> Option<ComparedT
         diff: Vec::new(),
         item: None,
         reason: Some("the results as a whole".to_owned()),
+        retryable: None,
         status: Sameness::SchemaViolation,
         step: path.to_owned(),
         violations: found,

@@ -15,11 +15,13 @@ pub mod plan;
 pub mod recorded;
 pub mod results;
 
-pub use compare::{Before, compare, judge, noted};
+pub use compare::{Before, Shape, compare, judge, noted};
 pub use plan::{Prepared, prepare, prepare_one};
 pub use recorded::{End, Recorded, Task};
 
 use ktsu_projections::run::FoldError;
+
+use super::rules::UnknownRules;
 
 /// The most bytes of recorded results that a recompute takes over.
 pub const MAX_RESULTS: usize = 8 << 20;
@@ -36,6 +38,9 @@ pub enum NotRecomputed {
     /// It has no such step, or not one that an agent worked on.
     #[error("no agent worked on that step; there are: {}", .0.join(", "))]
     NoSuchStep(Vec<String>),
+    /// It was decided by rules that this version does not have.
+    #[error("the run is {0}")]
+    Rules(#[from] UnknownRules),
     /// It is a recompute itself.
     #[error("a recompute cannot be recomputed; recompute the run it is of")]
     IsRecompute,

@@ -16,8 +16,8 @@ use serde_json::{Map, Value, json};
 use super::{MAX_RESULTS, NotRecomputed, Recorded, Task};
 use crate::workflow::admit::ENGINE;
 use crate::workflow::definition::Definition;
+use crate::workflow::rules::RULES;
 use crate::workflow::template::Template;
-use crate::workflow::turn;
 
 /// A recompute that is ready to begin.
 #[derive(Debug)]
@@ -99,6 +99,7 @@ pub fn prepare(
         }),
         cause: vec![Cause::There(recorded.stream.clone(), recorded.last)],
         results,
+        rules: recorded.rules,
     };
     parts.prepared(principal)
 }
@@ -138,6 +139,7 @@ pub fn prepare_one(
         of: None,
         cause: Vec::new(),
         results,
+        rules: RULES,
     };
     parts.prepared(principal)
 }
@@ -156,6 +158,7 @@ struct Parts {
     of: Option<RecomputeOf>,
     cause: Vec<Cause>,
     results: Vec<RecordedResult>,
+    rules: u32,
 }
 
 impl Parts {
@@ -200,7 +203,7 @@ impl Parts {
             params: tree(&json!({ "steps": self.params }))?,
             principal: principal.clone(),
             results: self.results,
-            rules: turn::RULES,
+            rules: self.rules,
             version: self.version,
             workflow: self.workflow,
         };

@@ -29,6 +29,8 @@ pub struct Recorded {
     pub workflow: String,
     /// The workflow's version.
     pub version: String,
+    /// The number of its decision rules.
+    pub rules: u32,
     /// Its params.
     pub params: Json,
     /// Values of environment variables, as far as a ledger may know them.
@@ -63,6 +65,8 @@ pub struct Task {
     pub end: Option<End>,
     /// When it ended.
     pub ended_at: Option<Timestamp>,
+    /// Whether whoever failed said that it may go well another time.
+    pub retryable: Option<bool>,
     violations: Vec<Violation>,
 }
 
@@ -160,6 +164,7 @@ impl Recorded {
             tasks: walk.tasks,
             workflow: root.map(|root| root.name.clone()).unwrap_or_default(),
             version: root.map(|root| root.version.clone()).unwrap_or_default(),
+            rules: state.rules(),
             params: created.params.clone(),
             env: created.env.clone(),
             of: created.of.clone(),
@@ -206,6 +211,10 @@ impl Walk<'_> {
                 let plan = self.plan;
                 if let Some(task) = self.find(&frame.scope, event.step(), event.item()) {
                     task.called |= matches!(event, AgentEvent::Response(_));
+                    if let AgentEvent::Finished(finished) = event {
+                        let said = finished.outcome.pointer("/error/retryable");
+                        task.retryable = said.and_then(|said| said.as_bool());
+                    }
                     let file = plan.agents.get(&task.agent.file);
                     let servers = file.map_or(&[][..], |file| file.servers.as_slice());
                     task.calls.take(frame, event, servers);
@@ -318,6 +327,7 @@ impl Walk<'_> {
             calls: Calls::default(),
             end: None,
             ended_at: None,
+            retryable: None,
             violations: Vec::new(),
         });
     }

@@ -11,6 +11,7 @@ use ktsu_projections::timeless::{self, Kept, Key};
 use ktsu_projections::value_diff::{self, Change};
 use serde_json::{Value, json};
 
+use super::places;
 use super::policies::policies;
 use super::{Divergence, Rehearsal, TaskName, What};
 use crate::workflow::next::Told;
@@ -41,7 +42,9 @@ pub fn compare(
     found.no_record(before.state(), new);
     found.unused(as_recorded, new);
     found.run(&before, &after);
-    Ok(found.sorted(recorded))
+    let mut divergences = found.sorted(recorded);
+    places::find(&mut divergences, recorded);
+    Ok(divergences)
 }
 
 /// The steps of every scope that began, by path.
@@ -101,6 +104,7 @@ impl Found {
             server: None,
             tool: None,
             field: field.to_owned(),
+            frame: None,
             history,
             decided,
         });

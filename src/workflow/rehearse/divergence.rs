@@ -95,6 +95,9 @@ pub struct Divergence {
     /// The place within what differs, as a JSON pointer.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub field: String,
+    /// The recorded frame in which history says so; absent where history says nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frame: Option<u64>,
     /// What is recorded; absent: nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub history: Option<Value>,

@@ -46,10 +46,19 @@ pub(super) fn policies(recorded: &[Frame], old: &RunState, new: &RunState) -> Ve
                 server: Some(call.server.to_owned()),
                 tool: Some(call.tool.to_owned()),
                 field: String::new(),
+                frame: Some(frame.seq),
                 history,
                 decided,
             };
-            if !found.contains(&one) {
+            // The same about a later call of the tool is told once.
+            let same = |other: &Divergence| {
+                let frame = other.frame;
+                Divergence {
+                    frame,
+                    ..one.clone()
+                } == *other
+            };
+            if !found.iter().any(same) {
                 found.push(one);
             }
         }

@@ -6,7 +6,10 @@
 //! leaves values with secrets unbuilt: their template text is what a frame may hold.
 
 mod render;
+mod text;
 mod tracked;
+
+pub use text::text_of;
 
 use std::collections::BTreeSet;
 
@@ -14,6 +17,7 @@ use ktsu_ledger::Json;
 use serde_json::Value;
 
 use super::expression::{EvaluationError, Expression, Meter, Names, Root};
+use super::rules::DecisionRules;
 use render::Render;
 
 /// A tree of values whose strings may hold expressions.
@@ -135,15 +139,40 @@ impl Template {
         matches!(self.node, Node::Literal(_))
     }
 
-    /// Evaluates every expression; a missing path is null, or empty text inside mixed text.
+    /// JSON pointers to its strings that hold expressions.
+    pub fn filled(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut open = vec![(String::new(), &self.node)];
+        while let Some((at, node)) = open.pop() {
+            match node {
+                Node::Literal(_) => {}
+                Node::Text(_) => found.push(at),
+                Node::List(items) => {
+                    let items = items.iter().enumerate();
+                    open.extend(items.map(|(index, item)| (format!("{at}/{index}"), item)));
+                }
+                Node::Map(members) => {
+                    let members = members.iter();
+                    open.extend(members.map(|(key, one)| (pointer_to(&at, key), one)));
+                }
+            }
+        }
+        found.sort_unstable();
+        found
+    }
+
+    /// Evaluates every expression; a missing path is null, or empty text inside mixed text, which
+    /// is made as the decision rules have it.
     pub fn render(
         &self,
         names: &dyn Names,
         is_secret: &dyn Fn(&str) -> bool,
+        rules: DecisionRules,
     ) -> Result<Rendered, EvaluationError> {
         let mut render = Render {
             names,
             is_secret,
+            rules,
             meter: Meter::new(),
             leaves: Vec::new(),
         };
@@ -152,26 +181,6 @@ impl Template {
             value,
             leaves: render.leaves,
         })
-    }
-}
-
-/// The text of a value inside mixed text (decision T1): strings as they are, whole numbers
-/// without exponent, other numbers in their shortest form, null as nothing, arrays and objects as
-/// compact JSON.
-pub fn text_of(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        Value::Number(number) => {
-            let exact = number.as_f64().filter(|_| number.is_f64());
-            match exact
-                .filter(|float| float.fract() == 0.0 && float.abs() < 9_007_199_254_740_992.0)
-            {
-                Some(float) => format!("{float:.0}"),
-                None => number.to_string(),
-            }
-        }
-        Value::Bool(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
     }
 }
 
@@ -218,6 +227,11 @@ impl Node {
             Self::Map(members) => members.iter().all(|(_, node)| node.is_literal()),
         }
     }
+}
+
+/// A pointer with one more segment.
+fn pointer_to(at: &str, segment: &str) -> String {
+    format!("{at}/{}", segment.replace('~', "~0").replace('/', "~1"))
 }
 
 /// Runs `then` with one more segment on the pointer.

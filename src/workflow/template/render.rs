@@ -7,11 +7,13 @@ use crate::workflow::expression::{
     EvaluationError, Expression, MAX_NESTING, MAX_RESULT, Meter, Names, Root, from_value,
     measure_within, to_value,
 };
+use crate::workflow::rules::DecisionRules;
 
 /// One rendering under way.
 pub(super) struct Render<'a> {
     pub(super) names: &'a dyn Names,
     pub(super) is_secret: &'a dyn Fn(&str) -> bool,
+    pub(super) rules: DecisionRules,
     pub(super) meter: Meter,
     pub(super) leaves: Vec<Leaf>,
 }
@@ -90,7 +92,7 @@ impl Render<'_> {
                 Part::Literal(literal) => out.push_str(literal),
                 Part::Expression(expression) => {
                     let value = expression.evaluate_within(self.names, &mut self.meter)?;
-                    out.push_str(&text_of(&to_value(&value)));
+                    out.push_str(&text_of(&to_value(&value), self.rules));
                 }
             }
         }

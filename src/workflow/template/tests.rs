@@ -18,7 +18,9 @@ fn names() -> BTreeMap<Root, Rcvar> {
 
 fn render(tree: Value) -> Rendered {
     let template = Template::from_value(&tree).unwrap();
-    template.render(&names(), &|name| name == "KEY").unwrap()
+    template
+        .render(&names(), &|name| name == "KEY", DecisionRules::NEWEST)
+        .unwrap()
 }
 
 #[test]
@@ -63,7 +65,9 @@ fn a_secret_leaf_keeps_its_template_text_until_it_is_built() {
     assert_eq!(rendered.value, json!({"auth": "Bearer {{ env.KEY }}"}));
     assert_eq!(rendered.leaves[0].source, Source::Secret);
     let template = Template::text("Bearer {{ env.KEY }}").unwrap();
-    let built = template.render(&names(), &|_| false).unwrap();
+    let built = template
+        .render(&names(), &|_| false, DecisionRules::NEWEST)
+        .unwrap();
     assert_eq!(built.value, json!("Bearer s3cret"));
 }
 
@@ -105,15 +109,85 @@ fn text_follows_the_text_rule() {
         (json!([1, {"a": "b"}]), r#"[1,{"a":"b"}]"#),
         (json!(u64::MAX), "18446744073709551615"),
     ] {
-        assert_eq!(text_of(&value), text);
+        for rules in [1, 2] {
+            let rules = DecisionRules::known(rules).unwrap();
+            assert_eq!(text_of(&value, rules), text);
+        }
     }
+}
+
+/// What a number is as text, read from JSON: the first form under rules 1, the second since.
+#[test]
+fn whole_numbers_of_64_bits_are_text_without_exponent_however_they_are_written() {
+    for (json, before, text) in [
+        ("1e16", "1e+16", "10000000000000000"),
+        ("-1e16", "-1e+16", "-10000000000000000"),
+        ("1e15", "1000000000000000", "1000000000000000"),
+        ("9007199254740993", "9007199254740993", "9007199254740993"),
+        (
+            "9223372036854775807",
+            "9223372036854775807",
+            "9223372036854775807",
+        ),
+        (
+            "-9223372036854775808",
+            "-9223372036854775808",
+            "-9223372036854775808",
+        ),
+        (
+            "-9.223372036854775808e18",
+            "-9.223372036854776e+18",
+            "-9223372036854775808",
+        ),
+        (
+            "18446744073709551615",
+            "18446744073709551615",
+            "18446744073709551615",
+        ),
+        ("1.8e19", "1.8e+19", "18000000000000000000"),
+        ("-0", "-0", "0"),
+        ("-0.0", "-0", "0"),
+        // Beyond 64 bits, and between whole numbers: the shortest form that reads back.
+        (
+            "18446744073709551616",
+            "1.8446744073709552e+19",
+            "1.8446744073709552e+19",
+        ),
+        (
+            "-9223372036854775809000",
+            "-9.223372036854776e+21",
+            "-9.223372036854776e+21",
+        ),
+        ("1e300", "1e+300", "1e+300"),
+        ("0.1", "0.1", "0.1"),
+        ("1e-7", "1e-7", "1e-7"),
+        (
+            "[1e16,-0.0,{\"a\":3.0}]",
+            "[1e+16,-0.0,{\"a\":3.0}]",
+            "[10000000000000000,0,{\"a\":3}]",
+        ),
+        ("[1.5,1e300]", "[1.5,1e+300]", "[1.5,1e+300]"),
+    ] {
+        let value: Value = serde_json::from_str(json).unwrap();
+        let first = DecisionRules::known(1).unwrap();
+        assert_eq!(text_of(&value, first), before, "{json} under rules 1");
+        assert_eq!(text_of(&value, DecisionRules::NEWEST), text, "{json}");
+    }
+}
+
+#[test]
+fn places_with_expressions_are_known_before_anything_is_rendered() {
+    let tree = json!({"a": "{{ params.n }}", "b/c": ["x", "n={{ params.n }}"], "d": {"e": 1}});
+    let template = Template::from_value(&tree).unwrap();
+    assert_eq!(template.filled(), ["/a", "/b~1c/1"]);
+    assert_eq!(Template::text("{{ params.n }}").unwrap().filled(), [""]);
 }
 
 proptest::proptest! {
     #[test]
     fn no_text_makes_it_panic(text in "[{} a-z'\"`.|é]{0,40}") {
         if let Ok(template) = Template::text(&text) {
-            let _ = template.render(&names(), &|_| false);
+            let _ = template.render(&names(), &|_| false, DecisionRules::NEWEST);
         }
     }
 

@@ -8,6 +8,7 @@ use super::{Node, Part, Template, Text, text_of};
 use crate::workflow::expression::marks::{Marks, Tracked, all};
 use crate::workflow::expression::tracked::{TrackedNames, Tracker};
 use crate::workflow::expression::{EvaluationError, Root, from_value};
+use crate::workflow::rules::DecisionRules;
 
 impl Template {
     /// As [`Template::render`], with the places of the result. A text that resolves through a
@@ -19,9 +20,10 @@ impl Template {
         &self,
         names: &dyn TrackedNames,
         is_secret: &dyn Fn(&str) -> bool,
+        rules: DecisionRules,
         tracker: &mut Tracker,
     ) -> Result<Tracked, EvaluationError> {
-        node(&self.node, names, is_secret, tracker)
+        node(&self.node, names, is_secret, rules, tracker)
     }
 
     /// The text of the template at a JSON pointer, or of the nearest one around it.
@@ -54,22 +56,24 @@ fn node(
     tree: &Node,
     names: &dyn TrackedNames,
     is_secret: &dyn Fn(&str) -> bool,
+    rules: DecisionRules,
     tracker: &mut Tracker,
 ) -> Result<Tracked, EvaluationError> {
     match tree {
         Node::Literal(value) => Ok(Tracked::literal(from_value(value))),
-        Node::Text(one) => text(one, names, is_secret, tracker),
+        Node::Text(one) => text(one, names, is_secret, rules, tracker),
         Node::List(items) => {
             let items = items
                 .iter()
-                .map(|item| node(item, names, is_secret, tracker));
+                .map(|item| node(item, names, is_secret, rules, tracker));
             let items = items.collect::<Result<_, _>>()?;
             Ok(Tracked::list(items, Marks::default()))
         }
         Node::Map(members) => {
-            let members = members
-                .iter()
-                .map(|(key, member)| Ok((key.clone(), node(member, names, is_secret, tracker)?)));
+            let members = members.iter().map(|(key, member)| {
+                let made = node(member, names, is_secret, rules, tracker)?;
+                Ok((key.clone(), made))
+            });
             let members = members.collect::<Result<BTreeMap<_, _>, EvaluationError>>()?;
             Ok(Tracked::map(members, Marks::default()))
         }
@@ -80,6 +84,7 @@ fn text(
     text: &Text,
     names: &dyn TrackedNames,
     is_secret: &dyn Fn(&str) -> bool,
+    rules: DecisionRules,
     tracker: &mut Tracker,
 ) -> Result<Tracked, EvaluationError> {
     let roots = text.roots();
@@ -98,7 +103,7 @@ fn text(
             Part::Literal(literal) => out.push_str(literal),
             Part::Expression(expression) => {
                 let value = expression.track(names, tracker)?;
-                out.push_str(&text_of(&value.to_value()));
+                out.push_str(&text_of(&value.to_value(), rules));
                 sources.push(value.sources());
                 chosen.push(value.choosers());
             }

@@ -501,3 +501,39 @@ async fn a_lost_task_is_dispatched_again_with_its_history() {
     assert_eq!(lost.len(), 1);
     assert_eq!(lost[0]["data"]["reason"], "instance");
 }
+
+/// An earlier runtime stops at a gated tool and waits for a dispatch that never comes: the step ends,
+/// and what it used by then counts.
+#[tokio::test]
+async fn a_runtime_of_the_earlier_contract_that_meets_a_gated_tool_ends_its_step_at_once() {
+    let hand = ByHand::new(&[("one", ONE)]).await;
+    let run = hand.client().invoke("one", json!({})).await;
+    let task = hand.task(&run, "s1").await;
+    let waits = json!({
+        "run_id": run, "step_id": "s1", "status": "pending_approval",
+        "messages": [{"role": "user", "content": "hi"}],
+        "pending_approval": {"tool_name": "delete-all", "tool_use_id": "t1", "arguments": {"a": 1},
+            "on_reject": "fail", "timeout_ms": 0, "timeout_behavior": ""},
+        "original_request": {"tool_servers": [{"auth_value": "Bearer of-somebody"}]},
+        "metrics": {"model_resolved": "fake/gpt-4o-mini", "tokens_in": 1000, "tokens_out": 200,
+            "cost_usd": 0.00027, "duration_ms": 5, "llm_calls": 1, "tool_calls": 0},
+    });
+    let answer = task.complete(&waits).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let envelope = hand.client().ended(&run).await;
+    assert_eq!(envelope["status"], "failed", "{envelope:#}");
+    assert_eq!(envelope["error"]["code"], "approval_unsupported");
+    let words = envelope["error"]["message"].as_str().unwrap();
+    assert!(words.contains("delete-all"), "{words}");
+    assert_eq!(envelope["totals"]["cost_micro_usd"], 270);
+    assert_eq!(envelope["totals"]["llm_calls"], 1);
+    assert_eq!(hand.dispatches().len(), 1);
+    let frames = hand.client().frames(&run).await;
+    assert_eq!(of_type(&frames, "worker.dispatched").len(), 1);
+    assert!(!json!(frames).to_string().contains("of-somebody"));
+    assert_eq!(
+        task.complete(&waits).await.status,
+        200,
+        "the same again is answered the same"
+    );
+}

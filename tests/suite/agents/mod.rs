@@ -10,6 +10,7 @@ mod policy;
 mod reflect;
 mod replaced;
 mod servers;
+mod spending;
 mod supervision;
 mod three;
 

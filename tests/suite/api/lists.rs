@@ -220,3 +220,15 @@ async fn the_tree_of_a_run_holds_every_frame_once() {
     assert_eq!(chain.last(), Some(&0));
     assert!(chain.windows(2).all(|pair| pair[0] > pair[1]));
 }
+
+#[tokio::test]
+async fn clients_of_the_earlier_api_find_runs_by_the_names_they_know() {
+    let (_kit, lab, api) = lab("http://127.0.0.1:9").await;
+    let run = lab.client.run("hello", json!({})).await["run_id"].clone();
+    let page = api.get("/runs").await.json();
+    let row = &page["runs"][0];
+    assert_eq!((&row["id"], &row["run_id"]), (&run, &run));
+    assert_eq!(row["workflow_name"], "hello");
+    assert!(row["completed_at"].is_string(), "{row:#}");
+    assert_eq!(row["completed_at"], row["ended_at"]);
+}

@@ -14,6 +14,7 @@ mod personal;
 mod recompute;
 mod reports;
 mod secrets;
+mod signing;
 mod tour;
 
 use serde_json::json;

@@ -1,5 +1,6 @@
 //! People who decide: many at once and against the clock, and those who may not.
 
+mod clock;
 mod edges;
 mod races;
 mod refused;

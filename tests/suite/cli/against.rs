@@ -409,3 +409,41 @@ fn a_tool_or_a_server_that_is_gone_is_named_and_nothing_about_what_was_never_cal
     });
     assert_eq!(unused, []);
 }
+
+#[test]
+fn each_divergence_names_the_frame_in_which_history_says_otherwise() {
+    let (desk, run) = recorded();
+    let lines = desk.ktsu(&["frames", &run, "--json"]).is(0).out.clone();
+    let frames: Vec<Value> = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let found = under(&desk, &run, TRIAGE, |text| {
+        one(
+            text,
+            "\"step.urgent.result\"\n    workflow",
+            "\"step.urgent.nothing\"\n    workflow",
+        )
+    });
+    for divergence in &found {
+        let what = divergence["what"].as_str().unwrap();
+        let seq = divergence["frame"].as_u64();
+        let seq = seq.unwrap_or_else(|| panic!("{divergence} names no frame"));
+        let frame = &frames[usize::try_from(seq).unwrap()];
+        let kind = frame["type"].as_str().unwrap();
+        let expected = match what {
+            "condition" | "template" => "step.started",
+            "webhook" => "webhook.sent",
+            "run_output" => "run.completed",
+            _ => kind,
+        };
+        assert_eq!(kind, expected, "{divergence} {frame}");
+        let step = divergence["step"].as_str().unwrap_or_default();
+        if !step.is_empty() && !step.contains('/') {
+            assert_eq!(frame["data"]["step"], step, "{divergence}");
+        }
+    }
+    desk.ktsu(&["replay", &run, "--against", "changed"])
+        .is(1)
+        .says(&format!("step escalate (frame {})", found[0]["frame"]));
+}

@@ -168,7 +168,7 @@ fn without_a_ledger_every_reading_command_says_how_to_get_one() {
 fn wrong_arguments_exit_2_and_help_exits_0() {
     let desk = Desk::new();
     desk.ktsu(&["rnu"]).is(2).warns("run");
-    desk.ktsu(&["run"]).is(2).warns("<KIT>");
+    desk.ktsu(&["run"]).is(2).warns("ktsu run KIT");
     for command in [
         "run", "start", "invoke", "validate", "workflow", "runs", "trace", "frames", "verify",
         "backup", "restore", "version",

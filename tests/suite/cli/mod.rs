@@ -18,6 +18,7 @@ mod init;
 mod lock;
 mod owning;
 mod principals;
+mod project;
 mod reading;
 mod replay;
 mod running;

@@ -222,7 +222,9 @@ fn a_changed_byte_is_found_and_named() {
         .says(&format!("run:{run}#"));
     desk.ktsu(&["verify", &run])
         .is(1)
-        .says(&format!("✗ run:{run} is damaged"));
+        .says(&format!("✗ run:{run} is damaged"))
+        .says(&format!("  run:{run}: "))
+        .says(", head ");
     let json = desk.ktsu(&["verify", "--json"]).is(1).json();
     assert_eq!(json["sound"], false);
     assert!(json["report"]["problems"][0]["seq"].is_u64());
@@ -284,4 +286,31 @@ fn a_workflow_is_shown_as_a_tree() {
     desk.ktsu(&["workflow", "tree", "nothing.yaml"])
         .is(2)
         .warns("cannot read");
+}
+
+#[test]
+fn a_verified_run_is_told_with_its_head_and_its_own_counts() {
+    let desk = Desk::new();
+    let run = desk.hello();
+    desk.hello();
+    let lines = desk.ktsu(&["frames", &run, "--json"]).is(0).out.clone();
+    let frames: Vec<Value> = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let last = frames.last().unwrap();
+    let head = last["hash"].as_str().unwrap();
+    let count = frames.len();
+    desk.ktsu(&["verify", &run])
+        .is(0)
+        .says("streams of the whole ledger read")
+        .says(&format!("run:{run}: {count} frames, 1 blobs, head {head}"));
+    let json = desk.ktsu(&["verify", &run, "--json"]).is(0).json();
+    let stream = &json["streams"][0];
+    assert_eq!(stream["head"], head);
+    assert_eq!(stream["frames"], count);
+    assert_eq!(json["streams"].as_array().unwrap().len(), 1);
+    // Nobody is named where nobody was asked about and nothing is wrong.
+    let json = desk.ktsu(&["verify", "--json"]).is(0).json();
+    assert_eq!(json["streams"], serde_json::json!([]));
 }

@@ -4,7 +4,7 @@
 //! The Python verifier runs with `KTSU_PYTHON` where that is set (a virtual environment with
 //! `blake3`), else with `python3`; without the package what rests on BLAKE3 is not covered by it.
 
-mod book;
+pub(crate) mod book;
 mod forgeries;
 mod locks;
 mod malformed;

@@ -1,6 +1,9 @@
 //! What agents did, and on whose word, as evidence: from an operator with every key at hand who
 //! changes what was asked, said or answered, and makes the chain whole again.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use ktsu::evidence::check::{Outcome, Verdict};
 use ktsu::evidence::tar;
 use ktsu_ledger::Timestamp;
@@ -52,6 +55,26 @@ async fn a_wait_ends_when_its_time_has_come_whatever_the_clock_says() {
         let run = acting.unwrap().by(clock).record().await;
         let outcome = outcome_of(name, run);
         assert_eq!(claim(&outcome, "approvals"), Verdict::Proven, "{outcome:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_wait_moves_with_a_clock_that_jumps_forward_and_both_verifiers_say_so() {
+    for name in ["tool-late", "tool-soft"] {
+        let acting = all().into_iter().find(|acting| acting.name == name);
+        // Every look at the clock finds it an hour ahead of the look before.
+        let looks = AtomicU64::new(0);
+        let hours = move || looks.fetch_add(1, Ordering::SeqCst) * 3_600_000_000;
+        let clock = Arc::new(move || Timestamp::from_micros(MOMENT + hours()));
+        let run = acting.unwrap().by(clock).record().await;
+        let kinds = run.records.iter().map(|one| one.decode_bare().unwrap());
+        let kinds: Vec<String> = kinds.map(|one| one.event.kind().to_owned()).collect();
+        assert!(kinds.iter().any(|kind| kind == "clock.jumped"), "{kinds:?}");
+        let outcome = outcome_of(name, run);
+        for name_of in ["approvals", "replay"] {
+            let verdict = claim(&outcome, name_of);
+            assert_eq!(verdict, Verdict::Proven, "{name}: {outcome:?}");
+        }
     }
 }
 

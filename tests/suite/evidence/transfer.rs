@@ -130,3 +130,52 @@ fn cloud_events_name_each_frame_once_and_the_ledger_it_is_of() {
         .filter(|frame| frame.stream.as_deref() != Some("store"));
     assert_eq!(ids.len(), of_runs.count());
 }
+
+#[test]
+fn a_bad_line_is_named_and_its_beginning_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.db");
+    let book = Book::write(&honest(4));
+    let good = transfer::export(&book.store, &everything()).unwrap();
+    let good = good.into_bytes();
+    let lines: Vec<Vec<u8>> = good
+        .split(|byte| *byte == b'\n')
+        .map(<[u8]>::to_vec)
+        .collect();
+    let last = lines.len() - 2;
+    let with = |at: usize, change: &dyn Fn(&[u8]) -> Vec<u8>| {
+        let mut lines = lines.clone();
+        lines[at] = change(&lines[at]);
+        import(&path, lines.join(&b'\n')).unwrap_err()
+    };
+    let changes: [(&str, &dyn Fn(&[u8]) -> Vec<u8>); 4] = [
+        ("a changed byte", &|line| {
+            String::from_utf8_lossy(line)
+                .replacen("\"at\":\"202", "\"at\":\"201", 1)
+                .into_bytes()
+        }),
+        ("no JSON", &|_| b"{".to_vec()),
+        ("another encoding", &|_| b"{\"hash\":\"\xff\xfe\"}".to_vec()),
+        ("a long line", &|_| vec![b'x'; 100_000]),
+    ];
+    for (told, change) in changes {
+        let error = with(last, &change);
+        assert!(
+            error.starts_with(&format!("line {}: ", last + 1)),
+            "{told}: {error}"
+        );
+        assert!(error.len() < 1000, "{told}: {} bytes", error.len());
+        let read = error.split_once("it reads ").unwrap().1;
+        assert!(read.len() > 2, "{told}: {error}");
+        if told == "a long line" {
+            assert_eq!(read.matches('x').count(), 200, "{error}");
+        }
+    }
+    let error = with(0, &|_| b"not an export".to_vec());
+    assert!(
+        error.starts_with("line 1: this is no export of ktsu"),
+        "{error}"
+    );
+    assert!(error.contains("not an export"), "{error}");
+    assert!(!path.exists());
+}

@@ -12,6 +12,7 @@ use super::rules::{Delay, Fails, Make, Matcher, Named, PARTS, Rule, Rules, Sourc
 use super::shape;
 use super::template::is_of_a_name;
 use crate::gateway::error::{Code, Failure};
+use crate::gateway::price::Tokens;
 use crate::kit::fault::{Fault, FaultCode, Faults};
 use crate::kit::read::{self, Fields, Reader};
 use crate::kit::shape::Shape;
@@ -301,10 +302,21 @@ fn fails(reader: &mut Reader<'_>, node: &Node) -> Option<Fails> {
             return reader.bad_value(node, "an error has either \"status\" or \"code\"");
         }
     };
+    let usage = fields.get("usage");
+    let usage = usage.and_then(|node| reader.shaped(node, &shape::USAGE));
+    let mut tokens = |key: &str| {
+        let node = usage.as_ref()?.get(key)?;
+        u64::try_from(reader.whole(node, key, 0, MOST)?).ok()
+    };
+    let used = Tokens {
+        sent: tokens("tokens_in").unwrap_or_default(),
+        received: tokens("tokens_out").unwrap_or_default(),
+        ..Tokens::default()
+    };
     Some(Fails {
         failure: Failure {
             retryable: retryable.unwrap_or(failure.retryable),
-            ..failure
+            ..failure.having_used(used)
         },
         times: times.and_then(|times| u64::try_from(times).ok()),
     })

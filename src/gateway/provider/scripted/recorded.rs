@@ -15,6 +15,7 @@ use super::super::{Answer, Call};
 use crate::contract::gateway::{Message, ToolCall};
 use crate::contract::result;
 use crate::gateway::error::{Code, Failure};
+use crate::gateway::price::Tokens;
 use crate::kit::fault::{Fault, FaultCode, Faults};
 use crate::kit::yaml::Place;
 
@@ -284,7 +285,12 @@ fn outcome(response: Response) -> Result<Answer, Failure> {
             let code = code.map_or(Code::ProviderError, |(_, code)| *code);
             let mut failure = Failure::new(code, error.message);
             failure.retryable = error.retryable;
-            Err(failure)
+            Err(failure.having_used(Tokens {
+                sent: response.tokens_in,
+                received: response.tokens_out,
+                cached: response.tokens_cached,
+                reasoning: response.tokens_reasoning,
+            }))
         }
         (None, content) => Ok(Answer {
             content: content.unwrap_or_default(),

@@ -146,6 +146,11 @@ pub(super) const FAILS: Shape = Shape::new(
         ),
         Key::new("status", Of::Whole(300, 599), "HTTP status of the provider"),
         Key::new("times", Of::Whole(1, MOST), "Fails so often, then replies"),
+        Key::new(
+            "usage",
+            Of::Map(&USAGE),
+            "What the failed call used; nothing by default",
+        ),
     ],
 )
 .one_of(&[&["code", "status"]]);

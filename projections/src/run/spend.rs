@@ -1,0 +1,200 @@
+//! What model calls cost a run, and whether it may pay for one more (decision F4).
+//!
+//! A call is paid for once it is answered; until then it reserves what it may cost. Nobody knows
+//! that beforehand, so it is taken to be the dearest call so far of its model group, and before any
+//! of the group has been answered, all that is left: the first goes alone.
+
+use std::collections::BTreeMap;
+
+use ktsu_ledger::event::AgentEvent;
+use ktsu_ledger::event::plan::Unpriced;
+
+use super::{RunState, Step};
+
+/// The decision rules from which on calls under way reserve by model group, and a request that has
+/// to be held is no frame that may follow. Before, each reserved the dearest call of the run, and
+/// nothing while none had been answered.
+pub const RESERVING_RULES: u32 = 2;
+
+/// Whether one more model call may be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Affordability {
+    /// It may.
+    Affordable,
+    /// Not before a call under way has ended: together they may use up the budget.
+    Held,
+    /// Never: the recorded cost has reached the budget.
+    Refused,
+}
+
+/// What model calls cost a run so far, and those under way.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Spend {
+    /// Recorded cost, in millionths of a US dollar.
+    pub cost_micro_usd: u64,
+    /// The dearest call so far, whatever its group.
+    dearest_micro_usd: u64,
+    groups: BTreeMap<String, GroupSpend>,
+}
+
+/// The calls of one model group.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct GroupSpend {
+    /// Asked for and not answered.
+    open: u32,
+    /// The dearest, once one has shown what a call costs.
+    dearest_micro_usd: Option<u64>,
+}
+
+impl Spend {
+    /// How many calls are asked for and not answered.
+    pub fn open(&self) -> u64 {
+        self.groups
+            .values()
+            .map(|group| u64::from(group.open))
+            .sum()
+    }
+
+    /// Whether a run under these rules may make one more call, of whatever group.
+    pub fn affords(&self, limit: u64, rules: u32) -> Affordability {
+        if self.cost_micro_usd >= limit {
+            return Affordability::Refused;
+        }
+        let reserved = match rules >= RESERVING_RULES {
+            true => self.reserved(limit - self.cost_micro_usd),
+            false => self.open().saturating_mul(self.dearest_micro_usd),
+        };
+        match self.open() > 0 && self.cost_micro_usd.saturating_add(reserved) >= limit {
+            true => Affordability::Held,
+            false => Affordability::Affordable,
+        }
+    }
+
+    /// What the calls under way may cost, of which `left` is left.
+    fn reserved(&self, left: u64) -> u64 {
+        let under_way = self.groups.values().filter(|group| group.open > 0);
+        let each = under_way.map(|group| {
+            let dearest = group.dearest_micro_usd;
+            dearest.map_or(left, |dearest| {
+                u64::from(group.open).saturating_mul(dearest)
+            })
+        });
+        each.fold(0, u64::saturating_add)
+    }
+
+    /// Takes what an agent's frame says of calls. `open`: the group of its task's call that was
+    /// under way before it; `still`: whether one is after it.
+    pub(super) fn take(&mut self, event: &AgentEvent, open: Option<&str>, still: bool) {
+        match (event, open) {
+            (AgentEvent::Request(request), None) if still => {
+                self.group(&request.group).open += 1;
+            }
+            (_, Some(group)) if !still => self.close(group),
+            _ => {}
+        }
+        let cost = match event {
+            AgentEvent::Response(answer) => {
+                // A call that failed before anything was charged shows no price.
+                let shows = answer.error.is_none() || answer.cost_micro_usd > 0;
+                if let Some(group) = open.filter(|_| shows) {
+                    let dearest = &mut self.group(group).dearest_micro_usd;
+                    *dearest = Some(dearest.unwrap_or(0).max(answer.cost_micro_usd));
+                }
+                answer.cost_micro_usd
+            }
+            AgentEvent::Finished(finished) => {
+                let claimed = finished.metrics.as_ref();
+                claimed.map_or(0, |claimed| claimed.cost_micro_usd)
+            }
+            AgentEvent::Request(_)
+            | AgentEvent::Decided(_)
+            | AgentEvent::ReflectStarted(_)
+            | AgentEvent::BudgetExhausted(_)
+            | AgentEvent::ToolCalled(_)
+            | AgentEvent::ToolReturned(_)
+            | AgentEvent::ToolInDoubt(_)
+            | AgentEvent::ApprovalRequested(_)
+            | AgentEvent::ApprovalDecided(_)
+            | AgentEvent::ApprovalExpired(_) => return,
+        };
+        self.cost_micro_usd = self.cost_micro_usd.saturating_add(cost);
+        self.dearest_micro_usd = self.dearest_micro_usd.max(cost);
+    }
+
+    /// Calls of a step that nobody waits for any more.
+    pub(super) fn close_all(&mut self, step: &Step) {
+        let tasks = step.tasks.iter().flat_map(|tasks| &tasks.list);
+        for call in tasks.filter_map(|task| task.open.as_ref()) {
+            self.close(&call.group);
+        }
+    }
+
+    fn close(&mut self, group: &str) {
+        let group = self.group(group);
+        group.open = group.open.saturating_sub(1);
+    }
+
+    fn group(&mut self, name: &str) -> &mut GroupSpend {
+        self.groups.entry(name.to_owned()).or_default()
+    }
+}
+
+impl RunState {
+    /// What model calls cost so far.
+    pub fn spend(&self) -> &Spend {
+        &self.spend
+    }
+
+    /// What the run may cost, in millionths of a US dollar.
+    pub fn budget(&self) -> Option<u64> {
+        self.outline.root().plan.policy.cost_budget_micro_usd
+    }
+
+    /// Whether one more model call may be made.
+    pub fn affords_a_call(&self) -> Affordability {
+        let budget = self.budget();
+        budget.map_or(Affordability::Affordable, |limit| {
+            self.spend.affords(limit, self.rules())
+        })
+    }
+
+    /// Counts the calls under way again, after steps have gone: nobody waits for theirs.
+    pub(super) fn recount_calls(&mut self) {
+        self.spend
+            .groups
+            .values_mut()
+            .for_each(|group| group.open = 0);
+        let mut gone: Vec<bool> = Vec::with_capacity(self.scopes.len());
+        for scope in &self.scopes {
+            // A parent begins before its children.
+            let orphaned = scope.parent.is_some_and(|(parent, step)| {
+                step == u32::MAX || gone.get(parent as usize).copied().unwrap_or(false)
+            });
+            gone.push(scope.abandoned || orphaned);
+            if scope.abandoned || orphaned {
+                continue;
+            }
+            let tasks = scope.steps.iter().flat_map(|step| &step.tasks);
+            let calls = tasks.flat_map(|tasks| &tasks.list);
+            for call in calls.filter_map(|task| task.open.as_ref()) {
+                self.spend.group(&call.group).open += 1;
+            }
+        }
+    }
+
+    /// Whether a frame that asks for a model call may follow.
+    pub(super) fn may_ask(&self) -> bool {
+        match self.affords_a_call() {
+            Affordability::Affordable => true,
+            Affordability::Held => self.rules() < RESERVING_RULES,
+            Affordability::Refused => false,
+        }
+    }
+
+    /// Whether only models whose price is known may be asked: what others cost would count as
+    /// nothing.
+    pub fn asks_priced_models_only(&self) -> bool {
+        let refused = self.outline.root().plan.policy.unpriced == Unpriced::Refuse;
+        self.budget().is_some() && refused && self.rules() >= RESERVING_RULES
+    }
+}

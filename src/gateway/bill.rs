@@ -1,0 +1,161 @@
+//! What one call used: every model that was asked for it, whatever became of its reply.
+//!
+//! A provider charges for a reply that is of no use as it does for one that is. So tokens are taken
+//! from whatever it sends, and a call's tokens and cost are those of all of its attempts (decisions
+//! F4, S5).
+
+use std::time::Duration;
+
+use super::config::{Group, Model};
+use super::error::Failure;
+use super::price::Tokens;
+use super::provider::Answer;
+use crate::contract::gateway::{AttemptUsage, MAX_ATTEMPTS_LISTED, ModelAttempt};
+
+/// The status of an attempt that gave the reply.
+const OK: &str = "ok";
+
+/// The attempts of one call, and what they used in all.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Bill {
+    /// The first [`MAX_ATTEMPTS_LISTED`] of them.
+    attempts: Vec<ModelAttempt>,
+    /// Of all of them.
+    pub(super) total: AttemptUsage,
+    /// The price table of the last model that used anything.
+    pub(super) prices: Option<String>,
+    /// Whether a model without a price answered or used tokens.
+    pub(super) unpriced: bool,
+}
+
+impl Bill {
+    /// Takes down one attempt.
+    pub(super) fn add(
+        &mut self,
+        group: &Group,
+        model: &Model,
+        asked: &Result<Answer, Failure>,
+        duration: Duration,
+    ) {
+        let (status, tokens) = match asked {
+            Ok(answer) => (OK, answer.tokens()),
+            Err(failure) => (failure.status(), failure.used),
+        };
+        let price = group.prices.of(&model.id);
+        let usage = AttemptUsage {
+            cost_micro_usd: price.map_or(0, |price| {
+                price.cost(tokens.sent, tokens.cached, tokens.received)
+            }),
+            tokens_cached: tokens.cached,
+            tokens_in: tokens.sent,
+            tokens_out: tokens.received,
+            tokens_reasoning: tokens.reasoning,
+        };
+        let counts = asked.is_ok() || tokens != Tokens::default();
+        if counts {
+            self.prices = Some(group.prices.version(&model.id));
+            self.unpriced |= price.is_none();
+        }
+        add(&mut self.total, &usage);
+        if self.attempts.len() < MAX_ATTEMPTS_LISTED {
+            self.attempts.push(ModelAttempt {
+                duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
+                model: model.to_string(),
+                status: status.to_owned(),
+                usage,
+            });
+        }
+    }
+
+    /// The attempts, where they say more than the reply itself: not where the model that answered
+    /// was the only one asked.
+    pub(super) fn listed(&self) -> Vec<ModelAttempt> {
+        match self.attempts.as_slice() {
+            [only] if only.status == OK => Vec::new(),
+            all => all.to_vec(),
+        }
+    }
+}
+
+fn add(total: &mut AttemptUsage, usage: &AttemptUsage) {
+    let sum = |total: &mut u64, more: u64| *total = total.saturating_add(more);
+    sum(&mut total.cost_micro_usd, usage.cost_micro_usd);
+    sum(&mut total.tokens_cached, usage.tokens_cached);
+    sum(&mut total.tokens_in, usage.tokens_in);
+    sum(&mut total.tokens_out, usage.tokens_out);
+    sum(&mut total.tokens_reasoning, usage.tokens_reasoning);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gateway::config::Strategy;
+    use crate::gateway::price::{Price, Prices};
+
+    fn group() -> Group {
+        let mut prices = Prices::default();
+        let price = Price {
+            input: 1_000_000,
+            output: 2_000_000,
+            cached: None,
+        };
+        prices.set("priced", price);
+        Group {
+            name: "g".to_owned(),
+            models: Vec::new(),
+            strategy: Strategy::Fallback,
+            retry: None,
+            deadline: None,
+            temperature: None,
+            prices,
+        }
+    }
+
+    fn unusable(sent: u64) -> Result<Answer, Failure> {
+        let tokens = Tokens {
+            sent,
+            ..Tokens::default()
+        };
+        Err(Failure::upstream(500, "").having_used(tokens))
+    }
+
+    fn model(id: &str) -> Model {
+        Model::parse(&format!("p/{id}")).unwrap()
+    }
+
+    #[test]
+    fn a_call_costs_what_all_of_its_attempts_cost_also_those_beyond_the_list() {
+        let (group, mut bill) = (group(), Bill::default());
+        for _ in 0..MAX_ATTEMPTS_LISTED + 6 {
+            bill.add(&group, &model("priced"), &unusable(3), Duration::ZERO);
+        }
+        assert_eq!(bill.total.cost_micro_usd, 3 * 70);
+        assert_eq!(bill.total.tokens_in, 3 * 70);
+        assert_eq!(bill.listed().len(), MAX_ATTEMPTS_LISTED);
+        assert!(!bill.unpriced);
+    }
+
+    #[test]
+    fn one_model_that_answers_needs_no_list_and_one_that_fails_does() {
+        let (group, mut bill) = (group(), Bill::default());
+        let answer = Answer {
+            tokens_out: 5,
+            ..Answer::default()
+        };
+        bill.add(
+            &group,
+            &model("priced"),
+            &Ok(answer.clone()),
+            Duration::ZERO,
+        );
+        assert_eq!((bill.listed().len(), bill.total.cost_micro_usd), (0, 10));
+        let mut bill = Bill::default();
+        bill.add(&group, &model("free"), &unusable(0), Duration::ZERO);
+        assert!(!bill.unpriced, "it used nothing");
+        bill.add(&group, &model("free"), &Ok(answer), Duration::ZERO);
+        let statuses = bill.listed();
+        let statuses: Vec<&str> = statuses.iter().map(|one| one.status.as_str()).collect();
+        assert_eq!(statuses, ["server_error", "ok"]);
+        assert!(bill.unpriced && bill.total.cost_micro_usd == 0);
+    }
+}

@@ -1,0 +1,17 @@
+//! `/openapi.json`: a description as it is served. It never changes while a service runs, so its
+//! text is made once and shared by all who ask.
+
+use axum::body::Bytes;
+use axum::response::{IntoResponse as _, Response};
+use utoipa::openapi::OpenApi;
+
+/// The text of a description.
+pub fn text(api: &OpenApi) -> Bytes {
+    // Names, texts and numbers always have a JSON form.
+    api.to_json().map_or_else(|_| Bytes::new(), Bytes::from)
+}
+
+/// An answer that is such a text.
+pub fn answer(text: &Bytes) -> Response {
+    ([("content-type", "application/json")], text.clone()).into_response()
+}

@@ -1,0 +1,125 @@
+//! The requests and answers of one connection, as its [`Seat`] counts them.
+//!
+//! How many requests may come ahead of their answers, and how many bytes of answers wait for a
+//! client, is decided here; what is in them is the business of the router behind.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use axum::body::{Body, Bytes, HttpBody};
+use axum::http::{HeaderValue, Request, header};
+use axum::response::{IntoResponse as _, Response};
+use hyper::body::{Frame, Incoming, SizeHint};
+use tower::{Service, ServiceExt as _};
+
+use super::room::Seat;
+use crate::error::{ErrorCode, Problem};
+
+/// A router, for the client of one connection.
+pub(super) struct Answers<S> {
+    pub(super) service: S,
+    pub(super) seat: Arc<Seat>,
+}
+
+impl<S> hyper::service::Service<Request<Incoming>> for Answers<S>
+where
+    S: Service<Request<Incoming>, Response = Response, Error = Infallible> + Clone + Send,
+    S: 'static,
+    S::Future: Send,
+{
+    type Response = axum::http::Response<Answer>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let (service, seat) = (self.service.clone(), Arc::clone(&self.seat));
+        let turn = seat.begins();
+        Box::pin(async move {
+            if turn.is_ahead {
+                // Others have asked for less.
+                tokio::task::yield_now().await;
+            }
+            let mut response = service.oneshot(request).await?;
+            if turn.is_last {
+                let close = HeaderValue::from_static("close");
+                response.headers_mut().insert(header::CONNECTION, close);
+            }
+            Ok(counted(response, seat))
+        })
+    }
+}
+
+/// An answer that is counted while it waits for its client, or a refusal if too much waits.
+fn counted(response: Response, seat: Arc<Seat>) -> axum::http::Response<Answer> {
+    let bytes = response.body().size_hint().exact().unwrap_or_default();
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    if seat.holds(bytes) {
+        return response.map(|body| Answer::new(body, bytes, seat));
+    }
+    let words = "too many answers wait for clients to read them";
+    let mut refusal = Problem::new(ErrorCode::Overloaded, words).into_response();
+    // What every answer has; the refusal takes the place of one that had it.
+    for name in [
+        header::CONNECTION,
+        header::CACHE_CONTROL,
+        header::X_CONTENT_TYPE_OPTIONS,
+    ] {
+        if let Some(value) = response.headers().get(&name) {
+            refusal.headers_mut().insert(name, value.clone());
+        }
+    }
+    refusal.map(|body| Answer::new(body, 0, seat))
+}
+
+/// The body of an answer.
+pub(super) struct Answer {
+    body: Body,
+    /// Bytes that were counted before they were handed over.
+    ahead: usize,
+    seat: Arc<Seat>,
+}
+
+impl Answer {
+    fn new(body: Body, ahead: usize, seat: Arc<Seat>) -> Self {
+        Self { body, ahead, seat }
+    }
+}
+
+impl HttpBody for Answer {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        if let Some(Ok(frame)) = &frame
+            && let Some(data) = frame.data_ref()
+        {
+            let counted = data.len().min(self.ahead);
+            self.ahead -= counted;
+            // Of a stream: it goes on in any case, at the cost of those that do not read.
+            self.seat.holds_more(data.len() - counted);
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        // Of an answer to HEAD nothing is sent.
+        self.seat.released(self.ahead);
+        self.seat.answered();
+    }
+}

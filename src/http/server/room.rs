@@ -1,0 +1,423 @@
+//! The places of a server: who has one, who reads no answers, and who is closed when room is short.
+//!
+//! ```text
+//! newcomer ─▶ a free place ─────────────────────────▶ connection
+//!         └─▶ none: who does not read is closed, then who sends requests ahead of their
+//!             answers, then who asks nothing ───────▶ their place
+//! answer   ─▶ fits the bytes that may wait ─────────▶ sent
+//!         └─▶ not: who does not read is closed ─▶ fits? sent, else 503
+//! ```
+//!
+//! There is no bound per address: all clients behind a proxy have one.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// A client whose connection has taken nothing for this long does not read, if room is short.
+const UNREAD_TIME: Duration = Duration::from_millis(250);
+/// A connection without a request for this long is idle, if room is short.
+const IDLE_TIME: Duration = Duration::from_secs(1);
+/// So many requests in a row without a pause, and a client sends ahead, if room is short.
+const SENT_AHEAD: usize = 4;
+/// An answer of at most this many bytes is sent whatever else waits.
+const SMALL_ANSWER: usize = 16 * 1024;
+
+/// The places of one server.
+#[derive(Debug)]
+pub(super) struct Room {
+    /// Connections at once.
+    places: usize,
+    /// Bytes of answers that may wait for their clients, over all connections.
+    unsent_bytes: usize,
+    /// Pipelined requests in a row that a connection may send.
+    pipelined: usize,
+    /// Held for a few lines at a time; a panic there would leave sums that are still usable.
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next: u64,
+    seated: HashMap<u64, Client>,
+    /// Bytes of answers that wait, over all connections.
+    unsent: usize,
+    closing: bool,
+}
+
+/// What is known of the client of one connection.
+#[derive(Debug)]
+struct Client {
+    /// Told when its place is needed.
+    leave: Arc<Notify>,
+    /// Whether it was told.
+    leaves: bool,
+    /// Whether a request is under way.
+    busy: bool,
+    /// When its last answer was handed over, or it came.
+    idle_since: Instant,
+    /// Since when it has taken nothing of what waits for it.
+    unread_since: Option<Instant>,
+    /// Bytes of answers that wait for it.
+    unsent: usize,
+    /// Whether nothing was there to read at some time since its last request began.
+    paused: bool,
+    /// Requests in a row that were there without a pause.
+    pipelined: usize,
+}
+
+/// What is to be known of a request before it is answered.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Turn {
+    /// Whether it was there before its client can have read the answer before it.
+    pub(super) is_ahead: bool,
+    /// Whether it is the last one that the connection may send: too many came ahead.
+    pub(super) is_last: bool,
+}
+
+/// The place of one connection; free again when it is dropped.
+#[derive(Debug)]
+pub(super) struct Seat {
+    room: Arc<Room>,
+    id: u64,
+    leave: Arc<Notify>,
+}
+
+impl Room {
+    pub(super) fn new(places: usize, unsent_bytes: usize, pipelined: usize) -> Arc<Self> {
+        Arc::new(Self {
+            places,
+            unsent_bytes,
+            pipelined,
+            state: Mutex::default(),
+        })
+    }
+
+    /// A place, if one is free.
+    pub(super) fn seat(self: &Arc<Self>) -> Option<Seat> {
+        let mut state = self.lock();
+        if state.seated.len() >= self.places {
+            return None;
+        }
+        let id = state.next;
+        state.next += 1;
+        let leave = Arc::new(Notify::new());
+        let client = Client {
+            leave: Arc::clone(&leave),
+            leaves: false,
+            busy: false,
+            idle_since: Instant::now(),
+            unread_since: None,
+            unsent: 0,
+            paused: true,
+            pipelined: 0,
+        };
+        state.seated.insert(id, client);
+        Some(Seat {
+            room: Arc::clone(self),
+            id,
+            leave,
+        })
+    }
+
+    /// How many places are taken.
+    pub(super) fn seated(&self) -> usize {
+        self.lock().seated.len()
+    }
+
+    /// Tells as many clients to leave as there are newcomers: first those that do not read, the
+    /// longest first, then those that send requests ahead, then those that ask nothing.
+    pub(super) fn make_places(&self, newcomers: usize) {
+        let mut state = self.lock();
+        let leaving = state.seated.values().filter(|client| client.leaves).count();
+        let wanted = newcomers.saturating_sub(leaving);
+        if wanted == 0 {
+            return;
+        }
+        let now = Instant::now();
+        let found = state.seated.iter();
+        let mut found: Vec<_> = found
+            .filter_map(|(id, client)| Some((client.dispensable(now)?, *id)))
+            .collect();
+        found.sort_unstable();
+        for (_, id) in found.into_iter().take(wanted) {
+            state.tell_to_leave(id);
+        }
+    }
+
+    /// The server stops: nobody is waited for on the way out.
+    pub(super) fn close(&self) {
+        self.lock().closing = true;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn tell_to_leave(&mut self, id: u64) {
+        if let Some(client) = self.seated.get_mut(&id) {
+            client.leaves = true;
+            client.leave.notify_one();
+            self.unsent = self.unsent.saturating_sub(client.unsent);
+            client.unsent = 0;
+        }
+    }
+
+    fn hold(&mut self, id: u64, bytes: usize) {
+        if let Some(client) = self.seated.get_mut(&id).filter(|client| !client.leaves) {
+            client.unsent += bytes;
+            self.unsent += bytes;
+        }
+    }
+
+    /// Closes connections whose clients do not read, the longest first, until this many bytes fit.
+    fn make_room(&mut self, bytes: usize, most: usize) -> bool {
+        let now = Instant::now();
+        while self.unsent.saturating_add(bytes) > most {
+            let holders = self.seated.iter();
+            let unread = holders
+                .filter(|(_, client)| client.unsent > 0)
+                .filter_map(|(id, client)| Some((client.unread(now)?, *id)))
+                .min();
+            match unread {
+                Some((_, id)) => self.tell_to_leave(id),
+                None => return false,
+            }
+        }
+        true
+    }
+}
+
+/// Why a client may be asked to leave, the best reason first, and since when it holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Dispensable {
+    DoesNotRead(Instant),
+    SendsAhead(Instant),
+    AsksNothing(Instant),
+}
+
+impl Client {
+    fn dispensable(&self, now: Instant) -> Option<Dispensable> {
+        if self.leaves {
+            return None;
+        }
+        let idle = || {
+            let since = self.idle_since;
+            let long = !self.busy && now.duration_since(since) >= IDLE_TIME;
+            long.then_some(Dispensable::AsksNothing(since))
+        };
+        let ahead = || {
+            let many = self.pipelined >= SENT_AHEAD;
+            many.then_some(Dispensable::SendsAhead(self.idle_since))
+        };
+        let unread = self.unread(now).map(Dispensable::DoesNotRead);
+        unread.or_else(ahead).or_else(idle)
+    }
+
+    /// Since when the client has read nothing, if that is long enough to count.
+    fn unread(&self, now: Instant) -> Option<Instant> {
+        let since = self.unread_since.filter(|_| !self.leaves)?;
+        (now.duration_since(since) >= UNREAD_TIME).then_some(since)
+    }
+}
+
+impl Seat {
+    /// Resolves when the place is needed for somebody else.
+    pub(super) async fn is_needed(&self) {
+        self.leave.notified().await;
+    }
+
+    /// Whether the server stops.
+    pub(super) fn is_closing(&self) -> bool {
+        self.room.lock().closing
+    }
+
+    /// Nothing is there to read: the client waits for its answer, or for something to ask.
+    pub(super) fn pauses(&self) {
+        self.client(|client| client.paused = true);
+    }
+
+    /// A request begins. Whoever reads an answer before the next request leaves a pause.
+    pub(super) fn begins(&self) -> Turn {
+        let most = self.room.pipelined;
+        let turn = self.client(|client| {
+            client.busy = true;
+            client.pipelined = match std::mem::take(&mut client.paused) {
+                true => 0,
+                false => client.pipelined + 1,
+            };
+            Turn {
+                is_ahead: client.pipelined > 0,
+                is_last: client.pipelined >= most,
+            }
+        });
+        turn.unwrap_or_default()
+    }
+
+    /// The answer is handed over, or given up.
+    pub(super) fn answered(&self) {
+        self.client(|client| {
+            client.busy = false;
+            client.idle_since = Instant::now();
+        });
+    }
+
+    /// An answer of this many bytes is to wait for its client. Refuses a large one where too much
+    /// waits already, of clients that do read.
+    pub(super) fn holds(&self, bytes: usize) -> bool {
+        let mut state = self.room.lock();
+        let fits = state.make_room(bytes, self.room.unsent_bytes) || bytes <= SMALL_ANSWER;
+        if fits {
+            state.hold(self.id, bytes);
+        }
+        fits
+    }
+
+    /// A piece of this many bytes, of an answer that is made as it is sent, is to wait.
+    pub(super) fn holds_more(&self, bytes: usize) {
+        let mut state = self.room.lock();
+        state.make_room(bytes, self.room.unsent_bytes);
+        state.hold(self.id, bytes);
+    }
+
+    /// So many bytes wait no longer: they were sent, or will not be.
+    pub(super) fn released(&self, bytes: usize) {
+        let mut state = self.room.lock();
+        if let Some(client) = state.seated.get_mut(&self.id) {
+            let bytes = bytes.min(client.unsent);
+            client.unsent -= bytes;
+            state.unsent -= bytes.min(state.unsent);
+        }
+    }
+
+    /// The client takes nothing more for now.
+    pub(super) fn stalls(&self) {
+        self.client(|client| client.unread_since = Some(Instant::now()));
+    }
+
+    /// The client reads.
+    pub(super) fn reads_on(&self) {
+        self.client(|client| client.unread_since = None);
+    }
+
+    fn client<T>(&self, change: impl FnOnce(&mut Client) -> T) -> Option<T> {
+        self.room.lock().seated.get_mut(&self.id).map(change)
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut state = self.room.lock();
+        if let Some(client) = state.seated.remove(&self.id) {
+            state.unsent = state.unsent.saturating_sub(client.unsent);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    fn has_to_leave(seat: &Seat) -> bool {
+        seat.is_needed().now_or_never().is_some()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_does_not_read_leaves_first_and_the_longest_first() {
+        let room = Room::new(4, 100, 8);
+        let [idle, first, second, busy] = [(); 4].map(|()| room.seat().expect("a place"));
+        assert!(room.seat().is_none());
+        busy.begins();
+        for seat in [&first, &second] {
+            seat.begins();
+            seat.stalls();
+            tokio::time::advance(Duration::from_secs(2)).await;
+        }
+        room.make_places(1);
+        assert!(has_to_leave(&first));
+        assert!(!has_to_leave(&second) && !has_to_leave(&idle) && !has_to_leave(&busy));
+        // It was told, and has not gone yet: nobody else has to for the same newcomer.
+        room.make_places(1);
+        assert!(!has_to_leave(&second));
+        room.make_places(3);
+        assert!(has_to_leave(&second) && has_to_leave(&idle));
+        assert!(!has_to_leave(&busy), "its request is under way");
+        drop(first);
+        assert!(room.seat().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_sends_ahead_leaves_before_who_asks_nothing() {
+        let room = Room::new(2, 100, 8);
+        let (idle, ahead) = (room.seat().expect("one"), room.seat().expect("two"));
+        tokio::time::advance(IDLE_TIME).await;
+        for _ in 0..=SENT_AHEAD {
+            ahead.begins();
+            ahead.answered();
+        }
+        ahead.begins();
+        room.make_places(1);
+        assert!(has_to_leave(&ahead) && !has_to_leave(&idle));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_reads_again_or_only_just_stopped_stays() {
+        let room = Room::new(2, 100, 8);
+        let (reads, stops) = (room.seat().expect("one"), room.seat().expect("two"));
+        for seat in [&reads, &stops] {
+            seat.begins();
+        }
+        reads.stalls();
+        tokio::time::advance(UNREAD_TIME * 2).await;
+        reads.reads_on();
+        stops.stalls();
+        room.make_places(2);
+        assert!(!has_to_leave(&reads) && !has_to_leave(&stops));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn large_answers_wait_up_to_a_bound_and_push_out_who_does_not_read() {
+        let large = SMALL_ANSWER + 1;
+        let room = Room::new(4, 2 * large, 8);
+        let [one, two, three] = [(); 3].map(|()| room.seat().expect("a place"));
+        assert!(one.holds(large) && two.holds(large));
+        assert!(!three.holds(large), "both may be reading");
+        assert!(three.holds(SMALL_ANSWER), "a small answer always goes");
+        three.released(SMALL_ANSWER);
+        one.released(large);
+        assert!(three.holds(large), "what was sent waits no longer");
+        two.stalls();
+        tokio::time::advance(UNREAD_TIME).await;
+        assert!(one.holds(large));
+        assert!(has_to_leave(&two) && !has_to_leave(&three));
+        drop((one, two, three));
+        assert_eq!(room.lock().unsent, 0);
+    }
+
+    #[tokio::test]
+    async fn requests_in_a_row_are_counted_only_if_they_came_without_a_pause() {
+        let room = Room::new(1, 100, 2);
+        let seat = room.seat().expect("a place");
+        // Asks, reads the answer, asks again.
+        for _ in 0..5 {
+            seat.pauses();
+            assert_eq!(seat.begins(), Turn::default());
+            seat.answered();
+        }
+        // Four at once.
+        seat.pauses();
+        let mut last = Vec::new();
+        for _ in 0..4 {
+            last.push(seat.begins().is_last);
+            seat.answered();
+        }
+        assert_eq!(last, [false, false, true, true]);
+    }
+}

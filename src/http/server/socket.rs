@@ -1,0 +1,179 @@
+//! The socket of a connection: its client has a time to take what is written, and a moment to read
+//! the last answer before the connection is closed.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Sleep, sleep};
+
+use super::room::Seat;
+
+/// The least bytes a client takes within the time to write, so that one byte a second does not count.
+const LEAST_TAKEN: usize = 16 * 1024;
+/// How long, and how much of, what a client still sends is read and thrown away once the last answer
+/// is written. To close at once would destroy an answer on its way.
+const LINGER_TIME: Duration = Duration::from_secs(2);
+const LINGER_BYTES: usize = 32 * 1024 * 1024;
+/// At most this much is read at once, so that the buffer behind it does not grow for clients that
+/// send many requests ahead.
+const READ_AT_ONCE: usize = 8 * 1024 - 1;
+
+/// See the module documentation.
+pub(super) struct Socket {
+    stream: TcpStream,
+    seat: Arc<Seat>,
+    write_time: Duration,
+    blocked: Option<Blocked>,
+    lingering: Option<Lingering>,
+}
+
+/// The client has taken too little since the timer was started.
+struct Blocked {
+    taken: usize,
+    over: Pin<Box<Sleep>>,
+}
+
+/// Everything is written, and the client told so.
+struct Lingering {
+    read: usize,
+    over: Pin<Box<Sleep>>,
+}
+
+impl Socket {
+    pub(super) fn new(stream: TcpStream, seat: Arc<Seat>, write_time: Duration) -> Self {
+        Self {
+            stream,
+            seat,
+            write_time,
+            blocked: None,
+            lingering: None,
+        }
+    }
+
+    /// What came of writing `offered` bytes, held against the time there is for it.
+    fn judged(
+        &mut self,
+        cx: &mut Context<'_>,
+        offered: usize,
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        match written {
+            Poll::Ready(Ok(taken)) => {
+                self.seat.released(taken);
+                if let Some(blocked) = &mut self.blocked {
+                    blocked.taken += taken;
+                    if taken == offered || blocked.taken >= LEAST_TAKEN {
+                        self.blocked = None;
+                        self.seat.reads_on();
+                    }
+                }
+                Poll::Ready(Ok(taken))
+            }
+            Poll::Pending => {
+                let (seat, time) = (&self.seat, self.write_time);
+                let blocked = self.blocked.get_or_insert_with(|| {
+                    seat.stalls();
+                    Blocked {
+                        taken: 0,
+                        over: Box::pin(sleep(time)),
+                    }
+                });
+                ready!(blocked.over.as_mut().poll(cx));
+                Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+            }
+            failed @ Poll::Ready(Err(_)) => failed,
+        }
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let mut part = [0; READ_AT_ONCE];
+        let most = buffer.remaining().min(part.len());
+        let Some(part) = part.get_mut(..most) else {
+            return Poll::Ready(Ok(()));
+        };
+        let mut part = ReadBuf::new(part);
+        let read = Pin::new(&mut self.stream).poll_read(cx, &mut part)?;
+        if read.is_pending() {
+            self.seat.pauses();
+            return Poll::Pending;
+        }
+        buffer.put_slice(part.filled());
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.judged(cx, bytes.len(), written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        let offered = slices.iter().map(|slice| slice.len()).sum();
+        self.judged(cx, offered, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    /// Says that nothing more comes, and reads on until the client says the same, for a moment.
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.lingering.is_none() {
+            ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
+            self.lingering = Some(Lingering {
+                read: 0,
+                over: Box::pin(sleep(LINGER_TIME)),
+            });
+        }
+        let Self {
+            stream,
+            seat,
+            lingering: Some(lingering),
+            ..
+        } = &mut *self
+        else {
+            return Poll::Ready(Ok(()));
+        };
+        let mut scrap = [0; READ_AT_ONCE];
+        while lingering.read < LINGER_BYTES && !seat.is_closing() {
+            let mut buffer = ReadBuf::new(&mut scrap);
+            let read = Pin::new(&mut *stream).poll_read(cx, &mut buffer);
+            match read {
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
+                    lingering.read += buffer.filled().len();
+                }
+                Poll::Ready(_) => break,
+                Poll::Pending => {
+                    ready!(lingering.over.as_mut().poll(cx));
+                    break;
+                }
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}

@@ -1,0 +1,95 @@
+//! Budgets that a model without a price would end: known before any run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use ktsu_ledger::event::plan::{Plan, Unpriced, Visibility, Work};
+
+use crate::environment::Environment;
+use crate::gateway::Config;
+use crate::gateway::config::Group;
+use crate::kit::fault::{Fault, FaultCode};
+use crate::kit::yaml::{self, Place};
+use crate::kit::{GATEWAY, Kit};
+
+/// What `model_policy` calls the budget.
+const BUDGET: &str = "/model_policy/cost_budget_usd";
+
+/// A warning for every workflow with a budget and every model without a price that it may ask.
+pub(super) fn unpriced(kit: &Kit, dir: &Path, environment: Option<&Environment>) -> Vec<Fault> {
+    let file = Path::new(GATEWAY);
+    if !dir.join(file).is_file() {
+        return Vec::new();
+    }
+    // Whoever judges the gateway says what is wrong with it.
+    let Ok(config) = Config::load_in(dir, file, environment) else {
+        return Vec::new();
+    };
+    let groups: BTreeMap<&str, &Group> = config
+        .groups()
+        .iter()
+        .map(|group| (group.name.as_str(), group))
+        .collect();
+    let roots = kit.workflows.values();
+    let roots = roots.filter(|one| one.visibility == Visibility::Root);
+    let mut found = Vec::new();
+    for workflow in roots {
+        let asked = asked(&workflow.definition.plan);
+        let asked = asked.iter().filter_map(|name| groups.get(name));
+        let place = place(kit, &workflow.path);
+        for group in asked {
+            let unpriced = unpriced_models(group).into_iter();
+            let fault = |model| fault(model, &group.name, place).in_file(Path::new(&workflow.path));
+            found.extend(unpriced.map(fault));
+        }
+    }
+    found
+}
+
+/// The groups that a run may ask under its budget: none if it has no budget, or may ask models
+/// without a price.
+fn asked(plan: &Plan) -> BTreeSet<&str> {
+    let policy = plan.workflows.get(&plan.root).map(|root| &root.policy);
+    let bound = policy.filter(|policy| {
+        policy.cost_budget_micro_usd.is_some() && policy.unpriced == Unpriced::Refuse
+    });
+    let Some(policy) = bound else {
+        return BTreeSet::new();
+    };
+    let steps = plan.workflows.values().flat_map(|workflow| &workflow.steps);
+    let groups = steps.filter_map(|step| {
+        let Work::Agent(agent) = &step.work else {
+            return None;
+        };
+        let own = plan.agents.get(&agent.file).map(|file| file.group.as_str());
+        Some(policy.group(agent.group.as_deref().or(own)?))
+    });
+    groups.collect()
+}
+
+fn unpriced_models(group: &Group) -> BTreeSet<&str> {
+    let models = group.models.iter().map(|model| model.id.as_str());
+    models.filter(|id| group.prices.of(id).is_none()).collect()
+}
+
+fn fault(model: &str, group: &str, place: Place) -> Fault {
+    let words = format!(
+        "the model {model:?} of the group {group:?} has no price, so its calls under this budget \
+         end budget_unpriced"
+    );
+    let hint = format!(
+        "price it in gateway.yaml, in the group {group}: pricing: [{{model: {model}, \
+         input_per_million_usd: …, output_per_million_usd: …}}]; or write unpriced: allow beside \
+         the budget"
+    );
+    Fault::new(FaultCode::UnpricedModel, place, words)
+        .warning()
+        .hint(hint)
+}
+
+/// Where the budget stands in a workflow's file.
+fn place(kit: &Kit, path: &str) -> Place {
+    let source = kit.warnings.sources.get(Path::new(path));
+    let node = source.and_then(|text| yaml::parse(text).ok());
+    node.map(|node| node.at(BUDGET).place).unwrap_or_default()
+}

@@ -1,0 +1,62 @@
+//! What a definition that somebody sends must hold beyond what compiles. The loader of kits refuses
+//! the same; what is recorded is compiled as it stands, whatever an earlier version let pass.
+
+use ktsu_ledger::Json;
+use ktsu_projections::run::reserved::is_reserved;
+use serde_json::Value;
+
+use super::{Definition, Workflow};
+use crate::workflow::expression::Root;
+
+impl Definition {
+    /// Why this definition is not one that a kit could have, if it is not.
+    pub fn refusal(&self) -> Option<String> {
+        if let Some(name) = self.undeclared() {
+            return Some(format!("it uses env.{name} without declaring it"));
+        }
+        let called = self
+            .workflows
+            .iter()
+            .filter(|(path, _)| **path != self.plan.root);
+        for (path, workflow) in called {
+            if has_variables(workflow) {
+                return Some(format!(
+                    "{path} is called inline and has variables, which only the root has"
+                ));
+            }
+        }
+        let mut workflows = self.workflows.iter();
+        workflows.find_map(|(path, workflow)| {
+            let name = reserved_field(workflow)?;
+            Some(format!(
+                "{path} has the reserved field {name} in its output"
+            ))
+        })
+    }
+
+    /// A variable that an expression mentions though the root does not declare it.
+    fn undeclared(&self) -> Option<String> {
+        let declared = self.root().map_or(&[][..], |root| &root.plan.env);
+        let declares = |name: &String| declared.iter().any(|variable| variable.name == *name);
+        self.mentioned().find(|name| !declares(name))
+    }
+}
+
+/// Whether a workflow declares or mentions variables: where it is called inline, none has a value
+/// (decision K4).
+fn has_variables(workflow: &Workflow) -> bool {
+    let mentions = |root: &Root| matches!(root, Root::Env(_));
+    !workflow.plan.env.is_empty() || workflow.roots().iter().any(mentions)
+}
+
+/// A reserved field of the workflow's own output, which nobody would judge.
+fn reserved_field(workflow: &Workflow) -> Option<String> {
+    let map = workflow.plan.output.as_ref()?.map.as_ref()?;
+    let Value::Object(members) = Json::to_value(map) else {
+        return None;
+    };
+    members
+        .into_iter()
+        .map(|(name, _)| name)
+        .find(|name| is_reserved(name))
+}

@@ -1,0 +1,123 @@
+//! The versions of the decision rules, and every difference between them.
+//!
+//! The first frame of a run records the number of the rules it is decided by. It is decided by them
+//! for ever: when it is replayed, forked, resumed, recomputed or taken up after a crash. A branch
+//! and a recompute record the number of the run they come from.
+//!
+//! A repair that makes the same inputs lead to other frames is a method here that is true from a
+//! number on, and whoever decides asks it. New runs record [`RULES`].
+
+use ktsu_ledger::event::RunEvent;
+use ktsu_ledger::{Event, Frame};
+use ktsu_projections::run::RunState;
+
+/// The newest decision rules, which new runs record. Raised whenever the same inputs would lead to
+/// other frames.
+///
+/// 1. What ktsu decided first.
+/// 2. See the methods of [`DecisionRules`]; and under a budget calls reserve by model group, which
+///    the fold looks at: [`ktsu_projections::run::RESERVING_RULES`].
+pub const RULES: u32 = 2;
+
+/// The rules a run is decided by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DecisionRules(u32);
+
+/// Decision rules that this version of ktsu does not have. Nothing is decided by guessing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "recorded under decision rules {recorded}, while this version of ktsu has rules 1 to {RULES}"
+)]
+pub struct UnknownRules {
+    /// The number that is recorded.
+    pub recorded: u32,
+}
+
+impl DecisionRules {
+    /// The rules of new runs.
+    pub const NEWEST: Self = Self(RULES);
+
+    /// The rules of a recorded number.
+    ///
+    /// # Errors
+    /// [`UnknownRules`].
+    pub fn known(recorded: u32) -> Result<Self, UnknownRules> {
+        match recorded {
+            1..=RULES => Ok(Self(recorded)),
+            _ => Err(UnknownRules { recorded }),
+        }
+    }
+
+    /// The rules that a run is decided by from here on.
+    pub fn of(state: &RunState) -> Self {
+        Self(state.rules())
+    }
+
+    /// Whether a null that a template gives is the absence of a value where the schema does not
+    /// allow null, for the params of children as for those of agents (decision K4).
+    pub fn nulls_are_absence(self) -> bool {
+        self.0 >= 2
+    }
+
+    /// Whether text made of numbers has every whole number of 64 bits without an exponent, however
+    /// it was written, those within arrays and objects too, and `-0` as `0` (decision T1).
+    pub fn whole_numbers_are_plain_text(self) -> bool {
+        self.0 >= 2
+    }
+
+    /// Whether an agent that comes with ktsu has to give the reserved fields that its own output
+    /// schema requires.
+    pub fn first_party_agents_keep_promises(self) -> bool {
+        self.0 >= 2
+    }
+}
+
+/// The number that a frame names, for itself and the frames after it.
+pub fn named_by(event: &Event) -> Option<u32> {
+    match event {
+        Event::Run(RunEvent::Branched(branch)) => Some(branch.rules),
+        event => event.created().map(|created| created.rules),
+    }
+}
+
+/// Refuses frames that were decided by rules this version does not have: they may mean something
+/// else than they seem to.
+///
+/// # Errors
+/// [`UnknownRules`] names the first number that is not known.
+pub fn all_known<'a>(frames: impl IntoIterator<Item = &'a Frame>) -> Result<(), UnknownRules> {
+    let mut numbers = frames
+        .into_iter()
+        .filter_map(|frame| named_by(&frame.event));
+    numbers.try_for_each(|number| DecisionRules::known(number).map(drop))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_from_one_to_the_newest_are_known_and_no_others() {
+        for number in 1..=RULES {
+            assert_eq!(DecisionRules::known(number), Ok(DecisionRules(number)));
+        }
+        assert_eq!(DecisionRules::known(RULES), Ok(DecisionRules::NEWEST));
+        for recorded in [0, RULES + 1, u32::MAX] {
+            let refused = DecisionRules::known(recorded);
+            assert_eq!(refused, Err(UnknownRules { recorded }));
+        }
+    }
+
+    #[test]
+    fn a_repair_does_not_reach_runs_recorded_under_rules_1() {
+        let first = DecisionRules::known(1).unwrap();
+        for differs in [
+            DecisionRules::nulls_are_absence,
+            DecisionRules::whole_numbers_are_plain_text,
+            DecisionRules::first_party_agents_keep_promises,
+        ] {
+            assert!(!differs(first));
+            assert!(differs(DecisionRules::NEWEST));
+        }
+    }
+}
