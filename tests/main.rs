@@ -48,6 +48,8 @@ mod pins;
 mod recompute;
 #[path = "suite/recompute_tools.rs"]
 mod recompute_tools;
+#[path = "suite/slow.rs"]
+mod slow;
 #[path = "suite/tools/mod.rs"]
 mod tools;
 #[path = "suite/trace.rs"]

@@ -11,9 +11,11 @@ mod idempotency;
 mod lists;
 mod people;
 mod personal;
+mod promised;
 mod recompute;
 mod reports;
 mod secrets;
+mod steps;
 mod tour;
 
 use serde_json::json;
