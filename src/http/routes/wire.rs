@@ -33,6 +33,7 @@ pub struct Accepted {
 pub struct Recompute {
     /// The path of a step: `triage`, `call/inner`; absent for all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1)]
     pub step: Option<String>,
 }
 
