@@ -68,6 +68,7 @@ pub async fn open(setup: Setup, ledger: &Path) -> Result<Reading, NotOpened> {
         takes_up: false,
         standing: Standing::reading(damage.clone()),
         secret: Arc::new(|_| None),
+        provider_keys: Vec::new(),
     };
     let (orchestrator, _) = Orchestrator::start(parts).await.map_err(NotOpened::Other)?;
     let access = Access {
