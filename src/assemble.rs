@@ -1,11 +1,16 @@
 //! The only file that names concrete parts: which store, which clock, which client.
 
+mod full;
 pub mod import;
 mod key;
 pub mod keys;
+mod ledger;
 mod notary;
+pub mod reading;
 pub mod servers;
 pub mod values;
+
+pub use ledger::readers;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -13,11 +18,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use axum::Router;
-use ktsu_ledger::appender::{Appender, AppenderThread, LOW_WATER, Options};
-use ktsu_ledger::event::{StoreEvent, StoreOpened, StoreRecovered};
-use ktsu_ledger::lock::{self, Holder, NotOwned, OwnerLock};
-use ktsu_ledger::room::Room;
-use ktsu_ledger::store::{MemoryStore, Reader, SqliteReader, SqliteStore, Store, StoreError};
+use ktsu_ledger::appender::{Appender, AppenderThread, Options};
+use ktsu_ledger::event::{StoreEvent, StoreOpened};
+use ktsu_ledger::lock::{Holder, NotOwned, OwnerLock};
+use ktsu_ledger::store::StoreError;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -33,10 +37,9 @@ use crate::http::server::{self, BindError, Limits};
 use crate::kit::Kit;
 use crate::kit::fault::Faults;
 use crate::orchestrator::{
-    Clock, MAX_ACTIVE, Orchestrator, Parts, Recovered, clock, rebuild_index,
+    Clock, MAX_ACTIVE, Orchestrator, Parts, Recovered, Standing, clock, rebuild_index,
 };
 use crate::peer::Peer;
-use crate::readers::Readers;
 use crate::runtime::{self, Callbacks, Runtime};
 use crate::tools::Tools;
 use crate::workflow::admit::ENGINE;
@@ -130,7 +133,9 @@ pub struct Engine {
     pub recovered: Recovered,
     appender: Appender,
     thread: AppenderThread,
-    notary: Notary,
+    notary: Arc<Notary>,
+    /// Whether it came up on a full disk; false once it goes on.
+    waiting: watch::Receiver<bool>,
     serving: Vec<JoinHandle<()>>,
     /// The URLs of runtime and gateway, where they listen.
     pub services: Vec<(&'static str, String)>,
@@ -189,13 +194,26 @@ pub async fn open(mut setup: Setup) -> Result<Engine, NotOpened> {
     let egress = egress::Client::new(&policy(file))?;
     let limits = file.map(|file| file.limits.clone()).unwrap_or_default();
     let gateway = setup.gateway(&egress)?;
+    let provider_keys = gateway.secrets().to_vec();
+    values::shows_none_of(&environment, &provider_keys)?;
     let here = matches!(setup.agents, Agents::Here { .. });
     let groups = gateway.group_names().map(str::to_owned);
     let groups = here.then(|| groups.collect());
     let gateway = gateway::router(gateway);
-    let (mut lock, mut store, readers, room) = open_store(&setup.ledger)?;
+    let ledger::Opened {
+        mut lock,
+        mut store,
+        readers,
+        room,
+        damage,
+        reserve,
+    } = ledger::open(&setup.ledger)?;
+    let full = lock.as_ref().is_some_and(OwnerLock::found_disk_full);
     let tokens = key::of(&setup.ledger)?;
-    rebuild_index(store.as_mut())?;
+    if let Err(error) = rebuild_index(store.as_mut()) {
+        store.leave_log();
+        return Err(error.into());
+    }
     let listener = match principals.is_empty() {
         true => server::bind_loopback(setup.listen).await?,
         false => server::bind(setup.listen).await?,
@@ -211,9 +229,11 @@ pub async fn open(mut setup: Setup) -> Result<Engine, NotOpened> {
     let options = Options {
         room,
         on_commit: Some(feed.on_commit()),
+        on_fatal: Some(ledger::on_fatal(&damage)),
         ..Options::default()
     };
     let (appender, thread) = Appender::start(store, options)?;
+    ledger::stop_when_damaged(&damage, &appender, &setup.ledger);
     // From here on nobody else writes, not even an owner whose lock was taken from it.
     let found = readers.with_blocking(|reader| notary::look(&setup, reader))?;
     let facts = found.stream(&appender, &clock);
@@ -229,8 +249,9 @@ pub async fn open(mut setup: Setup) -> Result<Engine, NotOpened> {
         key: found.key,
         witness: place.map(|place| notary::witness(place, &egress)),
     };
-    let mut notary = Notary::start(feed, parts, found.size)
+    let notary = Notary::start(feed, parts, found.size)
         .map_err(|error| NotOpened::Other(error.to_string()))?;
+    let notary = Arc::new(notary);
     let stop = watch::Sender::new(false);
     let way_back = Arc::new(OnceLock::new());
     let agents = agents(&setup.agents, &gateway, &way_back, &egress);
@@ -254,21 +275,21 @@ pub async fn open(mut setup: Setup) -> Result<Engine, NotOpened> {
         tokens,
         own_url: setup.own_url.unwrap_or_else(|| url.clone()),
         notary: notary.shown(),
-        takes_up: setup.takes_up,
+        takes_up: setup.takes_up && !full,
+        standing: Standing::of(damage.clone(), full),
         secret: Arc::new(move |variable| {
             let declared = std::slice::from_ref(variable);
             let resolved = environment::resolve(known.0.as_ref(), declared, &known.1).ok();
             resolved?.secrets.remove(&variable.name)
         }),
+        provider_keys,
     };
-    let (orchestrator, recovered) = Orchestrator::start(parts).await.map_err(NotOpened::Other)?;
-    if recovered.unfinished > 0 {
-        let found = StoreEvent::Recovered(StoreRecovered {
-            resent: recovered.resent,
-            unfinished: recovered.unfinished,
-        });
-        note(&facts, found).await?;
+    let started = Orchestrator::start(parts).await;
+    if let Some(why) = damage.why() {
+        return Err(StoreError::Damaged(why.to_owned()).into());
     }
+    let (orchestrator, recovered) = started.map_err(NotOpened::Other)?;
+    full::note_recovered(&facts, recovered).await?;
     let access = |within| Access {
         principals: Arc::clone(&principals),
         within,
@@ -290,7 +311,15 @@ pub async fn open(mut setup: Setup) -> Result<Engine, NotOpened> {
         let stopped = stopped(&stop);
         serving.push(tokio::spawn(async move { runtime.beat(stopped).await }));
     }
-    notary.begin();
+    let later = full::Later {
+        orchestrator: orchestrator.clone(),
+        appender: appender.clone(),
+        notary: Arc::clone(&notary),
+        facts,
+        reserve,
+        takes_up: setup.takes_up,
+    };
+    let waiting = later.begin(full, stopped(&stop)).await;
     Ok(Engine {
         orchestrator,
         router,
@@ -299,6 +328,7 @@ pub async fn open(mut setup: Setup) -> Result<Engine, NotOpened> {
         appender,
         thread,
         notary,
+        waiting,
         serving,
         services,
         runtime: agents.here,
@@ -486,8 +516,12 @@ impl Engine {
         }
         drop(self.appender);
         let (thread, notary) = (self.thread, self.notary);
+        let waits = *self.waiting.borrow();
         let finished = tokio::task::spawn_blocking(move || {
-            notary.finish();
+            match waits {
+                true => notary.leave(),
+                false => notary.finish(),
+            }
             thread.shutdown()
         });
         let finished = finished.await;
@@ -531,46 +565,6 @@ pub async fn open_gateway(
     let gateway = Gateway::load(file, environment, process, &egress);
     let gateway = gateway.map_err(NotOpened::Gateway)?;
     open_service(listen, gateway::router(gateway)).await
-}
-
-/// Readers of a ledger file, for commands that only look. They never lock.
-///
-/// # Errors
-/// [`StoreError`] if there is no ledger at the path.
-pub fn readers(path: &Path) -> Result<Readers, StoreError> {
-    let first = SqliteReader::open(path)?;
-    drop(first);
-    let path = path.to_owned();
-    Ok(Readers::new(move || {
-        let reader: Box<dyn Reader> = Box::new(SqliteReader::open(&path)?);
-        Ok(reader)
-    }))
-}
-
-type Opened = (Option<OwnerLock>, Box<dyn Store>, Readers, Room);
-
-fn open_store(place: &LedgerPlace) -> Result<Opened, NotOpened> {
-    match place {
-        LedgerPlace::Memory => {
-            let store = MemoryStore::new();
-            let shared = store.clone();
-            let readers = Readers::new(move || shared.reader());
-            Ok((None, Box::new(store), readers, Room::endless()))
-        }
-        LedgerPlace::File(path) => {
-            let lock = lock::try_own(path).map_err(|refused| match refused {
-                NotOwned::Held(_) => NotOpened::Owned(lock::holder(path)),
-                other => NotOpened::Lock(other),
-            })?;
-            let store = SqliteStore::open(path)?;
-            Ok((
-                Some(lock),
-                Box::new(store),
-                readers(path)?,
-                Room::beside(path, LOW_WATER),
-            ))
-        }
-    }
 }
 
 /// Appends a fact about the ledger as a whole.

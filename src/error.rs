@@ -118,6 +118,8 @@ error_codes! {
     InvalidParams = "invalid_params", 422, EXIT_COULD_NOT_RUN, "The params do not fit the workflow's schema";
     /// The run has nothing that could be asked for again, or not here.
     NotRecomputable = "not_recomputable", 422, EXIT_COULD_NOT_RUN, "The run cannot be recomputed";
+    /// What was recorded is damaged, or of a kind that this version does not understand.
+    Unreadable = "unreadable", 500, EXIT_COULD_NOT_RUN, "What was recorded cannot be read";
     /// A defect of ktsu.
     Internal = "internal", 500, EXIT_COULD_NOT_RUN, "Something broke inside ktsu";
     /// The workflow has an agent step, and the orchestrator knows no runtime.

@@ -4,6 +4,7 @@ pub mod assemble;
 pub mod baseline;
 pub mod cli;
 pub mod contract;
+pub mod damage;
 pub mod egress;
 pub mod environment;
 pub mod error;

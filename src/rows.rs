@@ -13,6 +13,22 @@ use ktsu_projections::run::RunState;
 /// The status of a run whose frames tell nothing.
 pub const UNREADABLE: &str = "unreadable";
 
+/// Whether a row says more than the frames that were read. A row is written with the frame that
+/// changes it, so frames are missing then.
+pub fn is_ahead(row: &str, frames: &str) -> bool {
+    how_far(row) > how_far(frames)
+}
+
+/// How far a run with a status has come; one that is no status says nothing.
+fn how_far(status: &str) -> u8 {
+    match status {
+        "complete" | "failed" => 3,
+        "running" => 2,
+        "pending" => 1,
+        _ => 0,
+    }
+}
+
 /// The row of a run as it stands.
 pub fn row(state: &RunState) -> IndexRow {
     let row = RunRow::of(state);
@@ -33,7 +49,17 @@ pub struct Made {
     /// The row.
     pub row: IndexRow,
     /// Why the run cannot be read, if so.
-    pub fault: Option<String>,
+    pub fault: Option<Fault>,
+}
+
+/// Why a run cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// In words.
+    pub why: String,
+    /// Whether the ledger is damaged. Frames that are what was appended may still tell something
+    /// that this version does not understand.
+    pub is_damage: bool,
 }
 
 /// Makes the row of a run.
@@ -41,7 +67,7 @@ pub struct Made {
 /// # Errors
 /// [`StoreError`] where the system failed, which says nothing about the run.
 pub fn make(reader: &dyn Reader, stream: &StreamId) -> Result<Made, StoreError> {
-    let fault = match frames(reader, stream) {
+    let (why, is_damage) = match frames(reader, stream) {
         Ok(frames) => match RunState::fold(&frames) {
             Ok(state) => {
                 return Ok(Made {
@@ -49,14 +75,14 @@ pub fn make(reader: &dyn Reader, stream: &StreamId) -> Result<Made, StoreError> 
                     fault: None,
                 });
             }
-            Err(error) => error.to_string(),
+            Err(error) => (error.to_string(), false),
         },
-        Err(StoreError::Damaged(why)) => why,
+        Err(StoreError::Damaged(why)) => (why, true),
         Err(other) => return Err(other),
     };
     Ok(Made {
         row: unreadable(reader, stream),
-        fault: Some(fault),
+        fault: Some(Fault { why, is_damage }),
     })
 }
 
@@ -127,7 +153,7 @@ pub fn put(store: &mut dyn Store, epoch: Epoch, rows: &[IndexRow]) -> Result<(),
 
 /// What the first frame still says, if that much can be read. The key above all: a repeated request
 /// must not start a second run.
-fn unreadable(reader: &dyn Reader, stream: &StreamId) -> IndexRow {
+pub fn unreadable(reader: &dyn Reader, stream: &StreamId) -> IndexRow {
     let first = reader.read(stream, 0, 1).unwrap_or_default();
     let first: Option<Frame> = first
         .first()

@@ -52,6 +52,8 @@ mod recompute;
 mod recompute_tools;
 #[path = "suite/rules.rs"]
 mod rules;
+#[path = "suite/slow.rs"]
+mod slow;
 #[path = "suite/tools/mod.rs"]
 mod tools;
 #[path = "suite/trace.rs"]

@@ -36,7 +36,7 @@ pub type Done = Box<dyn FnOnce(Result<Committed, AppendError>) + Send>;
 pub type OnCommit = Box<dyn FnMut(Vec<Entry>) + Send>;
 
 /// Called with the reason when the store has failed.
-pub type OnFatal = Box<dyn FnOnce(&str) + Send>;
+pub type OnFatal = Box<dyn FnOnce(&StoreError) + Send>;
 
 /// An entry that is durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -223,6 +223,30 @@ impl Appender {
                 reason: self.failed().unwrap_or_default(),
             })
         })
+    }
+
+    /// A handle on an appender that takes nothing, and never did.
+    pub fn stopped(reason: &str) -> Self {
+        let queue = Queue::new(0);
+        drop(queue.fail(reason));
+        let shared = Shared {
+            queue,
+            epoch: Epoch(0),
+            room: Room::endless(),
+            counts: Counts::default(),
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// Stops for ever: nothing more is written, not even what waits to be moved to its place. What
+    /// is being appended right now is still told as it turns out.
+    pub fn stop(&self, reason: &str) {
+        for done in self.shared.queue.fail(reason) {
+            let reason = reason.to_owned();
+            worker::quietly(|| done(Err(AppendError::Stopped { reason })));
+        }
     }
 
     /// The epoch this appender writes in.

@@ -76,12 +76,13 @@ pub fn restore(backup: &Path, ledger: &Path) -> Result<Report, BackupError> {
         return Err(BackupError::Unsound(Box::new(report)));
     }
     // Held while the file is made, so that nobody takes half a ledger.
-    let owned = lock::try_own(ledger).map_err(|error| match error {
+    let owned = lock::try_own_name(ledger).map_err(|error| match error {
         NotOwned::Held(holder) => BackupError::Owned {
             path: ledger.to_owned(),
             pid: holder.map_or(0, |holder| holder.pid),
         },
         NotOwned::Io { source, .. } => StoreError::failed("lock the ledger", source).into(),
+        other => StoreError::failed("lock the ledger", other).into(),
     })?;
     copy(backup, ledger)?;
     drop(owned);

@@ -92,11 +92,12 @@ impl Path {
         from: u64,
         limit: usize,
     ) -> Result<Vec<Record>, StoreError> {
-        self.read_by(
+        let read = self.read_by(
             &mut |stream, from, limit| reader.read(stream, from, limit),
             from,
             limit,
-        )
+        );
+        told(reader, read)
     }
 
     fn read_by(&self, read: Read<'_>, from: u64, limit: usize) -> Result<Vec<Record>, StoreError> {
@@ -152,6 +153,14 @@ fn damaged(stream: &StreamId, why: &dyn std::fmt::Display) -> StoreError {
     StoreError::Damaged(format!("{stream}: {why}"))
 }
 
+/// Tells the reader of damage that was found in what it gave.
+fn told<T>(reader: &dyn Reader, read: Result<T, StoreError>) -> Result<T, StoreError> {
+    if let Err(StoreError::Damaged(why)) = &read {
+        reader.found_damage(why);
+    }
+    read
+}
+
 /// The stored frames of a stream, those it shares with its parents before its own. A stream that
 /// does not exist has none.
 ///
@@ -171,7 +180,8 @@ pub fn records(reader: &dyn Reader, stream: &StreamId) -> Result<Vec<Record>, St
         }
         let gap = (next..).zip(&page).find(|(seq, record)| *seq != record.seq);
         if let Some((seq, _)) = gap {
-            return Err(damaged(stream, &format!("frame {seq} is missing")));
+            let missing = Err(damaged(stream, &format!("frame {seq} is missing")));
+            return told(reader, missing);
         }
         records.extend(page);
     }
@@ -180,14 +190,24 @@ pub fn records(reader: &dyn Reader, stream: &StreamId) -> Result<Vec<Record>, St
 /// All frames of a stream, blobs put back.
 ///
 /// # Errors
-/// [`StoreError`], also for a frame that cannot be read.
+/// [`StoreError`], also for a frame that cannot be read or does not follow from the one before it.
 pub fn frames(reader: &dyn Reader, stream: &StreamId) -> Result<Vec<Frame>, StoreError> {
     let mut blobs = Blobs::new(reader);
     let records = records(reader, stream)?;
-    records
-        .iter()
-        .map(|record| blobs.decode(stream, record))
-        .collect()
+    let mut before = Hash::ZERO;
+    let follow = |record: &Record| {
+        let frame = blobs.decode(stream, record)?;
+        let follows = frame.seq == record.seq && frame.prev == before;
+        before = record.hash;
+        match follows {
+            true => Ok(frame),
+            false => {
+                let words = format!("frame {} does not follow from what is before it", record.seq);
+                told(reader, Err(damaged(stream, &words)))
+            }
+        }
+    };
+    records.iter().map(follow).collect()
 }
 
 /// Puts blobs back into frames, reading each blob once.
@@ -220,12 +240,13 @@ impl<'a> Blobs<'a> {
             }
             Ok::<_, Failed>(text)
         });
-        decoded.map_err(|failed| match failed {
+        let decoded = decoded.map_err(|failed| match failed {
             Failed::Store(error) => error,
             Failed::Frame(error) => {
                 StoreError::Damaged(format!("{stream}#{}: {error}", record.seq))
             }
-        })
+        });
+        told(self.reader, decoded)
     }
 }
 

@@ -1,8 +1,15 @@
-//! Who owns a ledger: an operating-system lock on the file beside it.
+//! Who owns a ledger: operating-system locks on the file beside it and on the ledger file itself.
 //!
-//! The lock is held by the process and gone with it, however it ends; what the file says is for
-//! people and for commands that want to reach the owner. It keeps two owners apart on one machine;
-//! the epoch keeps them apart where it fails.
+//! The locks are held by the process and gone with it, however it ends; what the lock file says is
+//! for people and for commands that want to reach the owner. They keep two owners apart on one
+//! machine; the epoch keeps them apart where they fail.
+//!
+//! The lock file is found by the name of the ledger, so it says nothing to whoever comes by another
+//! name: that is what the second lock is for. It belongs to the open file (`flock`), so it stays
+//! while the descriptor kept here is open, whatever other descriptors of the file are closed. On
+//! Linux it has nothing to do with the record locks (`fcntl`) that SQLite takes on the same file.
+//! Elsewhere, and on network file systems, the two kinds meet and SQLite would wait for us; there
+//! the number of hard links and the epoch have to do.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read as _, Seek as _, Write as _};
@@ -12,7 +19,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use crate::store::Paths;
+use crate::names::{SecondName, second_name};
+use crate::reserve::Reserve;
+use crate::store::{Paths, StoreError, fresh_file};
 use crate::time::Timestamp;
 
 /// Looking whether a lock is held takes it for a moment; somebody who wants it waits that out.
@@ -36,6 +45,28 @@ pub enum NotOwned {
     /// Another process owns it; what its lock file says, if that can be read.
     #[error("the ledger is owned by {}", told(.0.as_ref()))]
     Held(Option<Holder>),
+    /// Another process owns the same file by another name.
+    #[error("another process owns {} by another name of the same file", .0.display())]
+    HeldElsewhere(PathBuf),
+    /// The file has a second name, whose owner would write beside this one's log.
+    #[error("{} cannot be owned: {found}, and what is written by one name is not seen by the other", path.display())]
+    SecondName {
+        /// The ledger.
+        path: PathBuf,
+        /// How that is known.
+        found: SecondName,
+    },
+    /// The file is empty, while something beside it says that it was a ledger.
+    #[error("{} holds nothing (0 bytes, or no file), while {} beside it belongs to a ledger that was in use", path.display(), beside.display())]
+    Emptied {
+        /// The ledger.
+        path: PathBuf,
+        /// What only a ledger in use has beside it.
+        beside: PathBuf,
+    },
+    /// The ledger file cannot be made.
+    #[error(transparent)]
+    NotMade(StoreError),
     /// The lock file cannot be used.
     #[error("cannot lock {}", path.display())]
     Io {
@@ -59,16 +90,48 @@ fn told(holder: Option<&Holder>) -> String {
 /// The right to write a ledger, until it is dropped.
 #[derive(Debug)]
 pub struct OwnerLock {
+    /// The ledger itself; given back before its name is.
+    _ledger: Option<File>,
     file: File,
     path: PathBuf,
     holder: Holder,
+    full: bool,
+    /// The file that was made for this lock, in which there may never be a ledger.
+    made: Option<PathBuf>,
 }
 
-/// Takes a ledger.
+/// Takes a ledger, making its file if there is none.
 ///
 /// # Errors
 /// [`NotOwned`].
 pub fn try_own(ledger: &Path) -> Result<OwnerLock, NotOwned> {
+    let (file, path) = take_name(ledger)?;
+    must_be_whole(ledger)?;
+    let db = Paths::of(ledger).db;
+    let is_new = std::fs::symlink_metadata(&db).is_err();
+    if is_new {
+        drop(fresh_file(&db).map_err(NotOwned::NotMade)?);
+    }
+    let held = take_file(&db)?;
+    // Before the first byte is written: without space not even the lock file can be.
+    let full = Reserve::beside(ledger).release_if_full();
+    let mut lock = OwnerLock::new(file, path, held)?;
+    lock.full = full;
+    lock.made = is_new.then_some(db);
+    Ok(lock)
+}
+
+/// Takes the name of a ledger that is about to be made.
+///
+/// # Errors
+/// [`NotOwned`].
+pub(crate) fn try_own_name(ledger: &Path) -> Result<OwnerLock, NotOwned> {
+    let (file, path) = take_name(ledger)?;
+    OwnerLock::new(file, path, None)
+}
+
+/// Locks the file beside a ledger.
+fn take_name(ledger: &Path) -> Result<(File, PathBuf), NotOwned> {
     let folder = ledger.parent().filter(|it| !it.as_os_str().is_empty());
     if let Some(folder) = folder {
         let mut builder = std::fs::DirBuilder::new();
@@ -87,28 +150,84 @@ pub fn try_own(ledger: &Path) -> Result<OwnerLock, NotOwned> {
         source,
     };
     let file = open(&path).map_err(io)?;
+    match lock_patiently(&file) {
+        Ok(true) => Ok((file, path)),
+        Ok(false) => Err(NotOwned::Held(read(&file))),
+        Err(source) => Err(io(source)),
+    }
+}
+
+/// Refuses a file by a second name, and one that was emptied.
+fn must_be_whole(ledger: &Path) -> Result<(), NotOwned> {
+    if let Some(found) = second_name(ledger) {
+        let path = ledger.to_owned();
+        return Err(NotOwned::SecondName { path, found });
+    }
+    match Paths::of(ledger).emptied() {
+        Some(beside) => Err(NotOwned::Emptied {
+            path: ledger.to_owned(),
+            beside,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Locks the ledger file itself, where that is apart from the locks that SQLite takes.
+fn take_file(db: &Path) -> Result<Option<File>, NotOwned> {
+    // What is no file is refused by whoever opens it.
+    if !std::fs::metadata(db).is_ok_and(|found| found.is_file()) {
+        return Ok(None);
+    }
+    let io = |source| NotOwned::Io {
+        path: db.to_owned(),
+        source,
+    };
+    let file = File::open(db).map_err(io)?;
+    if !locks_are_apart(&file) {
+        return Ok(None);
+    }
+    match lock_patiently(&file) {
+        Ok(true) => Ok(Some(file)),
+        Ok(false) => Err(NotOwned::HeldElsewhere(db.to_owned())),
+        Err(source) => Err(io(source)),
+    }
+}
+
+/// Whether `flock` and record locks of a file do not meet: on Linux, unless the file system passes
+/// both on to a server as the same thing.
+#[cfg(target_os = "linux")]
+fn locks_are_apart(file: &File) -> bool {
+    /// NFS, SMB 1 and 2, 9P, Ceph, AFS: as `statfs` names them.
+    const REMOTE: [u64; 6] = [
+        0x6969,
+        0xff53_4d42,
+        0xfe53_4d42,
+        0x0102_1997,
+        0x00c3_6400,
+        0x5346_414f,
+    ];
+    let found = rustix::fs::fstatfs(file);
+    found.is_ok_and(|found| !REMOTE.contains(&(found.f_type as u64 & 0xffff_ffff)))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn locks_are_apart(_: &File) -> bool {
+    false
+}
+
+/// Locks a file, waiting a moment; false if somebody else has it.
+fn lock_patiently(file: &File) -> std::io::Result<bool> {
     let since = Instant::now();
     loop {
         match file.try_lock() {
-            Ok(()) => break,
+            Ok(()) => return Ok(true),
             Err(TryLockError::WouldBlock) if since.elapsed() < PATIENCE => {
                 std::thread::sleep(Duration::from_millis(5));
             }
-            Err(TryLockError::WouldBlock) => return Err(NotOwned::Held(read(&file))),
-            Err(TryLockError::Error(source)) => return Err(io(source)),
+            Err(TryLockError::WouldBlock) => return Ok(false),
+            Err(TryLockError::Error(source)) => return Err(source),
         }
     }
-    let mut lock = OwnerLock {
-        file,
-        holder: Holder {
-            pid: std::process::id(),
-            started_at: now(),
-            url: None,
-        },
-        path: path.clone(),
-    };
-    lock.tell().map_err(io)?;
-    Ok(lock)
 }
 
 /// Who owns a ledger now; `None` if nobody does. One that cannot be looked at counts as not owned.
@@ -131,6 +250,32 @@ pub(crate) fn holder_at(lock: &Path) -> Option<Holder> {
 }
 
 impl OwnerLock {
+    fn new(file: File, path: PathBuf, ledger: Option<File>) -> Result<Self, NotOwned> {
+        let mut lock = Self {
+            _ledger: ledger,
+            file,
+            holder: Holder {
+                pid: std::process::id(),
+                started_at: now(),
+                url: None,
+            },
+            path,
+            full: false,
+            made: None,
+        };
+        lock.tell().map_err(|source| NotOwned::Io {
+            path: lock.path.clone(),
+            source,
+        })?;
+        Ok(lock)
+    }
+
+    /// Whether the disk was full when the ledger was taken: the reserve was given up for the start,
+    /// and there is no space for more.
+    pub fn found_disk_full(&self) -> bool {
+        self.full
+    }
+
     /// Says where the owner listens.
     ///
     /// # Errors
@@ -164,6 +309,12 @@ impl Drop for OwnerLock {
         // The lock goes with the file; a name left in it would only mislead people.
         let emptied = self.file.set_len(0);
         drop(emptied);
+        // An empty file that stays behind would look like a ledger that was emptied.
+        let is_empty = |db: &&PathBuf| std::fs::metadata(db).is_ok_and(|found| found.len() == 0);
+        if let Some(db) = self.made.as_ref().filter(is_empty) {
+            let removed = std::fs::remove_file(db);
+            drop(removed);
+        }
     }
 }
 

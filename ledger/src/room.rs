@@ -1,4 +1,5 @@
-//! How much room the disk has left, asked at most once a second.
+//! How much room the disk has left: looked at before every commit, and otherwise at most once a
+//! second.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -14,15 +15,19 @@ pub struct Room {
     last: Mutex<Option<(Instant, bool)>>,
 }
 
+/// What the disk that holds a file has left, in bytes; `None` if it does not tell.
+pub(crate) fn free_bytes(file: &Path) -> Option<u64> {
+    let folder = file.parent().filter(|it| !it.as_os_str().is_empty());
+    let folder = folder.unwrap_or_else(|| Path::new("."));
+    let disk = rustix::fs::statvfs(folder).ok()?;
+    Some(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
 impl Room {
     /// Watches the disk that holds a ledger; below `low_water` bytes it counts as full.
     pub fn beside(ledger: &Path, low_water: u64) -> Self {
-        let folder = ledger.parent().filter(|it| !it.as_os_str().is_empty());
-        let folder = folder.map_or_else(|| PathBuf::from("."), Path::to_owned);
-        Self::by(low_water, move || {
-            let disk = rustix::fs::statvfs(&folder).ok()?;
-            Some(disk.f_bavail.saturating_mul(disk.f_frsize))
-        })
+        let ledger: PathBuf = ledger.to_owned();
+        Self::by(low_water, move || free_bytes(&ledger))
     }
 
     /// Watches something else; what cannot be told does not count as full.
@@ -39,12 +44,21 @@ impl Room {
         Self::by(0, || None)
     }
 
-    /// Whether the disk is nearly full.
+    /// Whether the disk is nearly full, as of the last commit or a second ago at the most.
     pub fn is_low(&self) -> bool {
+        self.judge(FRESH)
+    }
+
+    /// As [`Room::is_low`], asking the system now.
+    pub fn look(&self) -> bool {
+        self.judge(Duration::ZERO)
+    }
+
+    fn judge(&self, fresh: Duration) -> bool {
         // The lock is held while the system is asked, so that it is asked once.
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         match *last {
-            Some((asked, low)) if asked.elapsed() < FRESH => low,
+            Some((asked, low)) if asked.elapsed() < fresh => low,
             Some(_) | None => {
                 let low = (self.free)().is_some_and(|free| free < self.low_water);
                 *last = Some((Instant::now(), low));

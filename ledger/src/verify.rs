@@ -172,6 +172,8 @@ fn look_up(reader: &dyn Reader, frames: &Frames, report: &mut Report) {
                 let message = "a look-up by name does not find it".to_owned();
                 report.find(Some(name), seq, Kind::Container, message);
             }
+            // A frame that was found damaged is not found as it should be either.
+            Err(StoreError::Damaged(_)) if report.names(name) => {}
             Err(error) => report.find(Some(name), seq, Kind::Container, error.to_string()),
         }
     }

@@ -252,7 +252,7 @@ fn the_first_error_is_final_for_every_k() {
         let heard = Arc::clone(&fatal);
         let options = Options {
             on_fatal: Some(Box::new(move |reason| {
-                heard.lock().unwrap().push(reason.to_owned())
+                heard.lock().unwrap().push(reason.to_string())
             })),
             // One entry a transaction.
             transaction_bytes: 1,
@@ -430,4 +430,49 @@ fn a_disk_that_is_nearly_full_is_a_state() {
     let here = Room::beside(std::path::Path::new("ledger.db"), u64::MAX);
     assert!(here.is_low());
     assert!(!Room::beside(std::path::Path::new("ledger.db"), 1).is_low());
+}
+
+/// An answer that is a second old is too old for a disk that fills up between two commits.
+#[test]
+fn room_is_looked_at_before_every_commit() {
+    let free = Arc::new(AtomicU64::new(1_000));
+    let told = Arc::clone(&free);
+    let options = Options {
+        room: Room::by(64, move || Some(told.load(Ordering::SeqCst))),
+        ..Options::default()
+    };
+    let (appender, thread) = Appender::start(Box::new(MemoryStore::new()), options).unwrap();
+    assert!(!appender.low_on_disk());
+    free.store(63, Ordering::SeqCst);
+    appender.append(ten().remove(0)).unwrap();
+    assert!(appender.low_on_disk());
+    free.store(1_000, Ordering::SeqCst);
+    appender.append(ten().remove(1)).unwrap();
+    assert!(!appender.low_on_disk());
+    thread.shutdown().unwrap();
+}
+
+/// Told to stop, it appends nothing and leaves the log where it is.
+#[test]
+fn an_appender_that_is_told_to_stop_writes_nothing_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    let store = Box::new(SqliteStore::open(&path).unwrap());
+    let (appender, thread) = Appender::start(store, Options::default()).unwrap();
+    appender
+        .append(entry(&run("a"), None, vec![ended()]))
+        .unwrap();
+    let files = || {
+        let read = |ending: &str| std::fs::read(folder.path().join(ending)).unwrap();
+        (read("ledger.db"), read("ledger.db-wal"))
+    };
+    let before = files();
+    appender.stop("told to");
+    let late = appender.append(entry(&run("b"), None, vec![ended()]));
+    let stopped = AppendError::Stopped {
+        reason: "told to".to_owned(),
+    };
+    assert_eq!(late, Err(stopped.clone()));
+    assert_eq!(thread.shutdown(), Err(stopped));
+    assert_eq!(files(), before, "neither appended nor moved");
 }

@@ -8,6 +8,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use ktsu_ledger::lock::{NotOwned, holder, try_own};
+use ktsu_ledger::names::{SecondName, second_name};
+use ktsu_ledger::reserve::{RESERVE_BYTES, Reserve};
 use ktsu_ledger::store::{SqliteReader, SqliteStore};
 use ktsu_ledger::{Reader, Store, StoreError};
 use support::{ended, entry, run};
@@ -216,4 +218,128 @@ fn sql_cannot_change_what_was_appended() {
     let reader = SqliteReader::open(&path).unwrap();
     assert_eq!(reader.streams(None, 10).unwrap(), vec![]);
     assert_eq!(reader.tail(&run("a")).unwrap(), None);
+}
+
+#[test]
+fn a_file_with_a_second_hard_link_is_nobodys_to_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    small(&path);
+    let link = folder.path().join("link.db");
+    std::fs::hard_link(&path, &link).unwrap();
+    for name in [&path, &link] {
+        let refused = try_own(name).unwrap_err();
+        let links = SecondName::HardLinks(2);
+        assert!(
+            matches!(&refused, NotOwned::SecondName { found, .. } if *found == links),
+            "{refused}"
+        );
+        assert_eq!(second_name(name), Some(links));
+    }
+    std::fs::remove_file(&link).unwrap();
+    assert_eq!(second_name(&path), None);
+    drop(try_own(&path).unwrap());
+    // A symbolic link is resolved, so it is no second name.
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    assert_eq!(second_name(&link), None);
+    drop(try_own(&link).unwrap());
+}
+
+/// The lock beside it is found by name. That of the file itself goes where the file goes, and
+/// closing some other descriptor of the file, which drops record locks, does not drop it.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_file_itself_is_locked_whatever_it_is_called_and_whoever_closes_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    let lock = try_own(&path).unwrap();
+    let mut store = SqliteStore::open(&path).unwrap();
+    let epoch = store.acquire().unwrap();
+    drop(std::fs::File::open(&path).unwrap());
+    let elsewhere = folder.path().join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    let moved = elsewhere.join("other.db");
+    std::fs::rename(&path, &moved).unwrap();
+    assert_eq!(second_name(&moved), None);
+    let refused = try_own(&moved).unwrap_err();
+    assert!(matches!(refused, NotOwned::HeldElsewhere(_)), "{refused}");
+    // SQLite is not held up by it.
+    std::fs::rename(&moved, &path).unwrap();
+    let appended = store.append(epoch, &[entry(&run("a"), None, vec![ended()])]);
+    assert_eq!(appended, Ok(vec![Ok(0)]));
+    drop(store);
+    drop(lock);
+    std::fs::rename(&path, &moved).unwrap();
+    drop(try_own(&moved).unwrap());
+}
+
+#[test]
+fn an_emptied_file_beside_its_key_or_log_is_no_new_ledger() {
+    for beside in ["ledger.db.key", "ledger.db.signing-key", "ledger.db-wal"] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ledger.db");
+        std::fs::write(&path, "").unwrap();
+        // An owner died before it made anything.
+        drop(try_own(&path).unwrap());
+        std::fs::write(folder.path().join(beside), "something").unwrap();
+        let refused = try_own(&path).unwrap_err();
+        assert!(matches!(&refused, NotOwned::Emptied { .. }), "{refused}");
+        assert!(refused.to_string().contains(beside), "{refused}");
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
+        assert!(folder.path().join(beside).exists());
+        let read = SqliteReader::open(&path).map(drop);
+        assert!(
+            matches!(read, Err(StoreError::NotALedger { .. })),
+            "{read:?}"
+        );
+        // Without a file a log is left over; a key may be put there before the first start.
+        std::fs::remove_file(&path).unwrap();
+        match beside.ends_with("-wal") {
+            true => assert!(matches!(try_own(&path), Err(NotOwned::Emptied { .. }))),
+            false => drop(try_own(&path).unwrap()),
+        }
+    }
+}
+
+#[test]
+fn an_owner_that_never_made_a_ledger_leaves_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    drop(try_own(&path).unwrap());
+    assert!(!path.exists());
+    let lock = try_own(&path).unwrap();
+    small(&path);
+    drop(lock);
+    assert!(path.exists());
+}
+
+#[test]
+fn a_reserve_is_kept_while_there_is_room_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    let file = folder.path().join("ledger.db.reserve");
+    let reserve = Reserve::beside(&path);
+    reserve.keep(u64::MAX);
+    assert!(!file.exists(), "no disk has that much left");
+    reserve.keep(0);
+    assert_eq!(std::fs::metadata(&file).unwrap().len(), RESERVE_BYTES);
+    assert_eq!(mode(&file), 0o600);
+    assert!(!reserve.release_if_full(), "there is room");
+    assert!(file.exists());
+}
+
+/// A byte of a frame that changes on the disk while nobody looks is never read as what was said.
+#[test]
+fn a_frame_that_is_not_what_its_hash_says_is_not_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    small(&path);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let at = bytes.windows(4).position(|four| four == b"\"at\"").unwrap() + 6;
+    bytes[at] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let reader = SqliteReader::open(&path).unwrap();
+    let read = reader.read(&run("a"), 0, 10);
+    let words = "run:a#0 is not what its hash says".to_owned();
+    assert_eq!(read, Err(StoreError::Damaged(words)));
 }

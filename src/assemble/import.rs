@@ -7,7 +7,7 @@ use ktsu_ledger::appender::{Appender, Options};
 use ktsu_ledger::event::{StoreEvent, StoreOpened};
 use ktsu_ledger::store::Reader;
 
-use super::{LedgerPlace, NotOpened, open_store, readers};
+use super::{ledger as place, readers};
 use crate::evidence::store_stream::StoreStream;
 use crate::evidence::transfer::{self, Checked};
 use crate::orchestrator::clock;
@@ -58,11 +58,7 @@ pub fn import(ledger: &Path, lines: impl AsRef<[u8]>) -> Result<Imported, String
         known,
     } = checked;
     let streams = entries.len() as u64;
-    let opened = open_store(&LedgerPlace::File(ledger.to_owned()));
-    let (lock, store, _, _) = opened.map_err(|error| match error {
-        NotOpened::Owned(_) => "an engine owns the ledger: stop it first".to_owned(),
-        other => other.to_string(),
-    })?;
+    let place::Opened { lock, store, .. } = place::open_with_room(ledger)?;
     let first = store.scan_frames(1, 1).map_err(|error| error.to_string())?;
     let started = Appender::start(store, Options::default());
     let (appender, thread) = started.map_err(|error| error.to_string())?;

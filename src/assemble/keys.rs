@@ -11,7 +11,7 @@ use ktsu_ledger::keys::{Keys, Known};
 use ktsu_ledger::note::{self, SigningKey};
 use ktsu_ledger::store::{Reader, Store};
 
-use super::{LedgerPlace, NotOpened, open_store};
+use super::ledger as place;
 use crate::evidence::store_stream::StoreStream;
 use crate::evidence::{facts, signing_key};
 use crate::orchestrator::clock;
@@ -100,11 +100,7 @@ fn change(
     if !ledger.is_file() {
         return Err(format!("there is no ledger at {}", ledger.display()));
     }
-    let opened = open_store(&LedgerPlace::File(ledger.to_owned()));
-    let (lock, store, _, _) = opened.map_err(|error| match error {
-        NotOpened::Owned(_) => "an engine owns the ledger: stop it first".to_owned(),
-        other => other.to_string(),
-    })?;
+    let place::Opened { lock, store, .. } = place::open_with_room(ledger)?;
     let facts = facts::read(store.as_ref()).map_err(|error| error.to_string())?;
     if facts.keys.all().is_empty() {
         return Err("this ledger has no signing key yet: it gets one with its next run".to_owned());

@@ -1,44 +1,37 @@
 //! The tool servers of a kit, asked for their tools outside any run: for `ktsu lock --tools`.
-//!
-//! A run gives a server its params through a step and an agent. Here there is no run, so the first
-//! step counts whose agent uses the server and that gives it every secret; what only a run can give
-//! is left empty.
+
+mod asked;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use axum::http::HeaderName;
-use jmespath::Rcvar;
-use ktsu_ledger::event::plan::{AgentPlan, AuthScheme, Work};
-use serde_json::{Map, Value, json};
 
-use super::{policy, values};
+use self::asked::{Asked, asked, known};
+use super::policy;
 use crate::egress;
-use crate::environment::{Environment, Principals, Resolved};
+use crate::environment::{Environment, Principals};
 use crate::kit::Kit;
 use crate::kit::server::KitServer;
-use crate::secret::{Redactor, Secret};
-use crate::tools;
-use crate::workflow::definition::{Agent, CompiledWork, Definition, Server};
-use crate::workflow::expression::{Names, Root, from_value};
-use crate::workflow::rules::DecisionRules;
+use crate::secret::Redactor;
+use crate::tools::{self, LeftOut};
 
-/// A server, with what it is told.
-pub struct Asked {
-    /// Its own name.
-    pub name: String,
-    /// Where it is, in this environment.
-    pub url: String,
-    /// The header that proves who asks, and its value.
-    pub auth: Option<(String, Secret)>,
-    /// What it is told; secrets may be among it.
-    pub params: BTreeMap<String, String>,
-}
+pub use self::asked::NotAsked;
 
 /// The digests of tools, by name.
 pub type Digests = BTreeMap<String, String>;
 
-/// Asks every tool server of a kit for its tools: the digests of those that an agent may call, by
-/// the path of the server; or why there are none. Those that come with ktsu are of its version.
+/// What a server offers to the agents of a kit.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// The tools that an agent may call.
+    pub digests: Digests,
+    /// Those that an agent may call by its allowlist, and that are not offered.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// Asks every tool server of a kit for its tools, by the path of the server; or says why there are
+/// none. Those that come with ktsu are of its version. Of the environment only what the servers are
+/// told is needed: whatever else has no value is not missed.
 ///
 /// # Errors
 /// What is wrong with the environment, in words.
@@ -46,33 +39,33 @@ pub async fn tools(
     kit: &Kit,
     environment: Option<&Environment>,
     process: &BTreeMap<String, String>,
-) -> Result<Vec<(String, Result<Digests, String>)>, String> {
+) -> Result<Vec<(String, Result<Listed, NotAsked>)>, String> {
     let client = egress::Client::new(&policy(environment)).map_err(|error| error.to_string())?;
-    let principals =
-        Principals::resolve(environment, process).map_err(|found| found.to_string())?;
-    let resolved = values::resolve(kit, &principals, environment, process);
-    let resolved: BTreeMap<_, _> = resolved.into_iter().collect();
-    let known = resolved.values().filter_map(|one| one.as_ref().ok());
-    let secrets = known.flat_map(|one| one.secrets.values());
+    // Nobody is asked who they are here; keys of their own are those of runs.
+    let principals = Principals::resolve(environment, process).unwrap_or_default();
+    let known = known(kit, &principals, environment, process);
+    let secrets = known.values().flat_map(|one| one.values.secrets.values());
     let redactor = Redactor::new(secrets.chain(principals.secrets()));
     let mut found = Vec::new();
     for (path, server) in kit.servers.iter().filter(|(_, one)| !one.url.is_empty()) {
-        let listed = match asked(kit, path, server, environment, &resolved) {
-            Ok(asked) => list(&client, &asked).await,
+        let listed = match asked(kit, path, server, environment, &known) {
+            Ok(asked) => list(&client, &asked).await.map_err(NotAsked::Failed),
             Err(why) => Err(why),
         };
         let listed = listed.map(|mut listed| {
-            listed.retain(|tool, _| permitted(kit, path, server, tool));
+            let permitted = |tool: &str| permitted(kit, path, server, tool);
+            listed.digests.retain(|tool, _| permitted(tool));
+            listed.left_out.retain(|one| permitted(&one.tool));
             listed
         });
-        let listed = listed.map_err(|why| redactor.redact_text(&why).to_string());
+        let listed = listed.map_err(|why| why.redacted(&redactor));
         found.push((path.clone(), listed));
     }
     Ok(found)
 }
 
 /// The tools a server offers.
-async fn list(client: &egress::Client, asked: &Asked) -> Result<Digests, String> {
+async fn list(client: &egress::Client, asked: &Asked) -> Result<Listed, String> {
     let auth = match &asked.auth {
         None => None,
         Some((header, value)) => {
@@ -93,9 +86,12 @@ async fn list(client: &egress::Client, asked: &Asked) -> Result<Digests, String>
     let digests = offered
         .iter()
         .map(|tool| (tool.name.clone(), tool.digest.clone()));
-    let digests = digests.collect();
+    let listed = Listed {
+        digests: digests.collect(),
+        left_out: session.left_out().to_vec(),
+    };
     session.close().await;
-    Ok(digests)
+    Ok(listed)
 }
 
 /// Whether an agent of the kit may call a tool; one that no agent uses offers what it says.
@@ -104,129 +100,6 @@ fn permitted(kit: &Kit, path: &str, server: &KitServer, tool: &str) -> bool {
     match uses.next() {
         None => server.allowlist.permits(tool),
         Some(first) => first.allowlist.permits(tool) || uses.any(|one| one.allowlist.permits(tool)),
-    }
-}
-
-type Values = BTreeMap<String, Result<Resolved, crate::environment::ResolveError>>;
-
-/// A server as it is asked: by the first step that can.
-fn asked(
-    kit: &Kit,
-    path: &str,
-    server: &KitServer,
-    environment: Option<&Environment>,
-    resolved: &Values,
-) -> Result<Asked, String> {
-    let elsewhere = environment.and_then(|one| one.servers.get(&server.name));
-    let url = elsewhere.unwrap_or(&server.url).clone();
-    let mut why = None;
-    for (workflow, one) in &kit.workflows {
-        let values = resolved.get(workflow).and_then(|one| one.as_ref().ok());
-        for (params, agent) in calls(&one.definition, values) {
-            let used = agent.servers.iter().filter(|one| one.plan.file == path);
-            for used in used {
-                match told(used, &given(agent, &params)) {
-                    Ok((auth, params)) => {
-                        return Ok(Asked {
-                            name: server.name.clone(),
-                            url,
-                            auth,
-                            params,
-                        });
-                    }
-                    Err(missing) => why = why.or(Some(missing)),
-                }
-            }
-        }
-    }
-    if let Some(why) = why {
-        return Err(why);
-    }
-    if let Some((name, _)) = server.params.iter().find(|(_, param)| param.secret) {
-        return Err(format!("no step gives the secret {name:?}"));
-    }
-    let params = server.params.iter();
-    let params = params.map(|(name, one)| (name.clone(), one.default.clone().unwrap_or_default()));
-    Ok(Asked {
-        name: server.name.clone(),
-        url,
-        auth: None,
-        params: params.collect(),
-    })
-}
-
-/// The agent steps of a definition: what each gives its agent, as far as that is known.
-fn calls<'d>(definition: &'d Definition, values: Option<&Resolved>) -> Vec<(Value, &'d Agent)> {
-    let mut calls = Vec::new();
-    for (path, workflow) in &definition.workflows {
-        // Variables are the root's alone.
-        let names = Variables(values.filter(|_| *path == definition.plan.root));
-        for (step, plan) in workflow.steps.iter().zip(&workflow.plan.steps) {
-            let Work::Agent(AgentPlan { file, .. }) = &plan.work else {
-                continue;
-            };
-            let CompiledWork::Agent { params, .. } = &step.work else {
-                continue;
-            };
-            let rendered = params
-                .as_ref()
-                .map(|one| one.render(&names, &|_| false, DecisionRules::NEWEST));
-            let given = rendered.and_then(Result::ok).map(|one| one.value);
-            let agent = definition.agents.get(file);
-            calls.extend(agent.map(|agent| (given.unwrap_or_else(|| json!({})), agent)));
-        }
-    }
-    calls
-}
-
-/// The params of an agent: what is not known outside a run is its default, or empty.
-fn given(agent: &Agent, params: &Value) -> Map<String, Value> {
-    let mut given = params.as_object().cloned().unwrap_or_default();
-    given.retain(|_, value| !value.is_null());
-    let schema = agent.file.params.as_ref().map(|schema| schema.to_value());
-    let properties = schema.as_ref().and_then(|schema| schema.get("properties"));
-    for (name, property) in properties.and_then(Value::as_object).into_iter().flatten() {
-        if agent.is_secret(name) || given.contains_key(name) {
-            continue;
-        }
-        let default = property.get("default").cloned();
-        given.insert(name.clone(), default.unwrap_or_else(|| Value::from("")));
-    }
-    given
-}
-
-type Told = (Option<(String, Secret)>, BTreeMap<String, String>);
-
-fn told(server: &Server, given: &Map<String, Value>) -> Result<Told, String> {
-    let words = |missing: crate::workflow::definition::Missing| missing.to_string();
-    let mut params = server
-        .values(given, false, DecisionRules::NEWEST)
-        .map_err(words)?;
-    let mut secret = server
-        .values(given, true, DecisionRules::NEWEST)
-        .map_err(words)?;
-    let auth = server.plan.auth.as_ref().and_then(|auth| {
-        let value = secret.remove(&auth.param)?;
-        let value = match auth.scheme {
-            AuthScheme::Bearer => format!("Bearer {value}"),
-            AuthScheme::Raw => value,
-        };
-        Some((auth.header.clone(), Secret::new(value)))
-    });
-    params.append(&mut secret);
-    Ok((auth, params))
-}
-
-/// The variables of an environment, secrets by value.
-struct Variables<'a>(Option<&'a Resolved>);
-
-impl Names for Variables<'_> {
-    fn get(&self, root: &Root) -> Option<Rcvar> {
-        let Root::Env(name) = root else { return None };
-        let resolved = self.0?;
-        let secret = resolved.secrets.get(name).map(Secret::expose);
-        let value = secret.or_else(|| resolved.values.get(name).map(String::as_str))?;
-        Some(from_value(&Value::from(value)))
     }
 }
 
@@ -255,7 +128,7 @@ mod tests {
     const FILES: [(&str, &str); 6] = [
         (
             "workflows/w.workflow.yaml",
-            "kind: workflow\nname: w\nversion: 1.0.0\nenv: [{name: KEY, secret: true}]\nparams: {schema: {type: object, properties: {who: {type: string, default: x}}}}\npipeline:\n  - {id: s, agent: agents/a.agent.yaml, params: {k: '{{ env.KEY }}', who: '{{ params.who }}'}}\n",
+            "kind: workflow\nname: w\nversion: 1.0.0\nenv: [{name: KEY, secret: true}, {name: HOOK}]\nparams: {schema: {type: object, properties: {who: {type: string, default: x}}}}\npipeline:\n  - {id: s, agent: agents/a.agent.yaml, params: {k: '{{ env.KEY }}', who: '{{ params.who }}'}}\n",
         ),
         (
             "agents/a.agent.yaml",
@@ -279,7 +152,7 @@ mod tests {
         ),
     ];
 
-    fn load() -> (tempfile::TempDir, Kit) {
+    pub(super) fn load() -> (tempfile::TempDir, Kit) {
         let dir = tempfile::tempdir().unwrap();
         for (path, text) in FILES {
             let path = dir.path().join(path);
@@ -288,41 +161,6 @@ mod tests {
         }
         let kit = kit::load(dir.path()).unwrap_or_else(|faults| panic!("{faults}"));
         (dir, kit)
-    }
-
-    fn ask(kit: &Kit, path: &str, pairs: &[(&str, &str)]) -> Result<Asked, String> {
-        let pairs = pairs.iter();
-        let process: BTreeMap<_, _> = pairs
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-            .collect();
-        let resolved = values::resolve(kit, &Principals::default(), None, &process);
-        let resolved = resolved.into_iter().collect();
-        asked(kit, path, &kit.servers[path], None, &resolved)
-    }
-
-    #[test]
-    fn a_server_is_asked_with_the_key_of_the_first_step_that_has_one() {
-        let (_dir, kit) = load();
-        let crm = ask(&kit, "servers/crm.server.yaml", &[("KEY", "s3cret")]);
-        let crm = crm.unwrap_or_else(|why| panic!("{why}"));
-        let (header, value) = crm.auth.unwrap();
-        assert_eq!(
-            (header.as_str(), value.expose()),
-            ("Authorization", "Bearer s3cret")
-        );
-        let told: Vec<_> = crm
-            .params
-            .iter()
-            .map(|(k, v)| (k.as_str(), v.as_str()))
-            .collect();
-        assert_eq!(told, [("who", ""), ("zone", "z")], "a run would say who");
-        assert_eq!(crm.url, "http://crm");
-        let mail = ask(&kit, "servers.yaml#mail", &[]).ok().unwrap();
-        assert!(mail.auth.is_none() && mail.params.is_empty());
-        for path in ["servers/crm.server.yaml", "servers/lone.server.yaml"] {
-            let why = ask(&kit, path, &[]).err().unwrap();
-            assert!(why.contains("\"key\""), "{path}: {why}");
-        }
     }
 
     #[test]

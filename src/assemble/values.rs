@@ -9,7 +9,7 @@ use super::{NotOpened, Setup};
 use crate::environment::{self, Environment, Principals, ResolveError, Resolved};
 use crate::evidence::signing_key;
 use crate::kit::Kit;
-use crate::secret::Redactor;
+use crate::secret::{Redactor, Secret};
 use crate::workflow::definition::Workflow;
 use crate::workflow::expression::Root;
 use crate::workflow::template::Template;
@@ -60,11 +60,10 @@ fn keep_secret(all: &mut [(String, Result<Resolved, ResolveError>)], principals:
     let shared = found.flat_map(|resolved| resolved.secrets.values());
     let redactor = Redactor::new(shared.chain(principals.secrets()));
     for (_, resolved) in all {
-        let Ok(values) = resolved.as_ref().map(|resolved| &resolved.values) else {
+        let Ok(values) = resolved.as_ref() else {
             continue;
         };
-        let shown = values.iter().filter(|(_, value)| redactor.finds(value));
-        let shown: Vec<String> = shown.map(|(name, _)| name.clone()).collect();
+        let shown = shown(values, &redactor);
         if !shown.is_empty() {
             *resolved = Err(ResolveError {
                 shown,
@@ -72,6 +71,37 @@ fn keep_secret(all: &mut [(String, Result<Resolved, ResolveError>)], principals:
             });
         }
     }
+}
+
+/// Refuses plain variables in whose value one of these secrets stands; see [`keep_secret`].
+///
+/// # Errors
+/// [`NotOpened::Environment`], for the first workflow that has such a variable.
+pub(super) fn shows_none_of(
+    all: &BTreeMap<String, Resolved>,
+    secrets: &[Secret],
+) -> Result<(), NotOpened> {
+    let redactor = Redactor::new(secrets);
+    for (workflow, resolved) in all {
+        let shown = shown(resolved, &redactor);
+        if !shown.is_empty() {
+            return Err(NotOpened::Environment {
+                workflow: workflow.clone(),
+                error: ResolveError {
+                    shown,
+                    ..ResolveError::default()
+                },
+            });
+        }
+    }
+    Ok(())
+}
+
+/// The plain variables in whose value a secret stands.
+fn shown(resolved: &Resolved, redactor: &Redactor) -> Vec<String> {
+    let values = resolved.values.iter();
+    let shown = values.filter(|(_, value)| redactor.finds(value));
+    shown.map(|(name, _)| name.clone()).collect()
 }
 
 /// The variables that need a value for everybody: what callers of the workflow must show is one

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use axum::extract::Request;
 use axum::http::HeaderValue;
 use axum::middleware::map_request;
-use ktsu_ledger::lock::Holder;
+use ktsu_ledger::lock::{Holder, NotOwned};
 
 use super::{Common, Failure, folder};
+use crate::assemble::reading::Reading;
 use crate::assemble::{self, Engine, LedgerPlace, NotOpened, Setup};
 use crate::contract::TOKEN_HEADER;
 use crate::environment::Environment;
@@ -277,6 +278,12 @@ pub(super) async fn receiver(
     Ok(Some(receiver))
 }
 
+/// Opens an engine that only reads.
+pub(super) async fn open_reading(setup: Setup, ledger: &Path) -> Result<Reading, Failure> {
+    let opened = assemble::reading::open(setup, ledger).await;
+    opened.map_err(|refused| explain(refused, &ledger.display().to_string()))
+}
+
 /// Opens an engine.
 pub(super) async fn open(setup: Setup) -> Result<Engine, Failure> {
     let path = match &setup.ledger {
@@ -322,7 +329,29 @@ fn explain(refused: NotOpened, path: &str) -> Failure {
             let words = format!("principals cannot be told\n\n{}", shown.trim_end());
             Failure::could_not_run(words)
         }
+        NotOpened::Lock(refused) => not_locked_as_owner(&refused),
+        NotOpened::Store(error) => error.into(),
         other => Failure::could_not_run(chain(&other)),
+    }
+}
+
+/// Why nobody may own this file, and what to type.
+fn not_locked_as_owner(refused: &NotOwned) -> Failure {
+    let failure = Failure::could_not_run(chain(refused));
+    match refused {
+        NotOwned::SecondName { .. } => failure.hint(
+            "remove the other names, or mount the whole folder instead of the file; for a copy to \
+             work on: ktsu backup FILE",
+        ),
+        NotOwned::HeldElsewhere(_) => failure.hint("use the name that its owner uses"),
+        NotOwned::Emptied { path, .. } => {
+            let path = quoted(path);
+            failure.hint(format!(
+                "bring the file back as it was; or from a copy: move it and what has its name \
+                 (-wal, -shm) away, then ktsu restore BACKUP --to {path}"
+            ))
+        }
+        NotOwned::Held(_) | NotOwned::NotMade(_) | NotOwned::Io { .. } => failure,
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::engine::{in_words, invalid, no_kit, quoted};
 use super::files::put;
 use super::folder::Folder;
-use super::output::{BAD, DIM, GOOD, is_coloured, line, note, painted};
+use super::output::{BAD, DIM, GOOD, ODD, is_coloured, line, note, painted};
 use super::{Common, Failure, json as shape, text};
 use crate::error::EXIT_VERDICT;
 use crate::kit::fault::Faults;
@@ -61,10 +61,12 @@ async fn write(common: &Common, dir: &Path, arguments: &Arguments) -> Result<Exi
         return Err(tools::forgotten(&lost, dir));
     }
     let mut retold = Vec::new();
+    let mut left_out = Vec::new();
     if arguments.tools {
-        let offered = tools::offered(&kit, arguments).await?;
-        retold = tools::differences(&made, &offered);
-        tools::put(&mut made, offered);
+        let asked = tools::ask(&kit, arguments).await?;
+        retold = tools::differences(&made, &asked.offered);
+        left_out = asked.left_out;
+        tools::put(&mut made, asked.offered);
     }
     let drift = before.map(|held| held.drift).unwrap_or_default();
     let file = kit.root.join(FILE);
@@ -83,10 +85,12 @@ async fn write(common: &Common, dir: &Path, arguments: &Arguments) -> Result<Exi
             "prices": made.prices,
             "changes": drift,
             "tools": retold,
+            "left_out": left_out,
         });
         line(&shape::pretty(&body.to_string()));
         return Ok(ExitCode::SUCCESS);
     }
+    warn(&left_out);
     for one in &drift {
         note(&format!("  {}", text::line(&one.to_string())));
     }
@@ -125,11 +129,13 @@ fn reads_back(kit: &Kit, made: &ktsu_ledger::event::lock::Lock) -> Result<(), Fa
 
 async fn check(common: &Common, dir: &Path, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let mut retold = Vec::new();
+    let mut left_out = Vec::new();
     let (held, name) = match kit::load(dir) {
         Ok(kit) => {
             if let (true, Some(held)) = (arguments.tools, &kit.lock) {
-                let offered = tools::offered(&kit, arguments).await?;
-                retold = tools::differences(&held.lock, &offered);
+                let asked = tools::ask(&kit, arguments).await?;
+                retold = tools::differences(&held.lock, &asked.offered);
+                left_out = asked.left_out;
             }
             let drift = kit.lock.as_ref().map(|held| held.drift.clone());
             (
@@ -152,10 +158,12 @@ async fn check(common: &Common, dir: &Path, arguments: &Arguments) -> Result<Exi
             "locked": held.is_ok() && retold.is_empty(),
             "drift": drift,
             "tools": retold,
+            "left_out": left_out,
             "faults": render::json(faults),
         });
         line(&shape::pretty(&body.to_string()));
     } else {
+        warn(&left_out);
         tell(
             held.as_ref().err().map(|(faults, _)| faults),
             &retold,
@@ -167,6 +175,14 @@ async fn check(common: &Common, dir: &Path, arguments: &Arguments) -> Result<Exi
         Ok(()) if retold.is_empty() => ExitCode::SUCCESS,
         Ok(()) | Err(_) => ExitCode::from(EXIT_VERDICT),
     })
+}
+
+/// Says which tools of the servers no model is told of. That is nothing a lock could change.
+fn warn(left_out: &[tools::LeftOut]) {
+    for one in left_out {
+        let warning = painted(ODD, "warning");
+        note(&format!("{warning}: {}", text::line(&one.words())));
+    }
 }
 
 fn tell(faults: Option<&Faults>, retold: &[tools::Retold], name: &str, dir: &Path) {

@@ -3,13 +3,19 @@
 use std::path::Path;
 
 use ktsu_ledger::StreamId;
+use ktsu_ledger::names::second_name;
 use ktsu_ledger::store::{Reader, SqliteReader, StoreError};
 
 use super::engine::{Place, place_nearby};
-use super::{Common, Failure};
+use super::output::note;
+use super::{Common, Failure, text};
 use crate::history::Unreadable;
 use crate::history::find::{self, Found};
 use crate::history::listed::Listed;
+
+/// What to do about a damaged ledger.
+pub(super) const DAMAGED: &str = "ktsu verify says what is damaged, ktsu start --read-only serves what \
+                                  can be read, ktsu restore BACKUP --to FILE brings a copy back";
 
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
@@ -17,7 +23,8 @@ impl From<StoreError> for Failure {
             StoreError::Missing(_) => {
                 Some("make one: ktsu run kits/hello; or name it: --ledger FILE")
             }
-            StoreError::Damaged(_) => Some("ktsu verify says what is damaged"),
+            StoreError::Damaged(_) => Some(DAMAGED),
+            StoreError::WrongRow(_) => Some("the next start makes the list of runs again"),
             StoreError::NotALedger { .. }
             | StoreError::NewerFormat { .. }
             | StoreError::Fenced { .. }
@@ -36,7 +43,7 @@ impl From<Unreadable> for Failure {
     fn from(error: Unreadable) -> Self {
         match error {
             Unreadable::Store(error) => error.into(),
-            Unreadable::Fold(_) | Unreadable::Definition(_) => {
+            Unreadable::Cut | Unreadable::Fold(_) | Unreadable::Definition(_) => {
                 Self::could_not_run(error.to_string()).hint("ktsu verify says what is damaged")
             }
         }
@@ -51,7 +58,20 @@ pub(super) fn open(common: &Common) -> Result<(Listed<SqliteReader>, Place), Fai
 
 /// A ledger, opened for reading.
 pub(super) fn open_at(path: &Path) -> Result<Listed<SqliteReader>, Failure> {
-    Ok(Listed::new(SqliteReader::open(path)?))
+    let reader = SqliteReader::open(path)?;
+    warn_of_second_name(path);
+    Ok(Listed::at(reader, path))
+}
+
+/// Says so where another name of the file may have a log that is not seen by this one.
+pub(super) fn warn_of_second_name(ledger: &Path) {
+    if let Some(found) = second_name(ledger) {
+        let path = ledger.display().to_string();
+        note(&format!(
+            "warning: {} may be seen in an old state: {found}, and its log is found by one name alone",
+            text::line(&path)
+        ));
+    }
 }
 
 /// A run, by its id or a part of it; with the scope of an inline child, if one was asked for.

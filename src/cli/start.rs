@@ -3,21 +3,25 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
 use serde_json::json;
 
 use super::engine::{
-    load_environment, load_kit_as, open, own_token, place, process_environment, receiver, refused,
+    load_environment, load_kit_as, open, open_reading, own_token, place, process_environment, receiver, refused,
     warn_of,
 };
 use super::logging::{self, LogFormat};
 use super::output::{line, note};
+use super::reading::{DAMAGED, warn_of_second_name};
 use super::signals::Signals;
 use super::{Common, Failure};
 use crate::assemble::{self, Agents, Engine, LedgerPlace, Setup};
 use crate::environment::settings::Listen;
+use crate::kit::Kit;
+use crate::orchestrator::LedgerState;
 
 /// How often the ledger is asked whether it still works.
 const LOOK: Duration = Duration::from_millis(250);
@@ -119,6 +123,9 @@ pub(super) struct Arguments {
     /// Refuses a kit that is not what its ktsu.lock.yaml says (orchestrator)
     #[arg(long)]
     locked: bool,
+    /// Serves reading alone: takes no ownership and writes nothing, also where the ledger is damaged
+    #[arg(long)]
+    read_only: bool,
     /// The form of log lines, which go to standard error; KTSU_LOG filters them (info, ktsu=debug)
     #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORM")]
     log_format: LogFormat,
@@ -178,7 +185,13 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     // What is typed is judged before what is read.
     arguments.host.as_deref().map(address).transpose()?;
     let signals = Signals::new()?;
+    let keeps_ledger = matches!(arguments.service, None | Some(Service::Orchestrator));
+    if arguments.read_only && !keeps_ledger {
+        let words = "--read-only is about the ledger, which only the orchestrator has";
+        return Err(Failure::could_not_run(words).hint("ktsu start --read-only"));
+    }
     match arguments.service {
+        _ if arguments.read_only => reading(common, arguments, signals).await,
         Some(Service::Runtime) => runtime(common, arguments, signals).await,
         Some(Service::Gateway) => gateway(common, arguments, signals).await,
         Some(Service::Orchestrator) | None => orchestrator(common, arguments, signals).await,
@@ -302,6 +315,45 @@ async fn orchestrator(
     serve(engine, &mut signals).await
 }
 
+/// Serves reading of a ledger. No kit is needed for that; the environment says who may read.
+async fn reading(
+    common: &Common,
+    arguments: Arguments,
+    mut signals: Signals,
+) -> Result<ExitCode, Failure> {
+    let environment = load_environment(arguments.env.as_deref(), &arguments.kit)?;
+    let file = environment
+        .as_ref()
+        .and_then(|file| file.listen.orchestrator);
+    let listen = arguments.listen(arguments.orchestrator_port, file, 5050)?;
+    let ledger = place(common, environment.as_ref());
+    let setup = Setup {
+        kit: Arc::new(Kit::empty()),
+        environment,
+        process: process_environment(),
+        ledger: LedgerPlace::File(ledger.path.clone()),
+        listen,
+        clock: None,
+        agents: Agents::Nowhere,
+        own_url: None,
+        gateway: None,
+        takes_up: false,
+    };
+    warn_of_second_name(&ledger.path);
+    let reading = open_reading(setup, &ledger.path).await?;
+    if let Some(why) = &reading.damaged {
+        tracing::warn!(why, "the ledger is damaged, and served as far as it can be read");
+    }
+    tracing::info!(ledger = %ledger.path.display(), url = reading.url, "ready to read");
+    line(&match common.json {
+        true => json!({"url": reading.url, "pid": std::process::id()}).to_string(),
+        false => format!("ktsu listens on {}, for reading", reading.url),
+    });
+    signals.next().await;
+    signals.unless_again(reading.close()).await;
+    Ok(ExitCode::SUCCESS)
+}
+
 async fn serve(engine: Engine, signals: &mut Signals) -> Result<ExitCode, Failure> {
     let mut looks = tokio::time::interval(LOOK);
     let failed = loop {
@@ -312,14 +364,16 @@ async fn serve(engine: Engine, signals: &mut Signals) -> Result<ExitCode, Failur
             },
         }
     };
+    let damaged = engine.orchestrator.ledger_state().0 == LedgerState::Damaged;
     let active = engine.orchestrator.active();
     tracing::info!(active, "stopping; a second signal ends it at once");
     let closed = signals.unless_again(engine.close()).await;
     if let Some(why) = failed.or_else(|| closed.err()) {
-        return Err(
-            Failure::could_not_run(format!("the ledger has stopped: {why}"))
-                .hint("ktsu verify, then start again"),
-        );
+        let failure = Failure::could_not_run(format!("the ledger has stopped: {why}"));
+        return Err(match damaged {
+            true => failure.hint(DAMAGED),
+            false => failure.hint("ktsu verify, then start again"),
+        });
     }
     if active > 0 {
         note(&format!("{active} runs go on at the next start"));

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::engine::place_nearby;
 use super::output::{BAD, DIM, GOOD, ODD, is_live, line, note, painted, transient};
-use super::reading::{find_run, open_at};
+use super::reading::{find_run, open_at, warn_of_second_name};
 use super::{Common, Failure, json as shape, text};
 use crate::error::EXIT_VERDICT;
 use crate::history::verify::{self, End};
@@ -53,6 +53,7 @@ struct Written {
 /// Verifies a ledger.
 pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let place = place_nearby(common)?;
+    warn_of_second_name(&place.path);
     let options = Options {
         heads: arguments
             .heads

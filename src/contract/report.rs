@@ -14,8 +14,10 @@ pub struct Report {
     pub attempt: u32,
     /// Counted from 1 within the attempt. The same number with the same bytes is answered again as
     /// it was; with other bytes it is refused (decision W2).
+    #[schema(minimum = 1)]
     pub n: u32,
     /// What happened, in order.
+    #[schema(min_items = 1)]
     pub events: Vec<Event>,
 }
 

@@ -19,7 +19,7 @@ use crate::kit::read::{self, Fields, Reader};
 use crate::kit::yaml::{self, Data, Node};
 pub use people::Principals;
 use principals::Declared;
-pub use resolve::{ResolveError, Resolved, resolve, resolve_for};
+pub use resolve::{ResolveError, Resolved, resolve, resolve_each, resolve_for};
 use settings::{Evidence, Limits, Listen};
 
 /// One `environments/NAME.env.yaml`.

@@ -43,6 +43,18 @@ impl ResolveError {
         first.map(String::as_str)
     }
 
+    /// What it says of some variables.
+    pub fn only(&self, which: impl Fn(&String) -> bool) -> Self {
+        let some = |names: &[String]| names.iter().filter(|name| which(name)).cloned().collect();
+        let without = self.without.iter().filter(|(name, _)| which(name));
+        Self {
+            missing: some(&self.missing),
+            short: some(&self.short),
+            without: without.cloned().collect(),
+            shown: some(&self.shown),
+        }
+    }
+
     fn is_empty(&self) -> bool {
         let Self {
             missing,
@@ -111,6 +123,21 @@ pub fn resolve_for(
     process: &BTreeMap<String, String>,
     common: &[String],
 ) -> Result<Resolved, ResolveError> {
+    let (resolved, error) = resolve_each(principals, environment, declared, process, common);
+    match error.is_empty() {
+        true => Ok(resolved),
+        false => Err(error),
+    }
+}
+
+/// As [`resolve_for`], each variable by itself: the values there are, and why there are no others.
+pub fn resolve_each(
+    principals: &Principals,
+    environment: Option<&Environment>,
+    declared: &[Variable],
+    process: &BTreeMap<String, String>,
+    common: &[String],
+) -> (Resolved, ResolveError) {
     let mut resolved = Resolved::default();
     let mut error = ResolveError::default();
     for variable in declared {
@@ -135,11 +162,7 @@ pub fn resolve_for(
             Some(value) => drop(resolved.values.insert(name.clone(), value.clone())),
         }
     }
-    if error.is_empty() {
-        Ok(resolved)
-    } else {
-        Err(error)
-    }
+    (resolved, error)
 }
 
 /// What a variable is set to, in the process environment or else in the file.

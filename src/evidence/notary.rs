@@ -11,7 +11,7 @@
 //! signed is not covered.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -118,10 +118,12 @@ impl Feed {
 /// A notary at work; whoever holds this ends it.
 pub struct Notary {
     sender: mpsc::Sender<Message>,
-    thread: JoinHandle<()>,
+    thread: Mutex<Option<JoinHandle<()>>>,
     shown: Shown,
     /// Dropped when it may begin.
-    hold: Option<mpsc::Sender<()>>,
+    hold: Mutex<Option<mpsc::Sender<()>>>,
+    /// Set where it is to end without having begun.
+    leaves: Arc<AtomicBool>,
 }
 
 impl Notary {
@@ -153,23 +155,29 @@ impl Notary {
         };
         work.show(|status, parts| status.has_witness = parts.witness.is_some());
         let thread = std::thread::Builder::new().name("notary".to_owned());
+        let leaves = Arc::new(AtomicBool::new(false));
+        let left = Arc::clone(&leaves);
         let thread = thread.spawn(move || {
             // Nothing is ever sent: this ends when the other end is dropped.
             let _ = held.recv();
-            work.run();
+            if !left.load(Ordering::SeqCst) {
+                work.run();
+            }
         })?;
         Ok(Self {
             sender,
-            thread,
+            thread: Mutex::new(Some(thread)),
             shown,
-            hold: Some(hold),
+            hold: Mutex::new(Some(hold)),
+            leaves,
         })
     }
 
     /// Lets it go to work. What it has to catch up on may be the whole ledger, and a start that
     /// takes up unfinished runs needs the processors more.
-    pub fn begin(&mut self) {
-        self.hold = None;
+    pub fn begin(&self) {
+        let mut hold = self.hold.lock().unwrap_or_else(PoisonError::into_inner);
+        *hold = None;
     }
 
     /// How it is.
@@ -178,10 +186,23 @@ impl Notary {
     }
 
     /// Signs what is not signed yet, and ends. Blocks.
-    pub fn finish(mut self) {
+    pub fn finish(&self) {
         self.begin();
         let _ = self.sender.send(Message::Finish);
-        let _ = self.thread.join();
+        self.join();
+    }
+
+    /// Ends it. If it has not begun, nothing is signed. Blocks.
+    pub fn leave(&self) {
+        self.leaves.store(true, Ordering::SeqCst);
+        self.finish();
+    }
+
+    fn join(&self) {
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(thread) = thread.take() {
+            let _ = thread.join();
+        }
     }
 }
 

@@ -268,7 +268,7 @@ fn with_row(
     }
     let made = rows::make(trial, &stream).map_err(|error| error.to_string())?;
     if let Some(fault) = made.fault {
-        return Err(format!("{stream}: {fault}"));
+        return Err(format!("{stream}: {}", fault.why));
     }
     let row = made.row;
     if row.open && row.status != "waiting" {

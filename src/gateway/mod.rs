@@ -62,6 +62,8 @@ pub struct Gateway(Arc<Inner>);
 struct Inner {
     routes: BTreeMap<String, Route>,
     providers: BTreeMap<String, Served>,
+    /// The keys of providers, and every other secret of the gateway's file.
+    secrets: Vec<Secret>,
     redactor: Redactor,
     replies: Arc<Replies>,
 }
@@ -125,6 +127,7 @@ impl Gateway {
             routes: routes.collect(),
             providers,
             redactor: Redactor::new(&secrets),
+            secrets,
             replies: Arc::default(),
         })))
     }
@@ -137,6 +140,12 @@ impl Gateway {
     /// The names of the groups, sorted.
     pub fn group_names(&self) -> impl Iterator<Item = &str> {
         self.0.routes.keys().map(String::as_str)
+    }
+
+    /// The keys of providers, and every other secret of the gateway's file: what an orchestrator in
+    /// the same process takes out of all that it records.
+    pub fn secrets(&self) -> &[Secret] {
+        &self.0.secrets
     }
 
     /// Asks a model. A call with a `key` is made once for all who ask the same under that key, now

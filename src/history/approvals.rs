@@ -75,7 +75,7 @@ impl Place {
     pub fn of(record: &Record) -> Self {
         Self {
             asked_us: record.created_at.as_micros(),
-            run: record.run_id.clone(),
+            run: record.run_id.split('/').take(1).collect(),
             request: record.request,
         }
     }
@@ -83,7 +83,7 @@ impl Place {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}~{}~{}", self.asked_us, self.request, self.run)
+        write!(f, "{}~run:{}#{}", self.asked_us, self.run, self.request)
     }
 }
 
@@ -91,13 +91,14 @@ impl FromStr for Place {
     type Err = NotACursor;
 
     fn from_str(text: &str) -> Result<Self, NotACursor> {
-        let mut parts = text.splitn(3, '~');
-        let mut part = || parts.next().ok_or(NotACursor);
         let number = |text: &str| text.parse().map_err(|_| NotACursor);
+        let (asked_us, place) = text.split_once('~').ok_or(NotACursor)?;
+        let (stream, request) = place.split_once('#').unwrap_or((place, "0"));
+        let (_, run) = stream.split_once(':').ok_or(NotACursor)?;
         Ok(Self {
-            asked_us: number(part()?)?,
-            request: number(part()?)?,
-            run: part()?.to_owned(),
+            asked_us: number(asked_us)?,
+            run: run.to_owned(),
+            request: number(request)?,
         })
     }
 }

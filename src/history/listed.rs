@@ -1,17 +1,22 @@
 //! A reader whose lists are right whether or not the index is.
 //!
 //! Rows are derived: anybody may delete them, and a start makes them again. Whoever only looks may
-//! not write, so it makes them in memory. What is asked of a whole index is not made anew.
+//! not write, so it makes them in memory. Of a ledger that is known to be damaged every row is made
+//! of the frames, since what cannot be read any more has a row that says otherwise; runs are then
+//! looked for wherever they may have left a name.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::path::Path;
 
 use ktsu_ledger::canonical::Json;
 use ktsu_ledger::store::{
-    Cursor, Filter, IndexRow, Inspection, MemoryStore, Page, RawBlob, RawFrame, Reader, Store as _,
-    StoreError, Tail,
+    Cursor, Filter, IndexRow, Inspection, MAX_PAGE, MemoryStore, Page, RawBlob, RawFrame, Reader,
+    Store as _, StoreError, Tail,
 };
 use ktsu_ledger::{Hash, Record, StreamId};
 
+use crate::damage::{self, Damage};
 use crate::rows;
 
 /// See the module documentation.
@@ -20,16 +25,34 @@ pub struct Listed<R> {
     reader: R,
     /// Whether the index was looked at.
     looked: Cell<bool>,
-    /// What stands for it, where it is not whole.
+    /// Whether damage is looked for before the first list.
+    searches: bool,
+    damage: Damage,
+    /// What stands for the index, where it is not whole.
     made: RefCell<Option<MemoryStore>>,
 }
 
 impl<R: Reader> Listed<R> {
     /// A reader around another one.
     pub fn new(reader: R) -> Self {
+        Self::knowing(reader, Damage::default())
+    }
+
+    /// A reader of a file that looks for damage before its first list, where that takes no time.
+    pub fn at(reader: R, ledger: &Path) -> Self {
+        Self {
+            searches: damage::is_searched(ledger),
+            ..Self::new(reader)
+        }
+    }
+
+    /// A reader that follows what becomes known.
+    pub fn knowing(reader: R, damage: Damage) -> Self {
         Self {
             reader,
             looked: Cell::new(false),
+            searches: false,
+            damage,
             made: RefCell::default(),
         }
     }
@@ -39,37 +62,134 @@ impl<R: Reader> Listed<R> {
         &self,
         question: impl Fn(&dyn Reader) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        if !self.looked.replace(true) && !rows::are_whole(&self.reader).unwrap_or(false) {
-            self.make()?;
-        }
-        if let Some(made) = &*self.made.borrow() {
-            return question(made);
+        if let Some(made) = self.made_at_need()? {
+            return question(&made);
         }
         match question(&self.reader) {
-            Err(StoreError::Damaged(_)) => {}
+            Err(StoreError::Damaged(_) | StoreError::WrongRow(_)) => {}
             other => return other,
         }
         question(&self.make()?)
     }
 
+    /// What stands for the index, if something must.
+    fn made_at_need(&self) -> Result<Option<MemoryStore>, StoreError> {
+        if let Some(made) = &*self.made.borrow() {
+            return Ok(Some(made.clone()));
+        }
+        let first = !self.looked.replace(true);
+        if first
+            && self.searches
+            && let Some(why) = damage::search(&self.reader)
+        {
+            self.damage.found(&why);
+        }
+        let is_damaged = self.damage.why().is_some();
+        match is_damaged || first && !rows::are_whole(&self.reader).unwrap_or(false) {
+            true => self.make().map(Some),
+            false => Ok(None),
+        }
+    }
+
     fn make(&self) -> Result<MemoryStore, StoreError> {
         let mut made = MemoryStore::new();
         let epoch = made.acquire()?;
+        for (run, last) in self.runs()? {
+            let row = self.row_of(&run, last)?;
+            rows::put(&mut made, epoch, &[row])?;
+        }
+        *self.made.borrow_mut() = Some(made.clone());
+        Ok(made)
+    }
+
+    /// The row of a run that has frames up to a number somewhere.
+    fn row_of(&self, run: &StreamId, last: Option<u64>) -> Result<IndexRow, StoreError> {
+        let made = rows::make(&self.reader, run)?.row;
+        if self.damage.why().is_none() {
+            return Ok(made);
+        }
+        let stored = self.reader.row(run).ok().flatten();
+        let is_ahead = stored.is_some_and(|row| rows::is_ahead(&row.status, &made.status));
+        let tail = self.reader.tail(run).ok().flatten();
+        let is_cut = last.is_some() && tail.map(|tail| tail.seq) < last;
+        match is_ahead || is_cut {
+            true => Ok(rows::unreadable(&self.reader, run)),
+            false => Ok(made),
+        }
+    }
+
+    /// Every run that has a name anywhere; and its last frame, where they were read one by one.
+    fn runs(&self) -> Result<Runs, StoreError> {
+        let mut found = Runs::new();
+        let named = self.named(&mut found);
+        match named {
+            Ok(()) if self.damage.why().is_none() => return Ok(found),
+            Ok(()) | Err(StoreError::Damaged(_)) => {}
+            Err(other) => return Err(other),
+        }
+        let before = named.is_ok();
+        // What one tree of the file has lost another may still know.
+        let rest = [self.in_rows(&mut found), self.in_frames(&mut found)];
+        let readable = before || rest.iter().any(Result::is_ok) || !found.is_empty();
+        let failed = rest.into_iter().find_map(Result::err);
+        match failed {
+            Some(error) if !readable => Err(error),
+            Some(_) | None => Ok(found),
+        }
+    }
+
+    fn named(&self, found: &mut Runs) -> Result<(), StoreError> {
         let mut after = None;
         loop {
             let (runs, last) = rows::runs(&self.reader, after.as_ref())?;
-            for run in &runs {
-                let one = rows::make(&self.reader, run)?;
-                rows::put(&mut made, epoch, &[one.row])?;
-            }
+            found.extend(runs.into_iter().map(|run| (run, None)));
             if last.is_none() {
-                *self.made.borrow_mut() = Some(made.clone());
-                return Ok(made);
+                return Ok(());
             }
             after = last;
         }
     }
+
+    fn in_rows(&self, found: &mut Runs) -> Result<(), StoreError> {
+        let mut cursor = None;
+        loop {
+            let page = self
+                .reader
+                .list(&Filter::default(), cursor.as_ref(), MAX_PAGE)?;
+            for row in page.rows {
+                found.entry(row.stream).or_default();
+            }
+            cursor = page.next;
+            if cursor.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn in_frames(&self, found: &mut Runs) -> Result<(), StoreError> {
+        let mut from = 1;
+        loop {
+            let page = self.reader.scan_frames(from, MAX_PAGE)?;
+            let Some(last) = page.last() else {
+                return Ok(());
+            };
+            from = last.position.saturating_add(1);
+            for frame in &page {
+                let stream = frame.stream.as_deref().and_then(|name| name.parse().ok());
+                let (Some(stream), Ok(seq)) = (stream, u64::try_from(frame.seq)) else {
+                    continue;
+                };
+                if rows::is_run(&stream) {
+                    let last = found.entry(stream).or_default();
+                    *last = (*last).max(Some(seq));
+                }
+            }
+        }
+    }
 }
+
+/// Runs, and the number of the last frame of each, as far as it is known.
+type Runs = BTreeMap<StreamId, Option<u64>>;
 
 impl<R: Reader> Reader for Listed<R> {
     fn read(&self, stream: &StreamId, from: u64, limit: usize) -> Result<Vec<Record>, StoreError> {
@@ -99,8 +219,15 @@ impl<R: Reader> Reader for Listed<R> {
 
     /// Made of the frames as they are now, where there is none: whoever follows a run asks often.
     fn row(&self, stream: &StreamId) -> Result<Option<IndexRow>, StoreError> {
+        if self.damage.why().is_some()
+            && let Some(made) = self.made_at_need()?
+            && let Some(made) = made.row(stream)?
+            && made.status == rows::UNREADABLE
+        {
+            return Ok(Some(made));
+        }
         match self.reader.row(stream) {
-            Ok(None) | Err(StoreError::Damaged(_)) => {}
+            Ok(None) | Err(StoreError::Damaged(_) | StoreError::WrongRow(_)) => {}
             other => return other,
         }
         if !rows::is_run(stream) || self.reader.tail(stream)?.is_none() {
@@ -131,5 +258,9 @@ impl<R: Reader> Reader for Listed<R> {
 
     fn inspect(&self) -> Inspection {
         self.reader.inspect()
+    }
+
+    fn found_damage(&self, why: &str) {
+        self.reader.found_damage(why);
     }
 }

@@ -24,9 +24,11 @@ pub use ktsu_ledger::branch::{Blobs, frames};
 pub use overlaid::fold;
 
 use ktsu_ledger::StreamId;
-use ktsu_ledger::store::{Reader, StoreError};
+use ktsu_ledger::store::{IndexRow, Reader, StoreError};
 use ktsu_projections::envelope::EnvelopeFold;
 use ktsu_projections::run::FoldError;
+
+use crate::rows::{UNREADABLE, is_ahead};
 
 /// Why a recorded run cannot be shown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -34,6 +36,9 @@ pub enum Unreadable {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The list of runs says that it went further than its frames do.
+    #[error("frames are missing at the end; `ktsu verify` says more")]
+    Cut,
     /// Its frames do not fold.
     #[error("{0}; `ktsu verify` says more")]
     Fold(#[from] FoldError),
@@ -50,9 +55,18 @@ pub fn envelope(
     reader: &dyn Reader,
     stream: &StreamId,
 ) -> Result<Option<EnvelopeFold>, Unreadable> {
+    let row = || reader.row(stream).ok().flatten();
+    let listed = row();
     let frames = frames(reader, stream)?;
-    if frames.is_empty() {
+    if frames.is_empty() && listed.is_none() {
         return Ok(None);
     }
-    Ok(Some(fold(&frames)?))
+    let folded = fold(&frames)?;
+    let status = folded.state().status().as_str();
+    let is_cut = |row: &IndexRow| row.status == UNREADABLE || is_ahead(&row.status, status);
+    // A run may have begun again between the two looks; then its row is another one by now.
+    match listed.filter(is_cut).is_some_and(|listed| row() == Some(listed)) {
+        true => Err(Unreadable::Cut),
+        false => Ok(Some(folded)),
+    }
 }

@@ -71,7 +71,9 @@ pub fn page(
         for record in records {
             let bare = record.decode_bare();
             let bare = bare.map_err(|error| {
-                StoreError::Damaged(format!("{stream}#{}: {error}", record.seq))
+                let why = format!("{stream}#{}: {error}", record.seq);
+                reader.found_damage(&why);
+                StoreError::Damaged(why)
             })?;
             if is_within(&bare.scope, scope) {
                 let text = text(&mut blobs, &path, &record, &bare, expand)?;

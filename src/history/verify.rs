@@ -252,7 +252,7 @@ fn fold_run(reader: &dyn Reader, stream: &StreamId) -> Folded {
         return Folded::Agrees;
     }
     // A row is written with the frame that changes it, so it is never ahead of its frames.
-    if how_far(&row.status) > how_far(&expected.status) {
+    if rows::is_ahead(&row.status, &expected.status) {
         let words = format!(
             "frames are missing from here on: the list of runs says {}, the frames before say {}",
             row.status, expected.status
@@ -261,14 +261,4 @@ fn fold_run(reader: &dyn Reader, stream: &StreamId) -> Folded {
     }
     let words = "its row in the list of runs does not say what its frames say";
     problem(None, Kind::Index, words.to_owned())
-}
-
-/// How far a run with a status has come; one that is no status says nothing.
-fn how_far(status: &str) -> u8 {
-    match status {
-        "complete" | "failed" => 3,
-        "running" => 2,
-        "pending" => 1,
-        _ => 0,
-    }
 }

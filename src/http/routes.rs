@@ -9,6 +9,7 @@ mod diff;
 mod frames;
 mod health;
 mod invoke;
+mod parameter;
 mod paths;
 mod people;
 pub mod policy;
@@ -16,6 +17,7 @@ mod query;
 mod recompute;
 mod replay;
 mod runs;
+mod shape;
 mod steps;
 mod tools;
 mod trace;
@@ -33,6 +35,7 @@ use axum::routing::get;
 use ktsu_ledger::StreamId;
 use ktsu_ledger::event;
 use ktsu_ledger::store::StoreError;
+use serde_json::Value;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -81,7 +84,7 @@ pub fn router_for(orchestrator: Orchestrator, access: Access) -> Router {
 
 /// The description as JSON: it never changes, so it is made once.
 async fn openapi_json(_: Query<Nothing>) -> axum::response::Response {
-    static TEXT: LazyLock<Bytes> = LazyLock::new(|| document::text(&openapi()));
+    static TEXT: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(served().to_string()));
     document::answer(&TEXT)
 }
 
@@ -90,6 +93,16 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
     let mut api = described().split_for_parts().1;
     policy::describe(&mut api);
     api
+}
+
+/// The description as it is served: what its shapes cannot say by themselves is put in.
+fn served() -> &'static Value {
+    static SERVED: LazyLock<Value> = LazyLock::new(|| {
+        let mut document = serde_json::to_value(openapi()).unwrap_or_default();
+        shape::refine(&mut document);
+        document
+    });
+    &SERVED
 }
 
 fn described() -> OpenApiRouter<Orchestrator> {
@@ -173,12 +186,19 @@ fn violations(found: Vec<event::Violation>) -> Vec<Violation> {
 
 /// The store failed while reading.
 fn unreadable(error: &StoreError) -> Problem {
-    Problem::new(ErrorCode::Internal, error.to_string()).with_hint("ktsu verify")
+    let code = match error {
+        StoreError::Damaged(_) | StoreError::WrongRow(_) => ErrorCode::Unreadable,
+        _ => ErrorCode::Internal,
+    };
+    Problem::new(code, error.to_string()).with_hint("ktsu verify")
 }
 
 impl From<Unreadable> for Problem {
     fn from(error: Unreadable) -> Self {
-        Self::new(ErrorCode::Internal, error.to_string()).with_hint("ktsu verify")
+        match &error {
+            Unreadable::Store(error) => unreadable(error),
+            _ => Self::new(ErrorCode::Unreadable, error.to_string()).with_hint("ktsu verify"),
+        }
     }
 }
 

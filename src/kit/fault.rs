@@ -98,6 +98,8 @@ fault_codes! {
     MissingParam = "missing-param",
     /// The name in a file is not the name of the file.
     NameMismatch = "name-mismatch",
+    /// `!a.b`, which is read as `(!a).b`.
+    NegatedPath = "negated-path",
     /// A step does nothing.
     NoPrimitive = "no-primitive",
     /// A variable that is needed has no value.
@@ -108,6 +110,8 @@ fault_codes! {
     OptionalWithoutDefault = "optional-without-default",
     /// `output.from`.
     OutputFrom = "output-from",
+    /// An output that can never fit its schema.
+    OutputMismatch = "output-mismatch",
     /// A service that asks nobody who they are would listen to other machines.
     OpenToAll = "open-to-all",
     /// A prompt names something that is no param.
@@ -144,12 +148,18 @@ fault_codes! {
     TwoOps = "two-ops",
     /// A step that does several things.
     TwoPrimitives = "two-primitives",
-    /// A param that the agent does not declare (a warning).
+    /// A value that can never be what is done with it.
+    TypeMismatch = "type-mismatch",
+    /// A field that nothing declares, nearly named like one that is (a warning).
+    UndeclaredField = "undeclared-field",
+    /// A param that the agent or the child workflow does not declare (a warning).
     UndeclaredParam = "undeclared-param",
     /// A variable that is not declared.
     UndeclaredVariable = "undeclared-variable",
     /// `default` names no workflow.
     UnknownDefault = "unknown-default",
+    /// A field that a value cannot have.
+    UnknownField = "unknown-field",
     /// A model group that the gateway does not have.
     UnknownGroup = "unknown-group",
     /// A key that does not exist.

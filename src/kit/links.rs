@@ -99,13 +99,17 @@ fn params(said: &ChildDraft, child: &Draft, faults: &mut Vec<Fault>) {
         }
     }
     let known: Vec<&str> = schema.properties().collect();
-    if !schema.is_closed() {
-        return;
-    }
     for (given, place) in &said.params {
         if !known.contains(&given.as_str()) {
-            let words = format!("{:?} takes no param {given:?}", said.path);
-            let fault = Fault::new(FaultCode::UnknownParam, *place, words);
+            let fault = if schema.is_closed() {
+                let words = format!("{:?} takes no param {given:?}", said.path);
+                Fault::new(FaultCode::UnknownParam, *place, words)
+            } else if schema.is_left_open() {
+                let words = format!("{:?} does not declare the param {given:?}", said.path);
+                Fault::new(FaultCode::UndeclaredParam, *place, words).warning()
+            } else {
+                continue;
+            };
             let near = nearest(given, known.iter().copied());
             faults.push(match near {
                 Some(near) => fault.hint(format!("did you mean {near}?")),

@@ -34,6 +34,8 @@ pub(super) struct Loader {
     pub(super) faults: Faults,
     /// By path relative to the kit; nothing where a file is broken.
     pub(super) drafts: BTreeMap<String, Option<Draft>>,
+    /// The trees of workflows and agents, for what is checked once all of them are read.
+    pub(super) nodes: BTreeMap<String, yaml::Node>,
     /// (parent, position of the step) to the path of the child.
     pub(super) children: BTreeMap<(String, usize), String>,
     /// By path relative to the kit; nothing where a file is broken.
@@ -149,6 +151,7 @@ impl Loader {
             let mut reader = Reader::new(Path::new(path), &text);
             draft = workflow::read(&mut reader, &node);
             self.faults.faults.append(&mut reader.faults);
+            self.nodes.insert(path.to_owned(), node);
         }
         self.drafts.insert(path.to_owned(), draft);
     }
@@ -223,6 +226,7 @@ impl Loader {
             let mut reader = Reader::new(Path::new(path), &text);
             draft = agent::read(&mut reader, &node);
             self.faults.faults.append(&mut reader.faults);
+            self.nodes.insert(path.to_owned(), node);
         }
         self.agents.insert(path.to_owned(), draft);
     }

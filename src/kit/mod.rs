@@ -36,6 +36,7 @@ mod text;
 mod tools;
 mod transform;
 pub mod tree;
+mod types;
 mod webhook;
 pub(crate) mod workflow;
 pub mod yaml;
@@ -223,6 +224,7 @@ fn read(dir: &Path, lock: impl FnOnce(&mut Loader) -> Option<lock::Placed>) -> R
     loader.check_default(settings.default.as_ref());
     servers::check(&mut loader);
     links::check(&mut loader);
+    types::check(&mut loader);
     loader.check_gateway();
     groups::check(&mut loader);
     asked::check(&mut loader);

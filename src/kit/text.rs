@@ -236,7 +236,7 @@ fn with_hint(fault: Fault, hint: Option<String>) -> Fault {
 }
 
 /// An expression without the `{{ }}` around it, and where it begins.
-fn bare(source: &str) -> (&str, usize) {
+pub(super) fn bare(source: &str) -> (&str, usize) {
     let trimmed = source.trim();
     let inner = trimmed
         .strip_prefix("{{")

@@ -45,11 +45,16 @@ fn input(reader: &mut Reader<'_>, node: &Node) -> Option<String> {
 /// A step's output or a part of it: `ID`, `step.ID`, `step.ID.path`, each also inside `{{ }}`.
 fn source(reader: &mut Reader<'_>, node: &Node, what: &str) -> Option<String> {
     let source = reader.expression(node, what, Usage::Transform)?;
+    let id = is_step(&source);
+    Some(if id { format!("step.{source}") } else { source })
+}
+
+/// Whether an input is the id of a step alone.
+pub(super) fn is_step(source: &str) -> bool {
     let plain = source
         .chars()
         .all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
-    let id = plain && !RESERVED.contains(&source.as_str()) && source != "null";
-    Some(if id { format!("step.{source}") } else { source })
+    plain && !RESERVED.contains(&source) && source != "null"
 }
 
 fn op(reader: &mut Reader<'_>, node: &Node) -> Option<Op> {

@@ -92,7 +92,31 @@ fn url_template(reader: &mut Reader<'_>, node: &Node) -> Option<String> {
         reader.fault(Fault::new(FaultCode::BadUrl, node.place, words).hint(hint));
         return None;
     }
+    if let Some(words) = no_url(url) {
+        let words = format!("{url:?} is no URL: {words}");
+        reader.fault(Fault::new(FaultCode::BadUrl, node.place, words));
+        return None;
+    }
     Some(url.to_owned())
+}
+
+/// Why a URL can never be one, as far as it is written out: with expressions in it, host and port
+/// can be judged if they end before the first.
+fn no_url(url: &str) -> Option<String> {
+    let literal = url.split("{{").next().unwrap_or_default();
+    let host = literal.split_once("://").map_or("", |(_, rest)| rest);
+    if literal.len() < url.len() && !host.contains(['/', '?', '#']) {
+        return None;
+    }
+    match url::Url::parse(literal) {
+        Ok(parsed) if parsed.host_str().is_some_and(|host| !host.is_empty()) => None,
+        Ok(_) => Some("it has no host".to_owned()),
+        Err(error) => Some(match error {
+            url::ParseError::EmptyHost => "it has no host".to_owned(),
+            url::ParseError::InvalidPort => "its port is not one".to_owned(),
+            _ => "its host cannot be read".to_owned(),
+        }),
+    }
 }
 
 fn retry_plan(reader: &mut Reader<'_>, node: &Node) -> Option<RetryPlan> {

@@ -21,6 +21,7 @@ pub mod recompute;
 mod recover;
 pub mod reports;
 mod run;
+mod standing;
 mod supervise;
 mod token;
 mod tools;
@@ -32,6 +33,7 @@ pub use people::{NotDone, Said, Word};
 pub use recover::{Recovered, rebuild_index};
 pub use reports::{Addressed, NotTaken};
 pub use run::Progress;
+pub use standing::{LedgerState, Standing};
 pub use token::TokenKey;
 pub use tools::{Answered, Own, Posted, ToolStream};
 
@@ -103,8 +105,12 @@ pub struct Parts {
     pub own_url: String,
     /// Whether runs that were left unfinished go on.
     pub takes_up: bool,
+    /// How the ledger stands.
+    pub standing: Standing,
     /// The value of a secret variable that a recorded run declares, if it is known here.
     pub secret: SecretOf,
+    /// The secrets of the gateway, where it is in this process: redacted like all others.
+    pub provider_keys: Vec<Secret>,
 }
 
 /// Looks a secret up.
@@ -127,6 +133,7 @@ pub(crate) struct Shared {
     /// Where tool servers are, by their own name, where it is not where their file says.
     tool_servers: BTreeMap<String, String>,
     redactor: Redactor,
+    provider_keys: Vec<Secret>,
     secret: SecretOf,
     egress: egress::Client,
     clock: Clock,
@@ -137,6 +144,7 @@ pub(crate) struct Shared {
     gateway: Option<Peer>,
     groups: Option<BTreeSet<String>>,
     notary: crate::evidence::notary::Shown,
+    standing: Standing,
     tokens: TokenKey,
     own_url: String,
     supervisor: Supervisor,
@@ -227,7 +235,8 @@ impl Orchestrator {
                 .environment
                 .values()
                 .flat_map(|one| one.secrets.values())
-                .chain(parts.principals.secrets()),
+                .chain(parts.principals.secrets())
+                .chain(&parts.provider_keys),
         );
         let definitions = parts
             .kit
@@ -244,6 +253,7 @@ impl Orchestrator {
             max_active: parts.max_active,
             tool_servers: parts.tool_servers,
             redactor,
+            provider_keys: parts.provider_keys,
             secret: parts.secret,
             egress: parts.egress,
             clock: parts.clock,
@@ -256,6 +266,7 @@ impl Orchestrator {
             gateway: parts.gateway,
             groups: parts.groups,
             notary: parts.notary,
+            standing: parts.standing,
             tokens: parts.tokens,
             own_url: parts.own_url,
             supervisor: Supervisor::default(),
@@ -490,7 +501,7 @@ impl Shared {
         if let Some(reason) = self.appender.failed() {
             return Err(NotStarted::LedgerStopped(reason.to_string()));
         }
-        if self.appender.low_on_disk() {
+        if self.standing.waits_for_room() || self.appender.low_on_disk() {
             return Err(NotStarted::DiskFull);
         }
         if *self.stop.borrow() || lock(&self.active).len() >= self.max_active {
@@ -514,8 +525,8 @@ impl Shared {
         if own.is_empty() {
             return Cow::Borrowed(&self.redactor);
         }
-        let personal = self.principals.secrets();
-        Cow::Owned(Redactor::new(kit().chain(personal).chain(&own)))
+        let others = self.principals.secrets().chain(&self.provider_keys);
+        Cow::Owned(Redactor::new(kit().chain(others).chain(&own)))
     }
 
     /// What `run.created` may say about the environment: secrets by name only (decision K3).

@@ -33,11 +33,12 @@ pub struct Recovered {
 
 /// Makes the index again if it is not whole: rows are derived, so anybody may delete or change them.
 ///
-/// A run that cannot be read or folded is logged, and gets a row that says so; `ktsu verify` says
-/// why. It is tried again at every start, in case somebody has put back what was missing.
+/// A run that cannot be folded is logged, and gets a row that says so; `ktsu verify` says why. It is
+/// tried again at every start, in case a later version understands it.
 ///
 /// # Errors
-/// [`StoreError`] if the ledger cannot be read or written.
+/// [`StoreError`] if the ledger cannot be read or written, [`StoreError::Damaged`] also if one run
+/// is not what was appended.
 pub fn rebuild_index(store: &mut dyn Store) -> Result<(), StoreError> {
     let wrong = store.wrong_rows();
     if rows::are_whole(store)? && wrong.is_ok_and(|wrong| wrong.is_empty()) {
@@ -62,10 +63,14 @@ pub fn rebuild_index(store: &mut dyn Store) -> Result<(), StoreError> {
 
 fn made(store: &dyn Store, run: &StreamId) -> Result<IndexRow, StoreError> {
     let made = rows::make(store, run)?;
-    if let Some(fault) = made.fault {
-        tracing::error!(run = run.name(), "the run cannot be read: {fault}");
+    match made.fault {
+        Some(fault) if fault.is_damage => Err(StoreError::Damaged(fault.why)),
+        Some(fault) => {
+            tracing::error!(run = run.name(), "the run cannot be read: {}", fault.why);
+            Ok(made.row)
+        }
+        None => Ok(made.row),
     }
-    Ok(made.row)
 }
 
 /// Tries runs that could not be read once more.

@@ -1,5 +1,7 @@
-//! Escapes: `\uXXXX` and `%XX`, written whole so that they can be looked for, and read so that what
-//! is escaped in part can be seen.
+//! Escapes: `\uXXXX` and `%XX`, written whole so that they can be looked for, and read, character
+//! references of HTML among them, so that what is escaped in part can be seen.
+
+use super::entities;
 
 /// How often a text is read: what stands escaped in an escape takes another round.
 const ROUNDS: usize = 3;
@@ -33,7 +35,10 @@ pub(super) fn hexadecimal(text: &str, lower: bool) -> String {
 
 /// The most bytes a text takes, whichever way each of its characters is written.
 pub(super) fn longest(text: &str) -> usize {
-    let most = |one: char| (6 * one.len_utf16()).max(3 * one.len_utf8());
+    let most = |one: char| {
+        let written = (6 * one.len_utf16()).max(3 * one.len_utf8());
+        written.max(entities::MAX_ESCAPED_LENGTH)
+    };
     text.chars().map(most).sum()
 }
 
@@ -50,7 +55,7 @@ pub(super) fn read(text: &str) -> Option<String> {
 }
 
 fn once(text: &str) -> Option<String> {
-    if !text.contains(['\\', '%']) {
+    if !text.contains(['\\', '%', '&']) {
         return None;
     }
     let bytes = text.as_bytes();
@@ -82,6 +87,13 @@ fn escape(bytes: &[u8], out: &mut Vec<u8>) -> usize {
                 3
             }
             Some(Err(_)) | None => 0,
+        },
+        [b'&', ..] => match entities::reference(bytes) {
+            Some((length, one)) => {
+                out.extend_from_slice(one.encode_utf8(&mut [0; 4]).as_bytes());
+                length
+            }
+            None => 0,
         },
         [b'\\', b'u', ..] => code_point(bytes, out),
         [b'\\', short, ..] => match short {

@@ -1,7 +1,9 @@
 //! Secrets: values that are never shown, and the redactor that keeps them out of everything else.
 
+mod entities;
 mod escapes;
 pub mod file;
+mod forms;
 mod search;
 
 use std::fmt;
@@ -11,6 +13,8 @@ use serde_json::{Map, Value};
 use zeroize::Zeroizing;
 
 use crate::contract::gateway::unfenced;
+use entities::Decoded;
+use forms::forms;
 use search::Patterns;
 
 /// What stands where a secret stood.
@@ -27,6 +31,9 @@ pub fn is_too_short(value: &str) -> bool {
     let key = value.strip_prefix(KEY_PREFIX).unwrap_or(value);
     key.chars().count() < MIN_LENGTH
 }
+
+/// How often a text is read whose escapes are escaped again.
+const MAX_LAYERS: usize = 3;
 
 /// Fewer characters than this at the end of a text are not taken for the beginning of a secret.
 const LEAST_CUT: usize = 4;
@@ -54,7 +61,7 @@ impl fmt::Debug for Secret {
 }
 
 /// Takes secrets out of text, in the forms they travel in: plain, JSON-escaped, URL-encoded,
-/// base64, hexadecimal.
+/// HTML-escaped, base64, hexadecimal.
 #[derive(Clone, Default)]
 pub struct Redactor {
     patterns: Patterns,
@@ -94,11 +101,31 @@ impl Redactor {
     /// Whether a secret stands in a text, in any form that is looked for.
     pub fn finds(&self, text: &str) -> bool {
         self.patterns.stand_in(text)
+            || (!self.is_empty())
+                && layers(text)
+                    .iter()
+                    .any(|layer| self.patterns.stand_in(&layer.text))
+    }
+
+    /// Where secrets stand in a text, in order of their beginnings; places may overlap.
+    fn found(&self, text: &str) -> Vec<(usize, usize)> {
+        if self.is_empty() {
+            return Vec::new();
+        }
+        let mut found: Vec<_> = self.patterns.found(text).collect();
+        let layers = layers(text);
+        for (depth, layer) in layers.iter().enumerate() {
+            let within = self.patterns.found(&layer.text);
+            let original = |at| original(&layers[..=depth], at);
+            found.extend(within.map(|(start, stop)| (original(start), original(stop))));
+        }
+        found.sort_unstable();
+        found
     }
 
     /// The text with every occurrence replaced; none if there is nothing to replace.
     pub fn redact(&self, text: &str) -> Option<String> {
-        let found: Vec<_> = self.patterns.found(text).collect();
+        let found = self.found(text);
         (!found.is_empty()).then(|| without(text, &found, text.len()))
     }
 
@@ -113,7 +140,7 @@ impl Redactor {
         if self.is_empty() {
             return text[..end].to_owned();
         }
-        let found: Vec<_> = self.patterns.found(text).collect();
+        let found = self.found(text);
         let shown = without(text, &found, text.len());
         if self.is_hidden_in(&shown) {
             return REDACTED.to_owned();
@@ -140,11 +167,26 @@ impl Redactor {
     /// our secrets: the beginning of one at its end is taken out, too.
     pub fn redact_cut(&self, text: &str) -> String {
         let mut text = self.redact_text(text);
-        if let Some(at) = self.patterns.begun(&text, LEAST_CUT) {
+        if let Some(at) = self.begun(&text) {
             text.truncate(at);
             text.push_str(REDACTED);
         }
         text
+    }
+
+    /// Where a text that was cut begins to say a secret.
+    fn begun(&self, text: &str) -> Option<usize> {
+        if self.is_empty() {
+            return None;
+        }
+        let whole = entities::without_unfinished(text);
+        let layers = layers(whole);
+        let decoded = layers.iter().enumerate().filter_map(|(depth, layer)| {
+            let at = self.patterns.begun(&layer.text, LEAST_CUT)?;
+            Some(original(&layers[..=depth], at))
+        });
+        let plain = [text, whole].map(|text| self.patterns.begun(text, LEAST_CUT));
+        decoded.chain(plain.into_iter().flatten()).min()
     }
 
     /// The reply of a model, redacted. Others read it as JSON, and a secret that is escaped in part
@@ -221,6 +263,24 @@ impl Redactor {
     }
 }
 
+/// A text without its character references, again without them where they were escaped, and so on.
+fn layers(text: &str) -> Vec<Decoded> {
+    let mut layers: Vec<Decoded> = Vec::new();
+    while layers.len() < MAX_LAYERS {
+        let read = layers.last().map_or(text, |layer| layer.text.as_str());
+        match Decoded::of(read) {
+            Some(layer) => layers.push(layer),
+            None => break,
+        }
+    }
+    layers
+}
+
+/// The place in the text itself of a place in the last of some layers.
+fn original(layers: &[Decoded], at: usize) -> usize {
+    layers.iter().rev().fold(at, |at, layer| layer.original(at))
+}
+
 /// The text before `end` with what was found replaced.
 fn without(text: &str, found: &[(usize, usize)], end: usize) -> String {
     let mut out = String::with_capacity(end);
@@ -237,89 +297,6 @@ fn without(text: &str, found: &[(usize, usize)], end: usize) -> String {
     }
     out.push_str(text.get(done..end).unwrap_or_default());
     out
-}
-
-fn forms(secret: &str) -> Vec<Zeroizing<String>> {
-    if secret.is_empty() {
-        return Vec::new();
-    }
-    let json = Value::String(secret.to_owned()).to_string();
-    let mut forms = vec![
-        secret.to_owned(),
-        json[1..json.len() - 1].to_owned(),
-        percent(secret, "%20", false),
-        percent(secret, "+", false),
-        percent(secret, "%20", true),
-        escapes::percent(secret, false),
-        escapes::percent(secret, true),
-        escapes::unicode(secret, false),
-        escapes::unicode(secret, true),
-        escapes::hexadecimal(secret, false),
-        escapes::hexadecimal(secret, true),
-    ];
-    forms.extend(within_urls(secret));
-    for alphabet in [STANDARD, URL_SAFE] {
-        for lead in 0..3 {
-            forms.extend(base64_core(secret, alphabet, lead));
-        }
-    }
-    forms.into_iter().map(Zeroizing::new).collect()
-}
-
-/// As it stands in the parts of a URL, each of which leaves other characters as they are.
-fn within_urls(secret: &str) -> Vec<String> {
-    let Ok(mut url) = url::Url::parse("http://h/") else {
-        return Vec::new();
-    };
-    url.set_path(secret);
-    url.set_query(Some(secret));
-    url.set_fragment(Some(secret));
-    let path = url.path().trim_start_matches('/').to_owned();
-    let rest = [url.query(), url.fragment()];
-    let rest = rest.into_iter().flatten().map(str::to_owned);
-    // A path may lose its dots, and be too short to be told from anything.
-    let all = std::iter::once(path).chain(rest);
-    all.filter(|form| form.len() >= MIN_LENGTH).collect()
-}
-
-fn percent(secret: &str, space: &str, lower: bool) -> String {
-    let mut out = String::new();
-    for byte in secret.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                out.push(char::from(byte));
-            }
-            b' ' => out.push_str(space),
-            _ if lower => out.push_str(&format!("%{byte:02x}")),
-            _ => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
-}
-
-const STANDARD: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-const URL_SAFE: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-
-/// The letters of base64 that depend on the secret alone when `lead` bytes (modulo 3) stand
-/// before it; the letters it shares with its neighbours are left out.
-fn base64_core(secret: &str, alphabet: &[u8; 64], lead: usize) -> Option<String> {
-    let mut bits = Vec::new();
-    let bytes = std::iter::repeat_n(0, lead).chain(secret.bytes());
-    for byte in bytes {
-        bits.extend((0..8).rev().map(|bit| byte >> bit & 1));
-    }
-    let skipped = (lead * 8).div_ceil(6);
-    let letters: String = bits
-        .chunks_exact(6)
-        .skip(skipped)
-        .map(|six| {
-            six.iter()
-                .fold(0usize, |sum, bit| sum * 2 + usize::from(*bit))
-        })
-        .map(|index| char::from(alphabet[index % 64]))
-        .collect();
-    // Fewer letters would redact ordinary text.
-    (letters.len() >= MIN_LENGTH).then_some(letters)
 }
 
 #[cfg(test)]

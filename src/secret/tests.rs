@@ -1,6 +1,103 @@
 use super::*;
 use serde_json::json;
 
+/// A text as somebody else escapes it for a page: each special character in one of some ways.
+fn escaped(text: &str, ways: &[(char, &str)]) -> String {
+    let one = |one: char| {
+        let way = ways.iter().find(|(of, _)| *of == one);
+        way.map_or(one.to_string(), |(_, written)| (*written).to_owned())
+    };
+    text.chars().map(one).collect()
+}
+
+#[test]
+fn a_secret_that_was_escaped_for_html_is_taken_out_however_each_character_was_written() {
+    let secret = "p&ss<w>r'd\"/`=€x";
+    let redactor = Redactor::new(&[Secret::new(secret)]);
+    let all = [('&', "&amp;"), ('<', "&lt;"), ('>', "&gt;")];
+    let python = [&all[..], &[('"', "&quot;"), ('\'', "&#x27;")]].concat();
+    let go = [&all[..], &[('"', "&#34;"), ('\'', "&#39;")]].concat();
+    let php = [
+        &all[..],
+        &[('"', "&quot;"), ('\'', "&#039;"), ('€', "&euro;")],
+    ]
+    .concat();
+    let xml = [
+        &all[..],
+        &[('"', "&quot;"), ('\'', "&apos;"), ('€', "&#8364;")],
+    ]
+    .concat();
+    let javascript = [
+        &go[..],
+        &[('/', "&#x2F;"), ('`', "&#x60;"), ('=', "&#x3D;")],
+    ]
+    .concat();
+    let mut whole: Vec<String> = [python, go, php, xml, javascript]
+        .iter()
+        .map(|ways| escaped(secret, ways))
+        .collect();
+    whole.push(
+        secret
+            .chars()
+            .map(|one| format!("&#{};", u32::from(one)))
+            .collect(),
+    );
+    whole.push(
+        secret
+            .chars()
+            .map(|one| format!("&#x{:X};", u32::from(one)))
+            .collect(),
+    );
+    // Escaped again, and once more.
+    for _ in 0..2 {
+        let again: Vec<String> = whole.iter().map(|one| escaped(one, &all)).collect();
+        whole.extend(again);
+    }
+    for text in whole {
+        let around = format!("&lt;b&gt;said: {text}&lt;/b&gt;");
+        let expected = format!("&lt;b&gt;said: {REDACTED}&lt;/b&gt;");
+        assert_eq!(redactor.redact_text(&around), expected, "{text}");
+        assert!(redactor.finds(&text), "{text}");
+        let deep = text.contains("&amp;amp;");
+        assert!(deep || text.len() <= redactor.longest(), "{text}");
+        let mut value = json!({ &around: [&around] });
+        redactor.redact_value(&mut value);
+        assert_eq!(value, json!({ &expected: [&expected] }));
+        let kept = redactor.redact_beginning(&around, around.len() - 20);
+        assert!(kept.starts_with(&expected[..expected.len() - 20]), "{kept}");
+    }
+    // In a mixture of escapes nothing of the text is kept.
+    let mut mixed = json!("said: p%26amp%3Bss&lt;w\\u0026gt;r&#39;d&quot;/`=€x");
+    redactor.redact_value(&mut mixed);
+    assert_eq!(mixed, REDACTED);
+    // What others escaped stays as it is.
+    let plain = "&lt;p&gt;Fish &amp; chips&#39;&nbsp;&unheard;";
+    assert_eq!(redactor.redact(plain), None);
+    assert!(!redactor.finds(plain));
+}
+
+#[test]
+fn what_is_left_of_an_escaped_secret_where_somebody_cut_a_text_is_taken_out() {
+    let redactor = Redactor::new(&[Secret::new("pa&ss<word")]);
+    for cut in [
+        "pa&amp;ss&lt;wor",
+        "pa&amp;ss&l",
+        "pa&amp;ss",
+        "pa&amp;s&",
+        "pa&#38;s&#x3",
+    ] {
+        let text = format!("upstream said {cut}");
+        assert_eq!(
+            redactor.redact_cut(&text),
+            "upstream said [REDACTED]",
+            "{cut}"
+        );
+    }
+    for kept in ["upstream said pa&amp", "fish &amp; chips &a"] {
+        assert_eq!(redactor.redact_cut(kept), kept);
+    }
+}
+
 #[test]
 fn every_form_of_a_secret_is_taken_out() {
     let redactor = Redactor::new(&[Secret::new("p\"ss w/rd€x")]);

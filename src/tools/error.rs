@@ -15,7 +15,7 @@ pub enum ToolErrorCode {
     Timeout,
     /// The server wants other credentials, or none of us: 401, 403.
     Unauthorized,
-    /// The server has forgotten the session.
+    /// The server has forgotten the session: 404 or 400 within one.
     SessionExpired,
     /// The server answered with another HTTP status that is no success.
     Status,
@@ -65,8 +65,11 @@ pub struct ToolError {
     pub code: ToolErrorCode,
     /// What happened.
     pub message: String,
-    /// Whether the call may have reached the server. False only where that is certain.
+    /// Whether the server may have acted on the call. False only where it certainly did not: nothing
+    /// reached it, or it refused the call because it has forgotten the session (decision A5).
     pub sent: bool,
+    /// How long the call was under way; 0 where nothing was sent.
+    pub duration_ms: u64,
 }
 
 impl ToolError {
@@ -86,6 +89,15 @@ impl ToolError {
             code,
             message,
             sent,
+            duration_ms: 0,
+        }
+    }
+
+    /// The same, of a call that was under way so long.
+    pub(super) fn after(self, duration_ms: u64) -> Self {
+        Self {
+            duration_ms,
+            ..self
         }
     }
 

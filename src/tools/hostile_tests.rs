@@ -197,6 +197,9 @@ fn cases() -> Vec<Case> {
                 br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"x"}}"#,
             )
         }),
+        ("a 400 within a session", Call, SessionExpired, |_| {
+            http("400 Bad Request", "", b"no valid session id")
+        }),
         ("429", Call, Status, |_| {
             http("429 Too Many Requests", "retry-after: 1\r\n", b"")
         }),
@@ -441,8 +444,11 @@ async fn whatever_a_server_does_ends_in_a_failure_of_its_kind_and_others_go_on()
         let took = started.elapsed();
         match ended {
             Err(error) if error.code != code => faults.push(format!("{what}: {error:?}")),
-            // What fails before there is a call has sent none.
-            Err(error) if error.sent != (at == Call) => faults.push(format!("{what}: {error:?}")),
+            // What fails before there is a call has sent none; what the server refused for want of a
+            // session, it has not taken.
+            Err(error) if error.sent != (at == Call && code != SessionExpired) => {
+                faults.push(format!("{what}: {error:?}"));
+            }
             Err(error) if !error.message.starts_with("tool server crm: ") => {
                 faults.push(format!("{what}: {error:?}"));
             }

@@ -157,7 +157,9 @@ impl Legacy {
         {
             let mut calls = self.waiting.calls();
             if let Some(over) = &calls.over {
-                return Err(ToolError::unsent(over.code, over.message.clone()));
+                // Another session can be opened, and nothing was sent in this one.
+                let message = over.message.clone();
+                return Err(ToolError::unsent(ToolErrorCode::SessionExpired, message));
             }
             calls.open.insert(id, caller);
             self.waiting.last.fetch_max(id, Ordering::AcqRel);

@@ -275,6 +275,9 @@ fn cases() -> Vec<Case> {
         ("a forgotten session", "tools/call", SessionExpired, |_| {
             http("404 Not Found", "", b"")
         }),
+        ("an unknown session", "tools/call", SessionExpired, |_| {
+            http("400 Bad Request", "", b"")
+        }),
         ("a refusal", "tools/call", Status, |_| {
             http("500 Internal Server Error", "", b"")
         }),
@@ -314,7 +317,7 @@ async fn whatever_a_server_of_the_older_dialect_does_ends_in_a_failure_of_its_ki
             returned
         };
         let ended = tokio::time::timeout(PATIENCE, ended).await;
-        let sent = at == "tools/call";
+        let sent = at == "tools/call" && code != SessionExpired;
         match ended.expect("an end") {
             Err(error) if (error.code, error.sent) == (code, sent) => {}
             other => faults.push(format!("{what}: {other:?}")),

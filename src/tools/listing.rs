@@ -7,12 +7,20 @@ use ktsu_ledger::canonical::Json;
 use serde_json::{Value, json};
 
 use super::limits::Limits;
-use super::{Offer, Tool, ToolError, ToolErrorCode};
+use super::{LeftOut, Offer, Tool, ToolError, ToolErrorCode};
+
+/// A whole list.
+#[derive(Clone)]
+pub(super) struct Listed {
+    pub(super) tools: Offer,
+    pub(super) left_out: Arc<[LeftOut]>,
+}
 
 /// A list under way.
 #[derive(Default)]
 pub(super) struct Listing {
     tools: Vec<Arc<Tool>>,
+    left_out: Vec<LeftOut>,
     /// How many there were, those that are left out included.
     count: usize,
     /// Those that can be called.
@@ -58,8 +66,11 @@ impl Listing {
     }
 
     /// All of them.
-    pub(super) fn end(self) -> Offer {
-        self.tools.into()
+    pub(super) fn end(self) -> Listed {
+        Listed {
+            tools: self.tools.into(),
+            left_out: self.left_out.into(),
+        }
     }
 
     /// One of them. What cannot be offered to a model is left out, and said so.
@@ -83,9 +94,10 @@ impl Listing {
         };
         match read {
             Ok(tool) => self.tools.push(Arc::new(tool)),
-            Err(why) => {
-                let shown: String = name.chars().take(limits.name_bytes).collect();
-                tracing::warn!(tool = ?shown, why, "a tool is left out");
+            Err(reason) => {
+                let tool: String = name.chars().take(limits.name_bytes).collect();
+                tracing::warn!(?tool, reason, "a tool is left out");
+                self.left_out.push(LeftOut { tool, reason });
             }
         }
         Ok(())
@@ -94,6 +106,10 @@ impl Listing {
 
 /// Reads a tool; `kept` is how much is kept of the others.
 fn read(name: &str, tool: &Value, limits: &Limits, kept: &mut usize) -> Result<Tool, &'static str> {
+    // A server must refuse a plain call of such a tool, and tasks are not spoken here.
+    if tool.pointer("/execution/taskSupport") == Some(&Value::from("required")) {
+        return Err("it can only be called as a task, which ktsu does not do");
+    }
     let description = match tool.get("description") {
         None | Some(Value::Null) => "",
         Some(Value::String(text)) if text.len() <= limits.description_bytes => text,
@@ -168,7 +184,7 @@ mod tests {
             r#""type":"object"},"name":"read-a"}"#
         );
         let expected = blake3::hash(text.as_bytes()).to_hex().to_string();
-        assert_eq!(listing.end()[0].digest, expected);
+        assert_eq!(listing.end().tools[0].digest, expected);
     }
 
     #[test]
@@ -189,8 +205,35 @@ mod tests {
         let mut listing = Listing::default();
         let page = json!({"tools": tools});
         assert_eq!(listing.page(&page, &Limits::default()), Ok(None));
-        let kept: Vec<String> = listing.end().iter().map(|tool| tool.name.clone()).collect();
+        let kept: Vec<String> = listing
+            .end()
+            .tools
+            .iter()
+            .map(|tool| tool.name.clone())
+            .collect();
         assert_eq!(kept, ["A.b_c/d:e-9"]);
+    }
+
+    #[test]
+    fn a_tool_that_demands_to_be_called_as_a_task_is_left_out_with_its_reason() {
+        let tool = |name: &str, execution: Value| json!({"name": name, "execution": execution});
+        let page = json!({"tools": [
+            tool("always", json!({"taskSupport": "required"})),
+            tool("maybe", json!({"taskSupport": "optional"})),
+            tool("never", json!({"taskSupport": "forbidden"})),
+            tool("unsaid", json!({})),
+            tool("nonsense", json!(["required"])),
+        ]});
+        let mut listing = Listing::default();
+        assert_eq!(listing.page(&page, &Limits::default()), Ok(None));
+        let listed = listing.end();
+        let offered: Vec<&str> = listed.tools.iter().map(|one| one.name.as_str()).collect();
+        assert_eq!(offered, ["maybe", "never", "unsaid", "nonsense"]);
+        let left_out = LeftOut {
+            tool: "always".to_owned(),
+            reason: "it can only be called as a task, which ktsu does not do",
+        };
+        assert_eq!(*listed.left_out, [left_out]);
     }
 
     /// The names that are kept of these tools.
@@ -198,7 +241,7 @@ mod tests {
         let mut listing = Listing::default();
         let page = json!({ "tools": tools });
         assert_eq!(listing.page(&page, &Limits::default()), Ok(None));
-        let kept = listing.end();
+        let kept = listing.end().tools;
         kept.iter().map(|tool| tool.name.clone()).collect()
     }
 

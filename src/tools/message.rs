@@ -98,6 +98,12 @@ pub(super) fn reply(id: &Value, method: &str) -> Value {
     }
 }
 
+/// That the answer to a request of ours is no longer waited for.
+pub(super) fn cancelled(id: i64) -> Value {
+    json!({"jsonrpc": "2.0", "method": "notifications/cancelled",
+        "params": {"requestId": id, "reason": "the client no longer waits for the result"}})
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,10 +12,13 @@
 //! that comes is counted and read strictly, and only an answer that was waited for gets as far as
 //! the SDK. A server is hostile until shown otherwise; what it does to one session touches no other.
 //!
-//! Nothing is ever sent twice. Whether a call without an answer is sent again is the ledger's to
-//! say, which is why [`ToolError::sent`] is exact.
+//! Nothing is ever sent twice from here. Whether a call without an answer is sent again is the
+//! ledger's to say, and whether one that met a forgotten session is, the caller's, which is why
+//! [`ToolError::sent`] is exact.
 
 mod answer;
+#[cfg(test)]
+mod cancel_tests;
 mod dialect;
 mod error;
 #[cfg(test)]
@@ -78,6 +81,15 @@ pub struct Tool {
     pub input_schema: Value,
     /// BLAKE3 of `{"description", "input_schema", "name"}` as canonical JSON: what a lock pins.
     pub digest: String,
+}
+
+/// A tool that a server lists and that is not offered to anybody.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftOut {
+    /// The name the server has for it, cut where it is no name.
+    pub tool: String,
+    /// Why.
+    pub reason: &'static str,
 }
 
 /// All that a server offers, at one time. Cheap to clone.

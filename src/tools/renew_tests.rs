@@ -145,8 +145,8 @@ async fn a_list_that_nobody_waits_for_any_more_is_asked_for_again() {
     assert_eq!(count(&scripted, "tools/list"), 3);
 }
 
-/// A server that has forgotten its first session by the first call.
-fn forgetful() -> impl Fn(&Seen) -> Reply + Send + Sync + 'static {
+/// A server that has forgotten its first session by the first call, and says so by this status.
+fn forgetful(status: &'static str) -> impl Fn(&Seen) -> Reply + Send + Sync + 'static {
     let turn = AtomicU32::new(0);
     move |seen| {
         let session = seen.headers.get("mcp-session-id").map(String::as_str);
@@ -159,43 +159,62 @@ fn forgetful() -> impl Fn(&Seen) -> Reply + Send + Sync + 'static {
                 let head = "content-type: application/json\r\nmcp-session-id: s-";
                 http("200 OK", &format!("{head}{name}\r\n"), said.as_bytes())
             }
-            "tools/call" if session == Some("s-1") => http("404 Not Found", "", b""),
+            "tools/call" if session == Some("s-1") => http(status, "", b""),
             _ => good(seen),
         }
     }
 }
 
 #[tokio::test]
-async fn a_session_that_was_forgotten_is_opened_again_and_its_last_call_is_not_sent_again() {
-    let scripted = Scripted::start(forgetful()).await;
-    let session = tools().open(&scripted.server()).await.expect("a session");
-    let none = arguments(json!({}));
-    let forgotten = session.call("read-a", &none, "first", PATIENCE).await;
-    let forgotten = forgotten.expect_err("no session");
-    assert_eq!((forgotten.code, forgotten.sent), (SessionExpired, true));
-    let (one, two) = tokio::join!(session.renew(), session.renew());
-    assert!(one.is_ok() && two.is_ok(), "{one:?} {two:?}");
-    assert_eq!(count(&scripted, "initialize"), 2, "one for both");
-    let second = session.call("read-a", &none, "second", PATIENCE).await;
-    assert!(second.is_ok(), "{second:?}");
-    session.close().await;
-    let calls = scripted.seen();
-    let calls = calls.iter().filter(|seen| seen.rpc() == "tools/call");
-    let key = |seen: &Seen| seen.body["params"]["_meta"]["ktsu/idempotency-key"].clone();
-    let calls: Vec<_> = calls
-        .map(|seen| (seen.headers["mcp-session-id"].clone(), key(seen)))
-        .collect();
-    let expected = [("s-1", "first"), ("s-2", "second")];
-    assert_eq!(
-        calls,
-        expected.map(|(name, key)| (name.to_owned(), key.into()))
-    );
+async fn a_call_that_met_a_forgotten_session_was_not_taken_and_goes_into_another_one() {
+    for status in ["404 Not Found", "400 Bad Request"] {
+        let scripted = Scripted::start(forgetful(status)).await;
+        let session = tools().open(&scripted.server()).await.expect("a session");
+        let none = arguments(json!({}));
+        let forgotten = session.call("read-a", &none, "one", PATIENCE).await;
+        let forgotten = forgotten.expect_err("no session");
+        let told = (forgotten.code, forgotten.sent);
+        assert_eq!(told, (SessionExpired, false), "{status}");
+        let (one, two) = tokio::join!(session.renew(), session.renew());
+        assert!(one.is_ok() && two.is_ok(), "{one:?} {two:?}");
+        assert_eq!(count(&scripted, "initialize"), 2, "one for both");
+        let again = session.call("read-a", &none, "one", PATIENCE).await;
+        assert!(again.is_ok(), "{again:?}");
+        session.close().await;
+        let calls = scripted.seen();
+        let calls = calls.iter().filter(|seen| seen.rpc() == "tools/call");
+        let key = |seen: &Seen| seen.body["params"]["_meta"]["ktsu/idempotency-key"].clone();
+        let calls: Vec<_> = calls
+            .map(|seen| (seen.headers["mcp-session-id"].clone(), key(seen)))
+            .collect();
+        let expected = ["s-1", "s-2"].map(|name| (name.to_owned(), "one".into()));
+        assert_eq!(calls, expected, "{status}");
+    }
+}
+
+#[tokio::test]
+async fn without_a_session_a_refusal_says_nothing_about_one() {
+    for status in ["404 Not Found", "400 Bad Request"] {
+        let scripted = Scripted::start(move |seen| match seen.rpc() {
+            "initialize" => {
+                let version = seen.body["params"]["protocolVersion"].clone();
+                let said = json!({"protocolVersion": version, "capabilities": {}});
+                message(&result(seen.id(), said))
+            }
+            "tools/call" => http(status, "", b""),
+            _ => good(seen),
+        })
+        .await;
+        let session = tools().open(&scripted.server()).await.expect("a session");
+        let refused = call(&session).await.expect_err("a refusal");
+        assert_eq!((refused.code, refused.sent), (ToolErrorCode::Status, true));
+    }
 }
 
 #[tokio::test]
 async fn where_no_other_session_is_given_the_next_call_asks_for_one_again() {
     let opened = Turn::default();
-    let script = forgetful();
+    let script = forgetful("404 Not Found");
     let scripted = Scripted::start(move |seen| match seen.rpc() {
         "initialize" if opened.next() == 1 => http("403 Forbidden", "", b""),
         _ => script(seen),

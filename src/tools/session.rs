@@ -18,10 +18,10 @@ use tokio::time::timeout;
 use super::answer;
 use super::dialect::Dialects;
 use super::limits::Limits;
-use super::listing::Listing;
+use super::listing::{Listed, Listing};
 use super::way::Way;
 use super::wire::{Call, Fate, Shared, wire};
-use super::{Offer, Returned, Server, ToolError, ToolErrorCode};
+use super::{LeftOut, Offer, Returned, Server, ToolError, ToolErrorCode};
 
 /// An open session with one server. Dropping it ends it, too: what is under way is given up, and
 /// the server is told in the background.
@@ -44,7 +44,7 @@ struct Door {
 #[derive(Clone)]
 struct Now {
     link: Arc<Link>,
-    tools: Offer,
+    listed: Listed,
 }
 
 struct Link {
@@ -89,17 +89,17 @@ impl Door {
             let config = ClientConfig::new(ClientCapabilities::default(), client)
                 .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE);
             let running = serve_client(config, wire).await.map_err(not_opened)?;
-            let tools = list(running.peer(), &shared).await?;
-            Ok((running, tools))
+            let listed = list(running.peer(), &shared).await?;
+            Ok((running, listed))
         });
         let opened = match timeout(limits.open, opening).await {
             Ok(opened) => opened,
             Err(_) => Err(late("no session", limits.open)),
         };
         match opened {
-            Ok((running, tools)) => {
+            Ok((running, listed)) => {
                 let link = Arc::new(Link { running, shared });
-                Ok(Now { link, tools })
+                Ok(Now { link, listed })
             }
             Err(error) => {
                 // What the server may keep of it, it can forget.
@@ -112,13 +112,13 @@ impl Door {
     /// The same session with the list as it is now.
     async fn list_again(&self, link: &Arc<Link>) -> Result<Now, ToolError> {
         let listing = list(link.running.peer(), &link.shared);
-        let tools = match timeout(self.limits.open, listing).await {
-            Ok(tools) => tools,
+        let listed = match timeout(self.limits.open, listing).await {
+            Ok(listed) => listed,
             Err(_) => Err(late("no list of tools", self.limits.open)),
         };
-        let tools = tools.map_err(|error| self.unsent(error))?;
+        let listed = listed.map_err(|error| self.unsent(error))?;
         let link = Arc::clone(link);
-        Ok(Now { link, tools })
+        Ok(Now { link, listed })
     }
 
     /// A failure before there was a call.
@@ -137,7 +137,7 @@ fn late(what: &str, limit: Duration) -> ToolError {
 
 /// The list of tools, page by page. What the server said of its tools before this is settled by it,
 /// what it says meanwhile is not.
-async fn list(peer: &Peer<RoleClient>, shared: &Shared) -> Result<Offer, ToolError> {
+async fn list(peer: &Peer<RoleClient>, shared: &Shared) -> Result<Listed, ToolError> {
     let mut asking = Asking(Some(shared));
     shared.set_changed(false);
     let listed = pages(peer, &shared.limits).await?;
@@ -157,7 +157,7 @@ impl Drop for Asking<'_> {
     }
 }
 
-async fn pages(peer: &Peer<RoleClient>, limits: &Limits) -> Result<Offer, ToolError> {
+async fn pages(peer: &Peer<RoleClient>, limits: &Limits) -> Result<Listed, ToolError> {
     let mut listing = Listing::default();
     let mut params = None;
     loop {
@@ -189,7 +189,7 @@ impl Session {
     }
 
     fn replace(&self, by: Now) -> Offer {
-        let tools = Arc::clone(&by.tools);
+        let tools = Arc::clone(&by.listed.tools);
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         // What was there ends with the last call in it.
         *now = by;
@@ -198,7 +198,12 @@ impl Session {
 
     /// What the server offers, as far as it is known.
     pub fn tools(&self) -> Offer {
-        self.now().tools
+        self.now().listed.tools
+    }
+
+    /// What the server lists and is not offered.
+    pub fn left_out(&self) -> Arc<[LeftOut]> {
+        self.now().listed.left_out
     }
 
     /// What the server offers now, to be asked before each call. Nothing is sent unless the server
@@ -223,14 +228,16 @@ impl Session {
         if shared.is_lost() {
             return Ok(self.replace(self.door.open().await?));
         }
-        Ok(now.tools)
+        Ok(now.listed.tools)
     }
 
     /// Calls a tool, once, and waits for its result no longer than `limit`. An error of the tool,
-    /// or one of JSON-RPC, is a result. Dropping the future gives the call up.
+    /// or one of JSON-RPC, is a result. Dropping the future cancels the call.
     ///
     /// # Errors
-    /// [`ToolError`]; whether the call may have reached the server is in it.
+    /// [`ToolError`]; whether the server may have acted on the call is in it. After
+    /// [`ToolErrorCode::SessionExpired`] it has not, and the call can be made again in the session
+    /// that [`Session::renew`] opens.
     pub async fn call(
         &self,
         tool: &str,
@@ -249,8 +256,8 @@ impl Session {
         key: &str,
         limit: Duration,
     ) -> Result<Returned, ToolError> {
-        let Now { link, tools } = self.now();
-        if !tools.iter().any(|offered| offered.name == tool) {
+        let Now { link, listed } = self.now();
+        if !listed.tools.iter().any(|offered| offered.name == tool) {
             let message = format!("it offers no tool {tool:?}");
             return Err(ToolError::unsent(ToolErrorCode::UnknownTool, message));
         }
@@ -258,6 +265,11 @@ impl Session {
             may_be_silent: true,
             ..Fate::default()
         });
+        let mut pending = Pending {
+            shared: Arc::clone(&link.shared),
+            fate: Arc::clone(&fate),
+            cancels: true,
+        };
         let (_alive, alive) = watch::channel(());
         let params = CallToolRequestParams::new(tool.to_owned());
         let mut request = CallToolRequest::new(params.with_arguments(arguments.clone()));
@@ -271,7 +283,7 @@ impl Session {
         let answered = link.running.peer().send_request(request).await;
         let most = self.door.limits.result_bytes;
         let took = fate.took_ms.load(Ordering::Acquire);
-        match answered {
+        let returned = match answered {
             Ok(ServerResult::CustomResult(result)) => answer::read(result.0, most, took),
             Ok(_) => Err(ToolError::protocol("the result is none")),
             Err(ServiceError::McpError(error)) => {
@@ -281,7 +293,10 @@ impl Session {
                 let never = |_| ToolError::protocol("the result is none");
                 Err(not_answered(error, &fate, never))
             }
-        }
+        };
+        let late = |error: &ToolError| error.sent && error.code == ToolErrorCode::Timeout;
+        pending.cancels = returned.as_ref().is_err_and(late);
+        returned.map_err(|error| error.after(took))
     }
 
     /// Ends the session, and tells the server.
@@ -292,6 +307,21 @@ impl Session {
         if let Some(link) = Arc::into_inner(link) {
             // Its error is that of a task that panicked: there is nothing left to end.
             let _ = link.running.cancel().await;
+        }
+    }
+}
+
+/// A call that waits for its result. One that is dropped, or had no answer in time, is cancelled.
+struct Pending {
+    shared: Arc<Shared>,
+    fate: Arc<Fate>,
+    cancels: bool,
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if self.cancels && self.fate.begun.load(Ordering::Acquire) {
+            self.shared.cancel(self.fate.id.load(Ordering::Acquire));
         }
     }
 }
@@ -325,11 +355,13 @@ fn not_answered(
     match error {
         ServiceError::TransportSend(error) => transport(error),
         ServiceError::McpError(error) => refused(error.code.0),
-        _ => ToolError {
-            code: ToolErrorCode::Closed,
-            message: "the session is over".to_owned(),
-            sent: fate.begun.load(Ordering::Acquire),
-        },
+        _ => {
+            let message = "the session is over";
+            match fate.begun.load(Ordering::Acquire) {
+                true => ToolError::sent(ToolErrorCode::Closed, message),
+                false => ToolError::unsent(ToolErrorCode::Closed, message),
+            }
+        }
     }
 }
 

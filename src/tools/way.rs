@@ -158,11 +158,14 @@ pub(super) fn broken(broken: Broken) -> ToolError {
     ToolError::sent(code, format!("the answer is not whole: {broken}"))
 }
 
-/// A status that is no success, as a failure.
+/// A status that is no success, as a failure. Within a session 404 says that the session is
+/// forgotten, and so does the 400 of older servers; such a request was not taken (decision A5).
 pub(super) fn status(status: StatusCode, in_session: bool) -> ToolError {
     let code = match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ToolErrorCode::Unauthorized,
-        StatusCode::NOT_FOUND if in_session => ToolErrorCode::SessionExpired,
+        StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST if in_session => {
+            ToolErrorCode::SessionExpired
+        }
         _ => ToolErrorCode::Status,
     };
     let also = if status.is_redirection() {
@@ -170,5 +173,9 @@ pub(super) fn status(status: StatusCode, in_session: bool) -> ToolError {
     } else {
         ""
     };
-    ToolError::sent(code, format!("HTTP status {}{also}", status.as_u16()))
+    let message = format!("HTTP status {}{also}", status.as_u16());
+    match code {
+        ToolErrorCode::SessionExpired => ToolError::unsent(code, message),
+        _ => ToolError::sent(code, message),
+    }
 }

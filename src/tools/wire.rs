@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,7 +19,9 @@ use rmcp::model::{
 };
 use rmcp::transport::Transport;
 use serde_json::{Value, json};
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::dialect::{Dialect, Dialects};
@@ -58,6 +60,8 @@ pub(super) struct Fate {
     pub(super) may_be_silent: bool,
     /// It may have been sent.
     pub(super) begun: AtomicBool,
+    /// The number of its request, once it has begun.
+    pub(super) id: AtomicI64,
     /// From sending to answer.
     pub(super) took_ms: AtomicU64,
 }
@@ -76,6 +80,8 @@ pub(super) struct Shared {
     changed: AtomicBool,
     /// The server has said that it knows the session no more.
     forgotten: AtomicBool,
+    /// Notifications about cancelled calls, under way.
+    cancelling: Mutex<Vec<JoinHandle<()>>>,
     answers: mpsc::UnboundedSender<ServerJsonRpcMessage>,
 }
 
@@ -131,6 +137,7 @@ pub(super) fn wire(
         state: Mutex::default(),
         changed: AtomicBool::new(false),
         forgotten: AtomicBool::new(false),
+        cancelling: Mutex::default(),
         answers,
     });
     let wire = Wire {
@@ -203,7 +210,7 @@ impl Shared {
         self.forgotten.load(Ordering::Acquire) || self.state().legacy.as_ref().is_some_and(over)
     }
 
-    /// A status that is no success, as a failure: within a session 404 says that it is forgotten.
+    /// A status that is no success, as a failure; see [`super::way::status`].
     pub(super) fn refused(&self, status: StatusCode) -> ToolError {
         let in_session = {
             let state = self.state();
@@ -232,6 +239,7 @@ impl Shared {
                     .await
             }
             Some(mut call) => {
+                call.fate.id.store(id, Ordering::Release);
                 tokio::select! {
                     outcome = self.exchange(id, body, opens, call.limit, &call.fate) => outcome,
                     // Whoever waited for the result is gone. The SDK would see it through.
@@ -366,6 +374,31 @@ impl Shared {
         Ok(answer.status)
     }
 
+    /// Tells the server that nobody waits for the result of a call any more: hanging up alone is no
+    /// cancellation in MCP. The end of the session waits for it, and nobody else does.
+    pub(super) fn cancel(self: &Arc<Self>, id: i64) {
+        let Ok(here) = Handle::try_current() else {
+            return;
+        };
+        let shared = Arc::clone(self);
+        let telling = here.spawn(async move {
+            let cancelled = message::cancelled(id);
+            let told = timeout(shared.limits.control, shared.tell(&cancelled)).await;
+            if !matches!(told, Ok(Ok(status)) if status.is_success()) {
+                tracing::debug!("a tool server was not told that a call is cancelled");
+            }
+        });
+        let mut cancelling = self.cancelling();
+        cancelling.retain(|one| !one.is_finished());
+        cancelling.push(telling);
+    }
+
+    fn cancelling(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        // Held for single lines; a panic in one leaves a list that is still whole.
+        let cancelling = self.cancelling.lock();
+        cancelling.unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Answers a request of the server, as well as that goes.
     pub(super) async fn answer(&self, id: &Value, method: &str) {
         if let Err(error) = self.tell(&message::reply(id, method)).await {
@@ -434,6 +467,11 @@ impl Shared {
 
     /// Says goodbye, once.
     pub(super) async fn end(&self) {
+        // Each takes no longer than a short message may.
+        let cancelling = std::mem::take(&mut *self.cancelling());
+        for telling in cancelling {
+            let _ = telling.await;
+        }
         let head = self.head(Method::DELETE, Bytes::new());
         let state = std::mem::take(&mut *self.state());
         if state.session_id.is_none() || state.legacy.is_some() {

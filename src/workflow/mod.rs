@@ -24,6 +24,7 @@ pub mod rules;
 pub mod template;
 pub mod transform;
 pub mod turn;
+pub mod types;
 
 #[cfg(test)]
 mod agent_tests;

@@ -49,6 +49,23 @@ impl ParamsSchema {
             && self.document.get("patternProperties").is_none()
     }
 
+    /// Whether the schema names params and says nothing of any others: they are let through unseen.
+    pub fn is_left_open(&self) -> bool {
+        const SAID: [&str; 9] = [
+            "$ref",
+            "additionalProperties",
+            "allOf",
+            "anyOf",
+            "oneOf",
+            "patternProperties",
+            "propertyNames",
+            "then",
+            "unevaluatedProperties",
+        ];
+        let names = self.properties().next().is_some();
+        names && SAID.iter().all(|name| self.document.get(name).is_none())
+    }
+
     /// The one type that the schema declares for a param.
     pub fn type_of(&self, name: &str) -> Option<&str> {
         self.property(name)?.get("type")?.as_str()

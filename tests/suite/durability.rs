@@ -227,7 +227,9 @@ async fn an_engine_without_syncs() {
         own_url: String::new(),
         notary: std::sync::Arc::default(),
         takes_up: true,
+        standing: Default::default(),
         secret: Arc::new(|_| None),
+        provider_keys: Vec::new(),
     };
     let (orchestrator, _) = Orchestrator::start(parts).await.unwrap();
     let listener = server::bind_loopback(([127, 0, 0, 1], 0).into())

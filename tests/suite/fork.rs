@@ -445,7 +445,9 @@ async fn an_overlay_is_what_later_steps_see_and_recomputing_does_not_touch_it() 
         .json();
     assert_eq!(envelope["steps"][0]["output"]["result"], json!([40, 2]));
     assert_eq!(envelope["steps"][0]["overlay"], json!({"result": [40, 2]}));
-    assert_eq!(envelope["output"]["sum"], 5, "what has ended has ended");
+    // What was computed from it stays as it was; what only shows it follows.
+    let output = json!({"sum": 5, "least": 2, "large": [40, 2]});
+    assert_eq!(envelope["output"], output);
     let from = json!({"from": "sum"});
     lab.client
         .post(&format!("/runs/{run}/resume"), from.to_string())
@@ -472,6 +474,94 @@ async fn an_overlay_is_what_later_steps_see_and_recomputing_does_not_touch_it() 
     assert_eq!(word["actor"], "principal:local");
     assert_eq!(word["data"]["by"], json!({"auth": "none", "id": "local"}));
     assert_eq!(word["data"]["reason"], "counted");
+}
+
+/// Outputs with and without a map, of a run, a branch and an inline child.
+#[tokio::test]
+async fn the_output_of_an_envelope_follows_overlays_and_diff_and_trace_agree_with_it() {
+    let child = "
+visibility: sub-workflow
+pipeline: [{id: inner, transform: {inputs: [{from: '`[1]`'}], ops: []}}]
+";
+    let plain = "
+pipeline:
+  - {id: call, workflow: ./child.workflow.yaml}
+  - {id: last, depends_on: [call], transform: {inputs: [{from: '[`2`, `3`]'}], ops: []}}
+";
+    let mapped = format!("{plain}output: {{map: {{at: 'now {{{{ step.last.result }}}}'}}}}\n");
+    let kit = KitDir::new(&[("child", child), ("plain", plain), ("mapped", &mapped)]);
+    let lab = Lab::new(&kit, &[]).await;
+    let client = &lab.client;
+    let overlay = async |run: &str, step: &str| {
+        let set = json!({"step": step, "field": "result", "value": [9], "reason": "counted"});
+        let path = format!("/runs/{run}/overlay");
+        let said = client.post(&path, set.to_string()).await;
+        assert_eq!(said.status, 200, "{}", said.text());
+    };
+    let envelope = async |run: &str| client.get(&format!("/runs/{run}/envelope")).await.json();
+    for (workflow, before, after) in [
+        ("plain", json!({"result": [2, 3]}), json!({"result": [9]})),
+        (
+            "mapped",
+            json!({"at": "now [2,3]"}),
+            json!({"at": "now [9]"}),
+        ),
+    ] {
+        let run = client.invoke(workflow, json!({})).await;
+        assert_eq!(client.ended(&run).await["output"], before);
+        let recorded = client.frames(&run).await;
+        let branch = fork(client, &run, json!({})).await;
+        overlay(&branch, "last").await;
+        let shown = envelope(&branch).await;
+        assert_eq!(shown["output"], after, "{workflow}: {shown:#}");
+        assert_eq!(shown["steps"][1]["output"], json!({"result": [9]}));
+        assert_eq!(envelope(&run).await["output"], before, "{workflow}");
+        // The frames hold what they held.
+        let frames = client.frames(&branch).await;
+        assert_eq!(frames[..recorded.len()], recorded, "{workflow}");
+        let told = client
+            .get(&format!("/diff?a={run}&b={branch}"))
+            .await
+            .json();
+        let changes = told["envelope"].as_array().unwrap().iter();
+        let changes: Vec<&Value> = changes
+            .filter(|one| one["path"].as_str().unwrap().starts_with("/output"))
+            .collect();
+        assert!(!changes.is_empty(), "{workflow}: {told:#}");
+        let traced = client
+            .get(&format!("/runs/{branch}/trace?of=output"))
+            .await
+            .json();
+        assert_eq!(traced["origin"]["value"], after, "{workflow}: {traced:#}");
+
+        // In an inline child, too. What its parent took over is what its parent goes on with.
+        overlay(&format!("{run}%2Fcall"), "inner").await;
+        let shown = envelope(&format!("{run}%2Fcall")).await;
+        assert_eq!(shown["output"], json!({"result": [9]}), "{shown:#}");
+        let shown = envelope(&run).await;
+        assert_eq!(shown["steps"][0]["output"], json!({"result": [1]}));
+        assert_eq!(shown["output"], before, "{workflow}");
+    }
+    lab.close().await;
+}
+
+#[tokio::test]
+async fn equal_branches_do_not_differ_by_their_names() {
+    let (lab, run) = numbers().await;
+    for body in [json!({}), json!({"at": 3, "go": true})] {
+        let (one, two) = (
+            fork(&lab.client, &run, body.clone()).await,
+            fork(&lab.client, &run, body.clone()).await,
+        );
+        for branch in [&one, &two] {
+            if body.get("go").is_some() {
+                lab.client.ended(branch).await;
+            }
+        }
+        let told = lab.client.get(&format!("/diff?a={one}&b={two}")).await;
+        let told = told.json();
+        assert_eq!(told["same"], true, "{body}: {told:#}");
+    }
 }
 
 #[tokio::test]

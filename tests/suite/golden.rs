@@ -247,6 +247,82 @@ fn the_goldens_cover_what_can_happen() {
     assert!(!text.contains(TOKEN), "a golden holds a secret");
 }
 
+/// The formulas of `docs/ledger-format.md`, in their own words.
+#[test]
+fn hashes_of_requests_and_replies_are_those_of_the_page() {
+    let canonical = |value: &Value| ktsu_ledger::Json::from_value(value).unwrap().to_string();
+    let (mut with_tools, mut with_calls, mut named) = (0, 0, 0);
+    for (name, golden) in goldens() {
+        let mut told: BTreeMap<u64, String> = BTreeMap::new();
+        let mut digests: BTreeMap<u64, Value> = BTreeMap::new();
+        for frame in golden.frames() {
+            let (seq, data) = (frame.seq, frame.event.data());
+            let at = format!("{name}#{seq}");
+            match frame.event.kind() {
+                "llm.request" => {
+                    let mut whole = json!({
+                        "group": data["group"],
+                        "max_tokens": data["max_tokens"],
+                        "messages": data["messages"],
+                    });
+                    if let Some(tools) = data.get("tools") {
+                        whole["tools"] = tools.clone();
+                        with_tools += 1;
+                    }
+                    if let Some(base) = data.get("base") {
+                        whole["base"] = digests[&base.as_u64().unwrap()].clone();
+                    }
+                    for message in whole["messages"].as_array_mut().unwrap() {
+                        if let Some(frame) = message.get("frame") {
+                            let digest = &told[&frame.as_u64().unwrap()];
+                            *message = json!({"digest": digest, "role": message["role"]});
+                            named += 1;
+                        }
+                    }
+                    assert_eq!(data["digest"], sha256(&canonical(&whole)), "{at}");
+                    digests.insert(seq, data["digest"].clone());
+                }
+                "llm.response" => {
+                    let request = data["request"].as_u64().unwrap();
+                    assert_eq!(data["input_hash"], digests[&request], "{at}");
+                    let whole = match data.get("tool_calls") {
+                        None => data["content"].clone(),
+                        Some(calls) => {
+                            with_calls += 1;
+                            json!({"content": data["content"], "tool_calls": calls})
+                        }
+                    };
+                    let hash = sha256(&canonical(&whole));
+                    assert_eq!(data["output_hash"], hash, "{at}");
+                    told.insert(seq, hash);
+                }
+                "tool.returned" => {
+                    let is_error = data["is_error"].as_bool().unwrap_or(false);
+                    let whole = json!({
+                        "content": data["content"],
+                        "is_error": is_error,
+                        "structured": data["structured"],
+                    });
+                    let hash = Hash::of(canonical(&whole).as_bytes());
+                    told.insert(seq, hash.to_string());
+                }
+                _ => {}
+            }
+        }
+    }
+    assert!(
+        with_tools > 10 && with_calls > 10 && named > 20,
+        "{with_tools} {with_calls} {named}"
+    );
+}
+
+fn sha256(text: &str) -> String {
+    use sha2::Digest as _;
+    let digest = sha2::Sha256::digest(text.as_bytes());
+    let digits = digest.iter().map(|byte| format!("{byte:02x}"));
+    format!("sha256:{}", digits.collect::<String>())
+}
+
 /// Whoever alters a decision and makes the chain whole again is found by replay.
 #[test]
 fn every_altered_decision_is_caught_by_replay_though_the_chain_is_whole() {

@@ -250,16 +250,21 @@ async fn what_has_nothing_to_be_compared_with_is_never_called_clean() {
 async fn a_call_that_fails_is_no_verdict() {
     let desk = Desk::new(|user| match user {
         "two" => Said::Error(400),
+        "three" => Said::Error(503),
         _ => Said::answer(user),
     });
     let desk = desk.await;
     let lab = desk.lab().await;
-    let run = run(&lab, json!(["one", "two"])).await;
+    let run = run(&lab, json!(["one", "two", "three"])).await;
     desk.change();
     let verdict = recompute(&lab, &run, json!({})).await;
     assert_eq!(verdict["status"], "failed", "{verdict:#}");
     assert_eq!(task(&verdict, "each", Some(1))["status"], "failed");
+    // Whether it may go well another time is said of what failed, and of nothing else.
+    assert_eq!(task(&verdict, "each", Some(1))["retryable"], false);
+    assert_eq!(task(&verdict, "each", Some(2))["retryable"], true);
     assert_eq!(task(&verdict, "each", Some(0))["status"], "clean");
+    assert!(task(&verdict, "each", Some(0)).get("retryable").is_none());
     lab.close().await;
 }
 

@@ -214,7 +214,8 @@ async fn hold(
     let readers = orchestrator.readers();
     let frames = readers.with(move |reader| ktsu::history::frames(reader, &stream));
     let fresh = Recorded::of(&frames.await.unwrap()).unwrap();
-    let verdict = baseline::held(held, fresh.tasks.first(), step.step);
+    let agent = fresh.plan.agents.get(&step.agent.file);
+    let verdict = baseline::held(held, fresh.tasks.first(), step.step, agent);
     stage.lab.close().await;
     let reader = SqliteReader::open(&folder.path().join("ledger.db")).unwrap();
     holds(&reader, "a baseline that is held against a kit");

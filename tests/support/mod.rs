@@ -281,6 +281,7 @@ impl Within {
             true => Gateway::load(&file, None, &process, &egress).unwrap(),
             false => Gateway::empty(),
         };
+        let provider_keys = models.secrets().to_vec();
         let way_back = Arc::new(OnceLock::new());
         let runtime = Runtime::new(runtime::Parts {
             gateway: Peer::Local(gateway::router(models)),
@@ -304,7 +305,9 @@ impl Within {
             own_url: "http://127.0.0.1:5050".to_owned(),
             notary: std::sync::Arc::default(),
             takes_up: true,
+            standing: Default::default(),
             secret: Arc::new(|_| None),
+            provider_keys,
         };
         let (orchestrator, recovered) = Orchestrator::start(parts).await.unwrap();
         let router = routes::router(orchestrator.clone());

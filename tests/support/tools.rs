@@ -66,8 +66,24 @@ struct Shared {
     script: Mutex<Arc<Script>>,
     /// What was given under each key.
     memory: Mutex<BTreeMap<String, Given>>,
+    sessions: Mutex<Sessions>,
+    /// The numbers of the calls that came, and of those that were cancelled.
+    numbers: Mutex<Vec<Value>>,
+    cancelled: watch::Sender<Vec<Value>>,
     asked: watch::Sender<Vec<Asked>>,
     open: watch::Sender<BTreeSet<String>>,
+}
+
+/// The sessions of a server that keeps some.
+#[derive(Default)]
+struct Sessions {
+    keeps: bool,
+    /// The number of the last one.
+    last: usize,
+    /// Those up to this one are forgotten, and refused with this status.
+    forgotten: Option<(usize, u16)>,
+    /// The keys of the calls that were refused.
+    refused: Vec<String>,
 }
 
 /// Tools of these names that take any object.
@@ -89,6 +105,9 @@ impl ToolServer {
             tools: Mutex::new(tools),
             script: Mutex::new(Arc::new(script)),
             memory: Mutex::default(),
+            sessions: Mutex::default(),
+            numbers: Mutex::default(),
+            cancelled: watch::Sender::default(),
             asked: watch::Sender::default(),
             open: watch::Sender::default(),
         });
@@ -114,6 +133,39 @@ impl ToolServer {
     /// Answers otherwise from now on.
     pub(crate) fn follow(&self, script: impl Fn(&Asked) -> Given + Send + Sync + 'static) {
         *self.shared.script.lock().unwrap() = Arc::new(script);
+    }
+
+    /// Gives each client a session from now on, and insists on it.
+    pub(crate) fn keep_sessions(&self) {
+        self.shared.sessions.lock().unwrap().keeps = true;
+    }
+
+    /// Forgets every session there is: whoever comes with one is refused with this status.
+    pub(crate) fn forget_sessions(&self, status: u16) {
+        let mut sessions = self.shared.sessions.lock().unwrap();
+        sessions.forgotten = Some((sessions.last, status));
+    }
+
+    /// The keys of the calls that were refused for their session.
+    pub(crate) fn refused(&self) -> Vec<String> {
+        self.shared.sessions.lock().unwrap().refused.clone()
+    }
+
+    /// The numbers of the requests that were calls.
+    pub(crate) fn numbers(&self) -> Vec<Value> {
+        self.shared.numbers.lock().unwrap().clone()
+    }
+
+    /// The numbers of the requests that were cancelled.
+    pub(crate) fn cancelled(&self) -> Vec<Value> {
+        self.shared.cancelled.borrow().clone()
+    }
+
+    /// Waits until so many were.
+    pub(crate) async fn until_cancelled(&self, count: usize) {
+        let mut cancelled = self.shared.cancelled.subscribe();
+        let waiting = cancelled.wait_for(|cancelled| cancelled.len() >= count);
+        drop(guarded("a cancellation", waiting).await.unwrap());
     }
 
     /// Offers other tools from now on.
@@ -176,11 +228,23 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Res
         return plain(405);
     };
     let (id, params) = (&message["id"], &message["params"]);
+    let session = parts.headers.get("mcp-session-id");
+    let session = session.map(|name| name.to_str().unwrap());
+    if let Some(status) = forgotten(&shared, session, &message) {
+        return plain(status);
+    }
     match message["method"].as_str().unwrap_or_default() {
         "initialize" => {
             let result = json!({"protocolVersion": params["protocolVersion"],
                 "capabilities": {"tools": {}}, "serverInfo": {"name": "scripted", "version": "1"}});
-            said(id, &result)
+            let mut opened = said(id, &result);
+            let mut sessions = shared.sessions.lock().unwrap();
+            if sessions.keeps {
+                sessions.last += 1;
+                let name = sessions.last.to_string().parse().unwrap();
+                opened.headers_mut().insert("mcp-session-id", name);
+            }
+            opened
         }
         "tools/list" => {
             let tools = shared.tools.lock().unwrap().clone();
@@ -189,11 +253,31 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Res
         "tools/call" => {
             let secret = parts.headers.get("x-key");
             let secret = secret.map_or("", |text| text.to_str().unwrap());
+            shared.numbers.lock().unwrap().push(id.clone());
             called(&shared, id, params, secret).await
+        }
+        "notifications/cancelled" => {
+            let number = params["requestId"].clone();
+            shared.cancelled.send_modify(|all| all.push(number));
+            plain(202)
         }
         "ping" => said(id, &json!({})),
         _ => plain(202),
     }
+}
+
+/// The status that refuses a request for its session.
+fn forgotten(shared: &Shared, session: Option<&str>, message: &Value) -> Option<u16> {
+    let mut sessions = shared.sessions.lock().unwrap();
+    let (last, status) = sessions.forgotten?;
+    let number: usize = session?.parse().unwrap();
+    if number > last {
+        return None;
+    }
+    if let Some(key) = message["params"]["_meta"]["ktsu/idempotency-key"].as_str() {
+        sessions.refused.push(key.to_owned());
+    }
+    Some(status)
 }
 
 async fn called(shared: &Shared, id: &Value, params: &Value, secret: &str) -> Response<Body> {

@@ -126,6 +126,7 @@ impl Queue {
         inner.bytes = 0;
         let waiting = std::mem::take(&mut inner.waiting);
         drop(inner);
+        self.filled.notify_all();
         self.drained.notify_all();
         waiting.into_iter().map(|(_, done)| done).collect()
     }

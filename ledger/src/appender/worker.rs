@@ -25,22 +25,29 @@ impl Worker {
     /// Works until the queue is closed and empty, or until something fails.
     pub(super) fn run(mut self) {
         let worked = catch_unwind(AssertUnwindSafe(|| self.work()));
-        let reason = match worked {
+        let error = match worked {
             Ok(Ok(())) => return,
-            Ok(Err(error)) => error.to_string(),
+            Ok(Err(error)) => error,
             // A defect of ours, or of somebody's `done`.
-            Err(_) => "the appender panicked".to_owned(),
+            Err(_) => StoreError::failed("append", "the appender panicked"),
         };
-        self.fail(&reason, Vec::new());
+        self.fail(&error, Vec::new());
     }
 
     fn work(&mut self) -> Result<(), StoreError> {
         let shared = Arc::clone(&self.shared);
         while let Some(group) = shared.queue.take(self.transaction_bytes) {
+            // Asked here, so that new runs are refused before there is no space for those under way.
+            shared.room.look();
             self.append(group)?;
-            if self.store.backlog() >= self.checkpoint_bytes {
+            let failed = shared.queue.failure().is_some();
+            if !failed && self.store.backlog() >= self.checkpoint_bytes {
                 self.checkpoint(Checkpoint::Passive)?;
             }
+        }
+        if shared.queue.failure().is_some() {
+            self.store.leave_log();
+            return Ok(());
         }
         self.checkpoint(Checkpoint::Truncate)
     }
@@ -81,7 +88,7 @@ impl Worker {
                 Ok(())
             }
             Err(error) => {
-                self.fail(&error.to_string(), dones);
+                self.fail(&error, dones);
                 Err(error)
             }
         }
@@ -126,11 +133,12 @@ impl Worker {
     }
 
     /// Stops for ever, and says so to everybody who waits: first those of the failed transaction.
-    fn fail(&mut self, reason: &str, failed: Vec<Done>) {
+    fn fail(&mut self, error: &StoreError, failed: Vec<Done>) {
+        let reason = &error.to_string();
         let waiting = self.shared.queue.fail(reason);
         let on_fatal = self.on_fatal.take();
         if let Some(on_fatal) = on_fatal {
-            quietly(|| on_fatal(reason));
+            quietly(|| on_fatal(error));
         }
         for done in failed.into_iter().chain(waiting) {
             quietly(|| {
@@ -158,7 +166,7 @@ fn committed(
 }
 
 /// One caller's panic is not the next one's.
-fn quietly(work: impl FnOnce()) {
+pub(super) fn quietly(work: impl FnOnce()) {
     let worked = catch_unwind(AssertUnwindSafe(work));
     drop(worked);
 }

@@ -39,6 +39,9 @@ pub enum StoreError {
     /// What is stored contradicts itself.
     #[error("the ledger is damaged: {0}")]
     Damaged(String),
+    /// An index row is not what was put. Rows are derived, so nothing that was appended is damaged.
+    #[error("the list of runs is damaged: {0}")]
+    WrongRow(String),
     /// An index row has the idempotency key of another stream.
     #[error("the idempotency key of {0} belongs to another stream")]
     KeyTwice(StreamId),

@@ -59,7 +59,8 @@ impl fmt::Display for Epoch {
 
 /// Reading. Every call is one short transaction: none holds a writer up.
 pub trait Reader: Send {
-    /// Frames of a stream in order, `from` included. May give fewer than `limit` although there
+    /// Frames of a stream in order, `from` included, each of them what its hash says or
+    /// [`StoreError::Damaged`]. May give fewer than `limit` although there
     /// are more ([`MAX_PAGE`], [`PAGE_BYTES`]): only an empty answer means the end. See
     /// [`read_all`].
     fn read(&self, stream: &StreamId, from: u64, limit: usize) -> Result<Vec<Record>, StoreError>;
@@ -121,6 +122,11 @@ pub trait Reader: Send {
 
     /// For verification: what the container finds wrong with itself.
     fn inspect(&self) -> Inspection;
+
+    /// Told by whoever finds that what was read is not what was appended.
+    fn found_damage(&self, why: &str) {
+        let _ = why;
+    }
 }
 
 /// Writing. One owner at a time, fenced by the epoch.
@@ -151,6 +157,9 @@ pub trait Store: Reader {
 
     /// Moves what is durable to its place, as far as readers let it; never waits for one.
     fn checkpoint(&mut self, kind: Checkpoint) -> Result<Backlog, StoreError>;
+
+    /// From now on closing does not move the log to its place either: nothing more is written.
+    fn leave_log(&mut self) {}
 }
 
 /// How far a checkpoint goes.

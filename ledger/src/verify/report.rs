@@ -77,6 +77,12 @@ impl Report {
         self.problems.is_empty()
     }
 
+    /// Whether something is wrong with a stream.
+    pub(super) fn names(&self, stream: &str) -> bool {
+        let mut problems = self.problems.iter();
+        problems.any(|problem| problem.stream.as_deref() == Some(stream))
+    }
+
     pub(super) fn find(
         &mut self,
         stream: Option<&str>,

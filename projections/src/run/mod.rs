@@ -61,7 +61,7 @@ pub enum RunStatus {
 
 impl RunStatus {
     /// As it is shown.
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",
             Self::Running => "running",

@@ -7,7 +7,7 @@ use ktsu_ledger::event::lock::{Kind, Lock};
 use serde::Serialize;
 
 use super::Arguments;
-use crate::assemble::servers::{self, Digests};
+use crate::assemble::servers::{self, Digests, NotAsked};
 use crate::cli::Failure;
 use crate::cli::engine::{load_environment, process_environment, quoted};
 use crate::kit::Kit;
@@ -54,27 +54,70 @@ impl Retold {
     }
 }
 
+/// A tool that an agent may call by its allowlist, and that no model is told of.
+#[derive(Debug, Serialize)]
+pub(super) struct LeftOut {
+    path: String,
+    tool: String,
+    reason: &'static str,
+}
+
+impl LeftOut {
+    pub(super) fn words(&self) -> String {
+        let Self { path, tool, reason } = self;
+        format!("{path}: the tool {tool:?} is not offered: {reason}")
+    }
+}
+
+/// What the servers of a kit say.
+#[derive(Default)]
+pub(super) struct Asked {
+    pub(super) offered: Offered,
+    pub(super) left_out: Vec<LeftOut>,
+}
+
 /// Asks every server. Where one does not answer nothing is locked: half of the truth is none.
-pub(super) async fn offered(kit: &Kit, arguments: &Arguments) -> Result<Offered, Failure> {
+pub(super) async fn ask(kit: &Kit, arguments: &Arguments) -> Result<Asked, Failure> {
     let environment = load_environment(arguments.env.as_deref(), &kit.root)?;
     let found = servers::tools(kit, environment.as_ref(), &process_environment()).await;
     let found = found.map_err(Failure::could_not_run)?;
-    let mut offered = Offered::new();
+    let mut asked = Asked::default();
     let mut silent = Vec::new();
     for (path, listed) in found {
         match listed {
-            Ok(digests) => drop(offered.insert(path, digests)),
-            Err(why) => silent.push(format!("  {path}: {why}")),
+            Ok(listed) => {
+                let left_out = listed.left_out.into_iter().map(|one| LeftOut {
+                    path: path.clone(),
+                    tool: one.tool,
+                    reason: one.reason,
+                });
+                asked.left_out.extend(left_out);
+                asked.offered.insert(path, listed.digests);
+            }
+            Err(why) => silent.push((path, why)),
         }
     }
     match silent.is_empty() {
-        true => Ok(offered),
-        false => {
-            let words = format!("tool servers cannot be asked\n\n{}", silent.join("\n"));
-            Err(Failure::could_not_run(words)
-                .hint("start them, or name the environment that has them: --env FILE"))
-        }
+        true => Ok(asked),
+        false => Err(not_asked(&silent)),
     }
+}
+
+fn not_asked(silent: &[(String, NotAsked)]) -> Failure {
+    let lines = silent.iter().map(|(path, why)| format!("  {path}: {why}"));
+    let lines: Vec<String> = lines.collect();
+    let words = format!("tool servers cannot be asked\n\n{}", lines.join("\n"));
+    let variable = silent.iter().find_map(|(_, why)| match why {
+        NotAsked::NoValue(error) => error.first(),
+        NotAsked::Failed(_) => None,
+    });
+    let hint = match variable {
+        Some(name) => {
+            format!("export {name}=…, or name the environment that has a value for it: --env FILE")
+        }
+        None => "start them, or name the environment that has them: --env FILE".to_owned(),
+    };
+    Failure::could_not_run(words).hint(hint)
 }
 
 /// Every server that offers something else than a lock says.

@@ -89,8 +89,8 @@ fn message(message: &Message, names: &Names) -> Value {
     let (role, content) = (message.role.as_str(), message.content.as_str());
     if let Some(id) = &message.tool_call_id {
         // There is no other place to say so.
-        let content = match message.is_error {
-            true => format!("Error: {content}"),
+        let content = match message.is_error && !says_error(content) {
+            true => format!("{ERROR} {content}"),
             false => content.to_owned(),
         };
         return json!({"role": role, "tool_call_id": names.id(id), "content": content});
@@ -108,6 +108,15 @@ fn message(message: &Message, names: &Names) -> Value {
         told["content"] = json!(content);
     }
     told
+}
+
+/// What the text of a tool's error begins with.
+const ERROR: &str = "Error:";
+
+/// Whether a text says by itself that it is an error: those of ktsu do, and so do many of servers.
+fn says_error(text: &str) -> bool {
+    let start = text.trim_start().get(..ERROR.len());
+    start.is_some_and(|start| start.eq_ignore_ascii_case(ERROR))
 }
 
 #[derive(Deserialize)]

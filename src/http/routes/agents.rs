@@ -8,9 +8,10 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use utoipa::IntoParams;
 
+use super::parameter::{Kind, Parameter};
 use super::query::{Asked, Given, Nothing, Query};
+use super::shape::{Shape, in_words};
 use super::wire;
 use crate::contract::report::{Answer, Complete, Heard, Heartbeat, Report};
 use crate::error::{ErrorCode, Problem};
@@ -21,20 +22,30 @@ use crate::orchestrator::{Addressed, NotTaken, Orchestrator};
 /// reply of a model may be told twice in one, as text and as an output.
 const MAX_REPORT: usize = 32 * 1024 * 1024;
 
+static REPORT: Shape = Shape::new("Report");
+static COMPLETE: Shape = Shape::new("Complete");
+static HEARTBEAT: Shape = Shape::new("Heartbeat");
+
 /// Who speaks.
-#[derive(Debug, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[derive(Debug)]
 pub(super) struct Token {
-    /// The token of the attempt, as it stands in the URL that the dispatch gave.
     token: Option<String>,
 }
 
+/// Without one, or with a wrong one, the answer is 401.
+pub(super) const TOKEN: Parameter = Parameter::new(
+    "token",
+    Kind::Any,
+    "The token of the attempt, as it stands in the URLs that the dispatch gave.",
+)
+.required();
+
 impl Asked for Token {
-    const NAMES: &'static [&'static str] = &["token"];
+    const PARAMETERS: &'static [Parameter] = &[TOKEN];
 
     fn read(given: &Given) -> Result<Self, Problem> {
         Ok(Self {
-            token: given.text("token").map(str::to_owned),
+            token: given.owned("token"),
         })
     }
 }
@@ -44,7 +55,7 @@ impl Asked for Token {
     params(
         ("id" = String, Path, description = "The run, or `R%2Fcall` for an inline child"),
         ("step" = String, Path, description = "The step, or `STEP.INDEX` for an item"),
-        Token,
+        Query::<Token>,
     ),
     request_body = Report,
     responses(
@@ -68,7 +79,7 @@ pub(super) async fn report(
     let task = address(&orchestrator, &run, &step).await?;
     let attempt = orchestrator.authorize(&task, asked.token.as_deref().unwrap_or_default())?;
     let bytes = body::read_at_most(body, MAX_REPORT).await?;
-    let said: Report = read(&bytes)?;
+    let said: Report = read(&bytes, &REPORT)?;
     let answer = orchestrator.report(task, attempt, said, &bytes).await?;
     Ok(Json(answer))
 }
@@ -78,7 +89,7 @@ pub(super) async fn report(
     params(
         ("id" = String, Path, description = "The run, or `R%2Fcall` for an inline child"),
         ("step" = String, Path, description = "The step, or `STEP.INDEX` for an item"),
-        Token,
+        Query::<Token>,
     ),
     request_body = Complete,
     responses(
@@ -101,7 +112,7 @@ pub(super) async fn complete(
     let task = address(&orchestrator, &run, &step).await?;
     let attempt = orchestrator.authorize(&task, asked.token.as_deref().unwrap_or_default())?;
     let bytes = body::read_at_most(body, MAX_REPORT).await?;
-    let said: Complete = read(&bytes)?;
+    let said: Complete = read(&bytes, &COMPLETE)?;
     orchestrator.complete(task, attempt, said, &bytes).await?;
     Ok(StatusCode::OK.into_response())
 }
@@ -122,7 +133,7 @@ pub(super) async fn heartbeat(
     body: Body,
 ) -> Result<Json<Heard>, Problem> {
     let bytes = body::read_at_most(body, MAX_REPORT).await?;
-    let beat: Heartbeat = read(&bytes)?;
+    let beat: Heartbeat = read(&bytes, &HEARTBEAT)?;
     Ok(Json(orchestrator.beat(&beat).await))
 }
 
@@ -153,11 +164,22 @@ pub(super) async fn address(
     })
 }
 
-/// A body as what it should be.
-fn read<T: DeserializeOwned>(bytes: &Bytes) -> Result<T, Problem> {
-    let members = body::object(bytes)?;
-    serde_json::from_value(Value::Object(members))
-        .map_err(|error| Problem::new(ErrorCode::InvalidReport, error.to_string()))
+/// A body as what it should be; what it breaks is told as `/openapi.json` has it.
+fn read<T: DeserializeOwned>(bytes: &Bytes, shape: &Shape) -> Result<T, Problem> {
+    let body = Value::Object(body::object(bytes)?);
+    // Hardly any body takes the second way.
+    if let Ok(said) = T::deserialize(&body) {
+        return Ok(said);
+    }
+    let found = shape.check(&body);
+    if !found.is_empty() {
+        let words = in_words(&found);
+        return Err(Problem::new(ErrorCode::InvalidReport, words).with_errors(found));
+    }
+    T::deserialize(shape.with_integers(body)).map_err(|_| {
+        let words = "the body is not what the description of this route says";
+        Problem::new(ErrorCode::InvalidReport, words)
+    })
 }
 
 impl From<NotTaken> for Problem {

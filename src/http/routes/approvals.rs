@@ -10,8 +10,8 @@ use ktsu_ledger::store::Cursor;
 use ktsu_projections::approvals::{Record, Status};
 use serde::Serialize;
 use serde_json::json as value;
-use utoipa::{IntoParams, ToSchema};
 
+use super::parameter::{Kind, Parameter};
 use super::people::{Members, invalid};
 use super::query::{Asked, Given, Nothing, Query};
 use super::{Run, found, json, no_such_run, unreadable, wire};
@@ -26,62 +26,63 @@ use crate::workflow::admit::approval::{Decide, NotDecided};
 /// Runs that are looked at, unless asked for fewer or more.
 const LOOKED_AT: usize = 1000;
 /// The most runs that are looked at, or records on a page.
-const MAX_LIMIT: usize = 10_000;
+const MAX_LIMIT: u64 = 10_000;
 /// The most items that a refusal names.
 const MAX_NAMED: usize = 8;
 
 /// Which records.
-#[derive(Debug, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[derive(Debug)]
 pub(super) struct Which {
-    /// `pending` if absent: those that wait, of all runs, the oldest first. `all`: those of the newest
-    /// runs, whatever became of them.
-    #[param(rename = "status", value_type = Option<Wanted>, inline)]
     wanted: Page,
-    /// Of this workflow only.
     workflow: Option<String>,
-    /// At most this many records, at most 10000; all if absent. For `all`: how many runs are looked
-    /// at; 1000 if absent.
-    #[param(value_type = Option<u64>, minimum = 1, maximum = 10000)]
     limit: Option<usize>,
-    /// Where the page begins: the `cursor` of the page that the header `Link` of the one before names.
-    #[param(rename = "cursor", value_type = Option<String>, min_length = 1)]
-    _cursor: (),
-}
-
-/// Which records are listed.
-#[derive(Debug, ToSchema)]
-#[schema(rename_all = "snake_case")]
-#[expect(
-    dead_code,
-    reason = "declared for the description; queries are read as words"
-)]
-enum Wanted {
-    Pending,
-    All,
 }
 
 /// A page, from the place where it begins.
 #[derive(Debug)]
 enum Page {
+    /// Those that wait, of all runs, the oldest first.
     Pending(Option<Place>),
+    /// Those of the newest runs, whatever became of them.
     All(Option<Cursor>),
 }
 
+const WORKFLOW: Parameter = Parameter::new("workflow", Kind::Text, "Of this workflow only.");
+const CURSOR: Parameter = Parameter::new(
+    "cursor",
+    Kind::Cursor,
+    "Where the page begins: as in the header `Link` of the page before.",
+);
+
 impl Asked for Which {
-    const NAMES: &'static [&'static str] = &["status", "workflow", "limit", "cursor"];
+    const PARAMETERS: &'static [Parameter] = &[
+        Parameter::new(
+            "status",
+            Kind::Words(&["pending", "all"]),
+            "`pending` if absent: those that wait, of all runs, the oldest first. `all`: those of \
+             the newest runs, whatever became of them.",
+        ),
+        WORKFLOW,
+        Parameter::new(
+            "limit",
+            Kind::Number {
+                least: 1,
+                most: MAX_LIMIT,
+            },
+            "At most this many records; all of them if absent. For `all`: how many runs are looked \
+             at; 1000 if absent.",
+        ),
+        CURSOR,
+    ];
 
     fn read(given: &Given) -> Result<Self, Problem> {
-        let status = given.word("status", &["pending", "all"])?;
-        let limit = given.text("limit").map(|_| given.limit(1, MAX_LIMIT));
         Ok(Self {
-            wanted: match status.as_deref() {
-                Some("all") => Page::All(given.cursor()?),
+            wanted: match given.text("status") {
+                Some("all") => Page::All(given.run_cursor()?),
                 _ => Page::Pending(given.cursor()?),
             },
-            workflow: given.text("workflow").map(str::to_owned),
-            limit: limit.transpose()?,
-            _cursor: (),
+            workflow: given.owned("workflow"),
+            limit: given.text("limit").map(|_| given.limit(LOOKED_AT)),
         })
     }
 }
@@ -108,7 +109,7 @@ fn listed<T: Serialize>(found: &[T], next: Option<impl std::fmt::Display>, uri: 
 }
 
 /// Calls of tools that wait for people.
-#[utoipa::path(get, path = "/approvals", params(Which), responses(
+#[utoipa::path(get, path = "/approvals", params(Query::<Which>), responses(
     (status = 200, body = Vec<wire::Approval>),
     (status = 400, body = wire::Problem, content_type = "application/problem+json"),
     (status = 403, body = wire::Problem, content_type = "application/problem+json"),
@@ -139,33 +140,38 @@ pub(super) async fn list(
 }
 
 /// Which runs.
-#[derive(Debug, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[derive(Debug)]
 pub(super) struct Failed {
-    /// Of this workflow only.
     workflow: Option<String>,
-    /// How many failed runs are looked at, at most 10000; 1000 if absent.
-    #[param(value_type = Option<u64>, minimum = 1, maximum = 10000)]
     limit: usize,
-    /// Where the page begins: the `cursor` of the page that the header `Link` of the one before names.
-    #[param(value_type = Option<String>, min_length = 1)]
     cursor: Option<Cursor>,
 }
 
 impl Asked for Failed {
-    const NAMES: &'static [&'static str] = &["workflow", "limit", "cursor"];
+    const PARAMETERS: &'static [Parameter] = &[
+        WORKFLOW,
+        Parameter::new(
+            "limit",
+            Kind::Number {
+                least: 1,
+                most: MAX_LIMIT,
+            },
+            "How many failed runs are looked at; 1000 if absent.",
+        ),
+        CURSOR,
+    ];
 
     fn read(given: &Given) -> Result<Self, Problem> {
         Ok(Self {
-            workflow: given.text("workflow").map(str::to_owned),
-            limit: given.limit(LOOKED_AT, MAX_LIMIT)?,
-            cursor: given.cursor()?,
+            workflow: given.owned("workflow"),
+            limit: given.limit(LOOKED_AT),
+            cursor: given.run_cursor()?,
         })
     }
 }
 
 /// Runs that failed because an agent wants a person to look.
-#[utoipa::path(get, path = "/reviews", params(Failed), responses(
+#[utoipa::path(get, path = "/reviews", params(Query::<Failed>), responses(
     (status = 200, body = Vec<wire::Review>),
     (status = 400, body = wire::Problem, content_type = "application/problem+json"),
     (status = 403, body = wire::Problem, content_type = "application/problem+json"),
@@ -184,19 +190,21 @@ pub(super) async fn reviews(
 }
 
 /// Which record of a step.
-#[derive(Debug, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[derive(Debug)]
 pub(super) struct One {
-    /// This one. If absent what has waited longest; if nothing waits, the last.
     approval_id: Option<String>,
 }
 
 impl Asked for One {
-    const NAMES: &'static [&'static str] = &["approval_id"];
+    const PARAMETERS: &'static [Parameter] = &[Parameter::new(
+        "approval_id",
+        Kind::Text,
+        "This one. If absent what has waited longest; if nothing waits, the last.",
+    )];
 
     fn read(given: &Given) -> Result<Self, Problem> {
         Ok(Self {
-            approval_id: given.text("approval_id").map(str::to_owned),
+            approval_id: given.owned("approval_id"),
         })
     }
 }
@@ -207,7 +215,7 @@ impl Asked for One {
     params(
         ("id" = String, Path, description = "The run, or `R%2Fcall` for an inline child"),
         ("step" = String, Path, description = "The step, or `STEP.INDEX` for an item"),
-        One,
+        Query::<One>,
     ),
     responses(
         (status = 200, body = wire::Approval),

@@ -3,8 +3,8 @@
 use axum::extract::State;
 use axum::response::Response;
 use serde_json::Value;
-use utoipa::IntoParams;
 
+use super::parameter::{Kind, Parameter};
 use super::query::{Asked, Given, Query, invalid};
 use super::{Run, found, json, unreadable, wire};
 use crate::error::{ErrorCode, Problem};
@@ -13,19 +13,22 @@ use crate::http::ids::RunPath;
 use crate::orchestrator::Orchestrator;
 
 /// What to compare.
-#[derive(Debug, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[derive(Debug)]
 pub(super) struct Two {
-    /// A run or a branch, or `R/call` for an inline child; needed.
-    #[param(value_type = Option<String>, required = false)]
     a: RunPath,
-    /// The one it is compared with; needed.
-    #[param(value_type = Option<String>, required = false)]
     b: RunPath,
 }
 
 impl Asked for Two {
-    const NAMES: &'static [&'static str] = &["a", "b"];
+    const PARAMETERS: &'static [Parameter] = &[
+        Parameter::new(
+            "a",
+            Kind::Run,
+            "A run or a branch, or `R/call` for an inline child.",
+        )
+        .required(),
+        Parameter::new("b", Kind::Run, "The one it is compared with.").required(),
+    ];
 
     fn read(given: &Given) -> Result<Self, Problem> {
         let named = |name: &str| {
@@ -41,7 +44,7 @@ impl Asked for Two {
 
 /// What differs between two runs, branches or inline children.
 #[utoipa::path(get, path = "/diff",
-    params(Two),
+    params(Query::<Two>),
     responses(
         (status = 200, body = wire::Diff),
         (status = 400, body = wire::Problem, content_type = "application/problem+json"),

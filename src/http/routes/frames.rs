@@ -9,44 +9,60 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::{self, Stream};
 use ktsu_ledger::StreamId;
 use tokio::sync::watch;
-use utoipa::IntoParams;
 
-use super::query::{Asked, Given, Query, invalid};
+use super::parameter::{Kind, LastEventId, MAX_NUMBER, Parameter, whole};
+use super::query::{Asked, Given, Query};
 use super::{Run, json, unreadable, wire};
 use crate::error::Problem;
 use crate::history::shown::{self, Bound, Page};
 use crate::orchestrator::{Orchestrator, Progress};
 
 /// Which frames.
-#[derive(Debug, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[derive(Debug)]
 pub(super) struct From {
-    /// The first number; 0 if absent. A stream of events goes on after `Last-Event-ID`.
-    #[param(value_type = Option<u64>)]
     from: u64,
-    /// How many at the most; a page has at most 10,000 frames or 8 MiB.
-    #[param(value_type = Option<u64>, minimum = 1)]
     limit: usize,
-    /// Puts values that are kept as blobs back into `data`.
-    #[param(value_type = Option<bool>)]
     expand: bool,
 }
 
 impl Asked for From {
-    const NAMES: &'static [&'static str] = &["from", "limit", "expand"];
+    const PARAMETERS: &'static [Parameter] = &[
+        Parameter::new(
+            "from",
+            Kind::Number {
+                least: 0,
+                most: MAX_NUMBER,
+            },
+            "The first number; 0 if absent. A stream of events goes on after `Last-Event-ID`.",
+        ),
+        Parameter::new(
+            "limit",
+            Kind::Number {
+                least: 1,
+                most: shown::MAX_FRAMES as u64,
+            },
+            "How many at the most; a page has at most 10,000 frames or 8 MiB.",
+        ),
+        Parameter::new(
+            "expand",
+            Kind::Flag,
+            "Puts values that are kept as blobs back into `data`.",
+        ),
+    ];
 
     fn read(given: &Given) -> Result<Self, Problem> {
         Ok(Self {
-            from: given.number("from", 0, u64::MAX)?.unwrap_or_default(),
-            limit: given.limit(shown::MAX_FRAMES, shown::MAX_FRAMES)?,
-            expand: given.flag("expand")?,
+            from: given.number("from").unwrap_or_default(),
+            limit: given.limit(shown::MAX_FRAMES),
+            expand: given.flag("expand"),
         })
     }
 }
 
 /// The frames of a run, as JSON or, with `Accept: text/event-stream`, as they become durable.
 #[utoipa::path(get, path = "/runs/{id}/frames",
-    params(("id" = String, Path, description = "A run, or `R%2Fcall` for an inline child"), From),
+    params(("id" = String, Path, description = "A run, or `R%2Fcall` for an inline child"),
+        Query::<From>, LastEventId),
     responses(
         (status = 200, content((wire::Frames = "application/json"), (String = "text/event-stream"))),
         (status = 400, body = wire::Problem, content_type = "application/problem+json"),
@@ -65,14 +81,12 @@ pub(super) async fn frames(
         limit,
         expand,
     } = from;
+    let last = LastEventId::PARAMETER.header(&headers)?.and_then(whole);
     let accepts = headers
         .get(header::ACCEPT)
         .and_then(|value| value.to_str().ok());
     if accepts.is_some_and(|accepts| accepts.contains("text/event-stream")) {
-        if let Some(last) = headers.get("last-event-id") {
-            let last = last.to_str().ok().and_then(|text| text.parse::<u64>().ok());
-            let words = "Last-Event-ID is not the number of a frame";
-            let last = last.ok_or_else(|| invalid(words))?;
+        if let Some(last) = last {
             start = last.saturating_add(1);
         }
         let follower = Follower {

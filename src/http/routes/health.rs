@@ -23,16 +23,18 @@ const PATIENCE: Duration = Duration::from_secs(2);
     (status = 200, body = wire::Health),
     (status = 400, body = wire::Problem, content_type = "application/problem+json"),
     (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-    (status = 503, body = wire::Health, description = "The ledger has stopped, or a service is not well"),
+    (status = 503, body = wire::Health, description = "The ledger has stopped, is damaged or short of space, nothing is signed, or a service is not well"),
 ))]
 pub(super) async fn health(
     State(orchestrator): State<Orchestrator>,
     _: Query<Nothing>,
 ) -> (StatusCode, Json<wire::Health>) {
-    let own = match orchestrator.failed() {
-        Some(_) => "error",
-        None => "ok",
+    let (ledger, why) = orchestrator.ledger_state();
+    let own = match ledger.is_well() {
+        true => "ok",
+        false => "error",
     };
+    let evidence = evidence(&orchestrator.notary());
     let (runtime, gateway) = tokio::join!(
         state_of(orchestrator.runtime()),
         state_of(orchestrator.gateway())
@@ -45,7 +47,7 @@ pub(super) async fn health(
     let well = services
         .iter()
         .all(|(_, state)| matches!(*state, "ok" | "unconfigured"));
-    let (status, word) = match well {
+    let (status, word) = match well && evidence.signing == "ok" {
         true => (StatusCode::OK, "ok"),
         false => (StatusCode::SERVICE_UNAVAILABLE, "error"),
     };
@@ -54,7 +56,11 @@ pub(super) async fn health(
         services: BTreeMap::from(services.map(|(name, state)| (name.to_owned(), state.to_owned()))),
         active_runs: orchestrator.active() as u64,
         engine: ENGINE.to_owned(),
-        evidence: evidence(&orchestrator.notary()),
+        evidence,
+        ledger: wire::LedgerHealth {
+            state: ledger.as_str().to_owned(),
+            why,
+        },
     };
     (status, Json(health))
 }

@@ -11,7 +11,8 @@ use ktsu_ledger::event::plan::{AuthScheme, InvokeAuth, Visibility};
 use serde_json::Value;
 use subtle::ConstantTimeEq as _;
 
-use super::query::{Query, Wait, invalid};
+use super::parameter::IdempotencyKey;
+use super::query::{Query, Wait};
 use super::{json, violations, wire};
 use crate::error::{ErrorCode, Problem};
 use crate::history;
@@ -20,16 +21,12 @@ use crate::http::body::JsonObject;
 use crate::http::ids;
 use crate::orchestrator::{Accepted, NotStarted, Orchestrator, Request};
 
-/// The most characters of an idempotency key.
-const MAX_KEY: usize = 255;
-
 /// Starts a run.
 #[utoipa::path(post, path = "/invoke/{workflow}",
     params(
         ("workflow" = String, Path, description = "The name of a root workflow"),
-        ("Idempotency-Key" = Option<String>, Header,
-            description = "Requests with the same key and body start one run"),
-        Wait,
+        IdempotencyKey,
+        Query::<Wait>,
     ),
     request_body(content = Object, description = "The params, at most 1 MiB"),
     responses(
@@ -115,26 +112,8 @@ async fn wait_for(
 }
 
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
-    let mut values = headers.get_all("idempotency-key").iter();
-    let Some(value) = values.next() else {
-        return Ok(None);
-    };
-    if values.next().is_some() {
-        return Err(invalid("Idempotency-Key stands twice in the request"));
-    }
-    let fits = |key: &&str| (1..=MAX_KEY).contains(&key.len()) && is_visible(key);
-    let key = value.to_str().ok().filter(fits);
-    let key = key.ok_or_else(|| {
-        let words = format!(
-            "Idempotency-Key has 1 to {MAX_KEY} visible ASCII characters, and no space among them"
-        );
-        invalid(words)
-    })?;
-    Ok(Some(key.to_owned()))
-}
-
-fn is_visible(key: &str) -> bool {
-    key.bytes().all(|byte| byte.is_ascii_graphic())
+    let key = IdempotencyKey::PARAMETER.header(headers)?;
+    Ok(key.map(str::to_owned))
 }
 
 /// Compares the secret a caller sends, in constant time.

@@ -8,7 +8,9 @@ use axum::response::{IntoResponse as _, Response};
 use ktsu_ledger::event::{Effects, Principal};
 use serde_json::{Map, Value};
 
+use super::parameter::{IfMatch, MAX_NUMBER, whole};
 use super::query::{Nothing, Query};
+use super::shape::integer;
 use super::{Run, wire};
 use crate::error::{ErrorCode, Problem};
 use crate::http::access::Asker;
@@ -67,7 +69,7 @@ pub(super) async fn fork(
 #[utoipa::path(post, path = "/runs/{id}/overlay",
     params(
         ("id" = String, Path, description = "A run, or `R%2Fcall` for an inline child"),
-        ("If-Match" = Option<u64>, Header, description = "The number of the last frame known"),
+        IfMatch,
     ),
     request_body = wire::Overlay,
     responses(
@@ -108,7 +110,7 @@ pub(super) async fn overlay(
 #[utoipa::path(post, path = "/runs/{id}/resume",
     params(
         ("id" = String, Path, description = "A run or a branch"),
-        ("If-Match" = Option<u64>, Header, description = "The number of the last frame known"),
+        IfMatch,
     ),
     request_body = wire::Resume,
     responses(
@@ -161,8 +163,9 @@ fn expected(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
         return Ok(None);
     };
     let number = given.to_str().ok();
-    let number = number.and_then(|text| text.trim().trim_matches('"').parse().ok());
+    let number = number.and_then(|text| whole(text.trim().trim_matches('"')));
     number
+        .filter(|number| *number <= MAX_NUMBER)
         .map(Some)
         .ok_or_else(|| invalid("If-Match takes the number of a frame").with_hint("If-Match: 41"))
 }
@@ -196,12 +199,12 @@ fn fork_asked(body: Map<String, Value>, by: Principal) -> Result<ForkAsked, Prob
         Some("execute") => Effects::Execute,
         Some(_) => return Err(invalid("effects is suppress or execute")),
     };
-    let definition = members.0.remove("definition").map(compiled).transpose()?;
-    let go = match members.0.remove("go") {
-        None => false,
-        Some(Value::Bool(go)) => go,
-        Some(_) => return Err(invalid("go is true or false")),
+    let definition = match members.0.remove("definition") {
+        None | Some(Value::Null) => None,
+        Some(plan @ Value::Object(_)) => Some(compiled(plan)?),
+        Some(_) => return Err(invalid("definition is an object")),
     };
+    let go = members.flag("go")?;
     let mut asked = ForkAsked {
         point,
         by,
@@ -213,7 +216,7 @@ fn fork_asked(body: Map<String, Value>, by: Principal) -> Result<ForkAsked, Prob
         go,
     };
     match members.0.remove("set") {
-        None => {}
+        None | Some(Value::Null) => {}
         Some(Value::Object(set)) => {
             for (path, value) in set {
                 change(&mut asked, &path, value)?;
@@ -267,8 +270,11 @@ fn change(asked: &mut ForkAsked, path: &str, value: Value) -> Result<(), Problem
         }
         "step" => {
             let (step, field) = rest.split_once('.').ok_or_else(unknown)?;
+            if step.is_empty() {
+                return Err(unknown());
+            }
             let field = field.strip_prefix("output.").unwrap_or(field);
-            if field.is_empty() || field == "output" || field.contains('.') {
+            if field.is_empty() || rest.ends_with(".output") || field.contains('.') {
                 let words = format!("{path:?} is no top-level field of an output");
                 return Err(invalid(&words).with_hint("set the whole field around it"));
             }
@@ -290,8 +296,8 @@ fn change(asked: &mut ForkAsked, path: &str, value: Value) -> Result<(), Problem
     Ok(())
 }
 
-/// The most bytes of a reason.
-const MAX_REASON: usize = 4 * 1024;
+/// The most characters of a reason.
+const MAX_REASON: usize = 4096;
 
 /// The members of a body, taken out one by one.
 pub(super) struct Members(pub(super) Map<String, Value>);
@@ -313,10 +319,10 @@ impl Members {
     /// run is, and a model may be told it.
     pub(super) fn reason(&mut self) -> Result<Option<String>, Problem> {
         let reason = self.text("reason")?;
-        match reason.as_ref().map_or(0, String::len) {
+        match reason.as_ref().map_or(0, |reason| reason.chars().count()) {
             0..=MAX_REASON => Ok(reason),
             length => Err(invalid(&format!(
-                "reason has {length} bytes, and may have {MAX_REASON}"
+                "reason has {length} characters, and may have {MAX_REASON}"
             ))),
         }
     }
@@ -327,12 +333,21 @@ impl Members {
 
     fn number(&mut self, name: &str) -> Result<Option<u64>, Problem> {
         match self.0.remove(name) {
-            None => Ok(None),
+            None | Some(Value::Null) => Ok(None),
             Some(given) => {
-                let number = given.as_u64();
-                let words = format!("{name} is a whole number, 0 or more");
+                let number = integer(&given).filter(|number| *number <= MAX_NUMBER);
+                let words = format!("{name} is a whole number, 0 to {MAX_NUMBER}");
                 number.map(Some).ok_or_else(|| invalid(&words))
             }
+        }
+    }
+
+    /// `true` or `false`; absent is `false`.
+    pub(super) fn flag(&mut self, name: &str) -> Result<bool, Problem> {
+        match self.0.remove(name) {
+            None | Some(Value::Null) => Ok(false),
+            Some(Value::Bool(flag)) => Ok(flag),
+            Some(_) => Err(invalid(&format!("{name} is true or false"))),
         }
     }
 
@@ -362,7 +377,7 @@ impl From<NotDone> for Problem {
             NotDone::NotDecided(refused) => refused.into(),
             NotDone::NotStarted(refused) => refused.into(),
             NotDone::Unreadable(_) => {
-                Self::new(ErrorCode::Internal, words).with_hint("ktsu verify")
+                Self::new(ErrorCode::Unreadable, words).with_hint("ktsu verify")
             }
             NotDone::HoldsSecret => Self::new(ErrorCode::ForkRefused, words)
                 .with_hint("declare it under env, and use it as {{ env.NAME }}"),

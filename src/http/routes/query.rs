@@ -1,9 +1,15 @@
 //! Queries, understood whole: what is unknown or makes no sense is refused, not ignored.
+//!
+//! A route declares its parameters once ([`Parameter`]): what is refused and what `/openapi.json`
+//! says are both made from that.
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use ktsu_ledger::store::Cursor;
 use utoipa::IntoParams;
+use utoipa::openapi::path::{self, ParameterIn};
 
+use super::parameter::{Kind, Parameter, whole};
 use crate::error::{ErrorCode, Problem};
 
 /// The query of a request, as what a route takes.
@@ -11,10 +17,10 @@ pub(super) struct Query<T>(pub(super) T);
 
 /// What a route takes.
 pub(super) trait Asked: Sized {
-    /// The names of its parameters.
-    const NAMES: &'static [&'static str];
+    /// Its parameters.
+    const PARAMETERS: &'static [Parameter];
 
-    /// Reads the parameters; each stands there once at the most.
+    /// Reads the parameters; each stands there once at the most, and fits what is declared.
     ///
     /// # Errors
     /// [`ErrorCode::InvalidQuery`].
@@ -25,7 +31,7 @@ pub(super) trait Asked: Sized {
 pub(super) struct Nothing;
 
 impl Asked for Nothing {
-    const NAMES: &'static [&'static str] = &[];
+    const PARAMETERS: &'static [Parameter] = &[];
 
     fn read(_: &Given) -> Result<Self, Problem> {
         Ok(Self)
@@ -36,23 +42,30 @@ impl Asked for Nothing {
 const MAX_WAIT: u64 = 3600;
 
 /// How to answer.
-#[derive(Debug, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[derive(Debug)]
 pub(super) struct Wait {
-    /// Seconds to wait for the end, at most 3600: 200 with what it came to if it comes, else 202.
+    /// Seconds to wait for the end: 200 with what it came to if it comes, else 202.
     pub(super) wait: Option<u64>,
 }
 
 impl Asked for Wait {
-    const NAMES: &'static [&'static str] = &["wait"];
+    const PARAMETERS: &'static [Parameter] = &[Parameter::new(
+        "wait",
+        Kind::Number {
+            least: 0,
+            most: MAX_WAIT,
+        },
+        "Seconds to wait for the end: 200 with what it came to if it comes, else 202.",
+    )];
 
     fn read(given: &Given) -> Result<Self, Problem> {
-        let wait = given.number("wait", 0, MAX_WAIT)?;
-        Ok(Self { wait })
+        Ok(Self {
+            wait: given.number("wait"),
+        })
     }
 }
 
-/// Parameters as they were sent.
+/// Parameters as they were sent, each of which fits its declaration.
 pub(super) struct Given(Vec<(String, String)>);
 
 impl Given {
@@ -63,67 +76,38 @@ impl Given {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// A whole number within bounds.
-    pub(super) fn number(&self, name: &str, least: u64, most: u64) -> Result<Option<u64>, Problem> {
-        let fits = |number: &u64| (least..=most).contains(number);
-        self.read(
-            name,
-            |text| text.parse().ok().filter(fits),
-            || {
-                let number = "takes a whole number";
-                match (least, most) {
-                    (0, u64::MAX) => format!("{name} {number}"),
-                    (_, u64::MAX) => format!("{name} {number}, at least {least}"),
-                    _ => format!("{name} {number}, {least} to {most}"),
-                }
-            },
-        )
+    /// A text of one's own.
+    pub(super) fn owned(&self, name: &str) -> Option<String> {
+        self.text(name).map(str::to_owned)
     }
 
-    /// How many rows a page has: at least one, and `most` at the most.
-    pub(super) fn limit(&self, usual: usize, most: usize) -> Result<usize, Problem> {
-        let limit = self.number("limit", 1, u64::try_from(most).unwrap_or(u64::MAX))?;
-        Ok(limit.map_or(usual, |limit| usize::try_from(limit).unwrap_or(most)))
+    /// A whole number.
+    pub(super) fn number(&self, name: &str) -> Option<u64> {
+        self.text(name).and_then(whole)
+    }
+
+    /// How many rows a page has.
+    pub(super) fn limit(&self, usual: usize) -> usize {
+        let limit = self.number("limit");
+        limit.map_or(usual, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
     }
 
     /// Where a page begins.
     pub(super) fn cursor<T: std::str::FromStr>(&self) -> Result<Option<T>, Problem> {
-        self.read(
-            "cursor",
-            |text| text.parse().ok(),
-            || "cursor takes the `next` of another page".to_owned(),
-        )
+        let cursor = self.text("cursor").map(str::parse).transpose();
+        cursor.map_err(|_| invalid("cursor takes the `next` of another page"))
+    }
+
+    /// Where a page of runs begins; the frame of a place within a run does not count.
+    pub(super) fn run_cursor(&self) -> Result<Option<Cursor>, Problem> {
+        let run = self.text("cursor").map(|text| text.split('#').next());
+        let cursor = run.flatten().map(str::parse).transpose();
+        cursor.map_err(|_| invalid("cursor takes the `next` of another page"))
     }
 
     /// `true` or `false`.
-    pub(super) fn flag(&self, name: &str) -> Result<bool, Problem> {
-        let flag = self.read(
-            name,
-            |text| text.parse().ok(),
-            || format!("{name} takes true or false"),
-        );
-        Ok(flag?.unwrap_or_default())
-    }
-
-    /// One of some words.
-    pub(super) fn word(&self, name: &str, words: &[&str]) -> Result<Option<String>, Problem> {
-        let known = |text: &str| words.contains(&text).then(|| text.to_owned());
-        self.read(name, known, || {
-            format!("{name} takes one of {}", words.join(", "))
-        })
-    }
-
-    fn read<T>(
-        &self,
-        name: &str,
-        read: impl FnOnce(&str) -> Option<T>,
-        words: impl FnOnce() -> String,
-    ) -> Result<Option<T>, Problem> {
-        match self.text(name).map(read) {
-            None => Ok(None),
-            Some(Some(value)) => Ok(Some(value)),
-            Some(None) => Err(invalid(words())),
-        }
+    pub(super) fn flag(&self, name: &str) -> bool {
+        self.text(name) == Some("true")
     }
 }
 
@@ -139,19 +123,31 @@ impl<T: Asked, S: Send + Sync> FromRequestParts<S> for Query<T> {
         let members = axum::extract::Query::<Vec<(String, String)>>::try_from_uri(&parts.uri);
         let axum::extract::Query(members) =
             members.map_err(|_| invalid("the query cannot be read"))?;
-        for (place, (name, _)) in members.iter().enumerate() {
-            if !T::NAMES.contains(&name.as_str()) {
-                return Err(unknown(name, T::NAMES));
-            }
+        for (place, (name, value)) in members.iter().enumerate() {
+            let mut declared = T::PARAMETERS.iter();
+            let declared = declared.find(|one| one.name == name);
+            let declared = declared.ok_or_else(|| unknown(name, T::PARAMETERS))?;
             if members[..place].iter().any(|(before, _)| before == name) {
                 return Err(invalid(format!("{name} stands twice in the query")));
+            }
+            if !declared.fits(value) {
+                return Err(invalid(declared.words()));
             }
         }
         T::read(&Given(members)).map(Self)
     }
 }
 
-fn unknown(name: &str, known: &[&str]) -> Problem {
+impl<T: Asked> IntoParams for Query<T> {
+    fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<path::Parameter> {
+        let declared = T::PARAMETERS.iter();
+        declared
+            .map(|one| one.described(ParameterIn::Query))
+            .collect()
+    }
+}
+
+fn unknown(name: &str, known: &[Parameter]) -> Problem {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
     let words = match name {
         _ if !name.is_empty() && name.len() <= 64 && name.bytes().all(is_plain) => {
@@ -161,6 +157,9 @@ fn unknown(name: &str, known: &[&str]) -> Problem {
     };
     invalid(words).with_hint(match known {
         [] => "this path takes none".to_owned(),
-        _ => format!("this path takes {}", known.join(", ")),
+        _ => {
+            let names: Vec<_> = known.iter().map(|one| one.name).collect();
+            format!("this path takes {}", names.join(", "))
+        }
     })
 }

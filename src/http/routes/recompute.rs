@@ -20,7 +20,7 @@ use crate::workflow::recompute::NotRecomputed;
 
 /// Asks the models of a run once more, on the inputs it recorded, in a stream apart.
 #[utoipa::path(post, path = "/runs/{id}/recompute",
-    params(("id" = String, Path, description = "A run"), Wait),
+    params(("id" = String, Path, description = "A run"), Query::<Wait>),
     request_body(content = wire::Recompute, description = "One step, or with `{}` all of them"),
     responses(
         (status = 200, body = wire::Recomputed, description = "The verdict came within `wait`"),
@@ -106,8 +106,8 @@ fn step_of(body: &JsonObject) -> Result<Option<String>, Problem> {
         return Err(wrong(&format!("there is no member {other}, only step")));
     }
     match body.0.get("step") {
-        None => Ok(None),
-        Some(Value::String(step)) => Ok(Some(step.clone())),
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(step)) if !step.is_empty() => Ok(Some(step.clone())),
         Some(_) => Err(wrong(
             "step takes the path of a step, such as \"call/inner\"",
         )),

@@ -2,11 +2,11 @@
 
 use axum::extract::State;
 use axum::response::Response;
-use serde_json::Value;
 
+use super::people::Members;
 use super::query::{Nothing, Query};
 use super::{Run, json, unreadable, wire};
-use crate::error::{ErrorCode, Problem};
+use crate::error::Problem;
 use crate::history::replay;
 use crate::http::body::JsonObject;
 use crate::orchestrator::Orchestrator;
@@ -30,16 +30,11 @@ pub(super) async fn replay(
     State(orchestrator): State<Orchestrator>,
     run: Run,
     _: Query<Nothing>,
-    JsonObject(mut body): JsonObject,
+    body: JsonObject,
 ) -> Result<Response, Problem> {
-    let strict = match body.remove("strict") {
-        None => false,
-        Some(Value::Bool(strict)) => strict,
-        Some(_) => return Err(invalid("strict takes true or false")),
-    };
-    if let Some(other) = body.keys().next() {
-        return Err(invalid(&format!("there is no member {other} here")));
-    }
+    let mut members = Members(body.0);
+    let strict = members.flag("strict")?;
+    members.none_left()?;
     let stream = run.stream.clone();
     let told = orchestrator
         .readers()
@@ -54,8 +49,4 @@ pub(super) async fn replay(
     // A verdict is an answer.
     let body = replay::verdict(&stream, told.as_ref());
     Ok(json(body.to_string()))
-}
-
-fn invalid(words: &str) -> Problem {
-    Problem::new(ErrorCode::InvalidRequest, words)
 }

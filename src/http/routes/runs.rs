@@ -6,8 +6,8 @@ use ktsu_ledger::store::{Cursor, Filter};
 use ktsu_projections::envelope::Envelope;
 use ktsu_projections::run::RunStatus;
 use serde_json::{Value, json as value};
-use utoipa::IntoParams;
 
+use super::parameter::{Kind, Parameter};
 use super::query::{Asked, Given, Nothing, Query};
 use super::{Run, json, unreadable, wire};
 use crate::error::{ErrorCode, Problem};
@@ -18,52 +18,66 @@ use crate::rows::{UNREADABLE, listed};
 /// Rows on a page, unless asked for fewer or more.
 const PAGE: usize = 50;
 /// The most rows on a page.
-const MAX_PAGE: usize = 1000;
+const MAX_PAGE: u64 = 1000;
 
 /// Which runs.
-#[derive(Debug, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[derive(Debug)]
 pub(super) struct Which {
-    /// `run`, `branch` or `recompute`; runs and their branches if absent.
-    #[param(rename = "kind", value_type = Option<String>)]
     kinds: Vec<String>,
-    /// Of this workflow only.
     workflow: Option<String>,
-    /// With this status only: `pending`, `running`, `waiting`, `complete` or `failed`.
     status: Option<String>,
-    /// How many, at most 1000; 50 if absent.
-    #[param(value_type = Option<u64>, minimum = 1)]
     limit: usize,
-    /// Where the page begins: `next` of the page before.
-    #[param(value_type = Option<String>)]
     cursor: Option<Cursor>,
 }
 
+/// What a run may be like.
+const STATUSES: [&str; 6] = [
+    RunStatus::Pending.as_str(),
+    RunStatus::Running.as_str(),
+    RunStatus::Waiting.as_str(),
+    RunStatus::Complete.as_str(),
+    RunStatus::Failed.as_str(),
+    UNREADABLE,
+];
+
 impl Asked for Which {
-    const NAMES: &'static [&'static str] = &["kind", "workflow", "status", "limit", "cursor"];
+    const PARAMETERS: &'static [Parameter] = &[
+        Parameter::new(
+            "kind",
+            Kind::Words(&["run", "branch", "recompute"]),
+            "Of this kind only; runs and their branches if absent.",
+        ),
+        Parameter::new("workflow", Kind::Text, "Of this workflow only."),
+        Parameter::new("status", Kind::Words(&STATUSES), "With this status only."),
+        Parameter::new(
+            "limit",
+            Kind::Number {
+                least: 1,
+                most: MAX_PAGE,
+            },
+            "How many; 50 if absent.",
+        ),
+        Parameter::new(
+            "cursor",
+            Kind::Cursor,
+            "Where the page begins: `next` of the page before.",
+        ),
+    ];
 
     fn read(given: &Given) -> Result<Self, Problem> {
-        let known = [
-            RunStatus::Pending.as_str(),
-            RunStatus::Running.as_str(),
-            RunStatus::Waiting.as_str(),
-            RunStatus::Complete.as_str(),
-            RunStatus::Failed.as_str(),
-            UNREADABLE,
-        ];
-        let kind = given.word("kind", &["run", "branch", "recompute"])?;
+        let kind = given.owned("kind");
         Ok(Self {
             kinds: kind.map_or_else(listed, |kind| vec![kind]),
-            workflow: given.text("workflow").map(str::to_owned),
-            status: given.word("status", &known)?,
-            limit: given.limit(PAGE, MAX_PAGE)?,
-            cursor: given.cursor()?,
+            workflow: given.owned("workflow"),
+            status: given.owned("status"),
+            limit: given.limit(PAGE),
+            cursor: given.run_cursor()?,
         })
     }
 }
 
 /// Lists runs, newest first.
-#[utoipa::path(get, path = "/runs", params(Which), responses(
+#[utoipa::path(get, path = "/runs", params(Query::<Which>), responses(
     (status = 200, body = wire::Runs),
     (status = 400, body = wire::Problem, content_type = "application/problem+json"),
     (status = 403, body = wire::Problem, content_type = "application/problem+json"),

@@ -10,10 +10,10 @@ use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use serde_json::Value;
-use utoipa::IntoParams;
 
-use super::agents::address;
+use super::agents::{TOKEN, address};
 use super::json;
+use super::parameter::{Kind, Parameter};
 use super::query::{Asked, Given, Query};
 use super::wire;
 use crate::error::{ErrorCode, Problem};
@@ -30,29 +30,35 @@ const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
 
 /// Who speaks.
-#[derive(Debug, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[derive(Debug)]
 pub(super) struct Speaker {
-    /// The run, with the path of an inline child.
     run: Option<String>,
-    /// The step; for an item `STEP.INDEX`.
     step: Option<String>,
-    /// The token of the attempt, as it stands in the URLs that the dispatch gave.
     token: Option<String>,
-    /// The attempt; the token says it, too.
     attempt: Option<String>,
 }
 
+/// Without these nobody is known to speak: 404, or 401.
+const RUN: Parameter = Parameter::new(
+    "run",
+    Kind::Any,
+    "The run, with the path of an inline child.",
+)
+.required();
+const STEP: Parameter =
+    Parameter::new("step", Kind::Any, "The step; for an item `STEP.INDEX`.").required();
+const ATTEMPT: Parameter =
+    Parameter::new("attempt", Kind::Any, "The attempt; the token says it, too.");
+
 impl Asked for Speaker {
-    const NAMES: &'static [&'static str] = &["run", "step", "attempt", "token"];
+    const PARAMETERS: &'static [Parameter] = &[RUN, STEP, TOKEN, ATTEMPT];
 
     fn read(given: &Given) -> Result<Self, Problem> {
-        let text = |name: &str| given.text(name).map(str::to_owned);
         Ok(Self {
-            run: text("run"),
-            step: text("step"),
-            token: text("token"),
-            attempt: text("attempt"),
+            run: given.owned("run"),
+            step: given.owned("step"),
+            token: given.owned("token"),
+            attempt: given.owned("attempt"),
         })
     }
 }
@@ -84,7 +90,7 @@ impl Speaker {
 
 /// A message of MCP to one of the tool servers that come with ktsu.
 #[utoipa::path(post, path = "/tools/ktsu/{name}",
-    params(("name" = String, Path, description = "`kv` or `envelope`"), Speaker),
+    params(("name" = String, Path, description = "`kv` or `envelope`"), Query::<Speaker>),
     request_body = wire::ToolMessages,
     responses(
         (status = 200, description = "The answer; as an event for who takes nothing else", content(

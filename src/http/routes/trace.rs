@@ -6,8 +6,8 @@ use ktsu_ledger::Frame;
 use ktsu_ledger::store::{Reader, StoreError};
 use ktsu_projections::lineage::Node;
 use serde_json::json as value;
-use utoipa::IntoParams;
 
+use super::parameter::{Kind, MAX_NUMBER, Parameter};
 use super::query::{Asked, Given, Query, invalid};
 use super::{Run, json, unreadable, wire};
 use crate::error::{ErrorCode, Problem};
@@ -17,36 +17,67 @@ use crate::history::{self, why};
 use crate::orchestrator::Orchestrator;
 
 /// What to trace.
-#[derive(Debug, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[derive(Debug)]
 pub(super) struct Of {
-    /// A frame: gives the way from it to the root instead of the tree.
     frame: Option<u64>,
-    /// With `frame`: `ancestors` (the default), or `descendants` for what follows from it.
     direction: Option<String>,
-    /// A field of the envelope (`params.x`, `step.triage.priority`, `output.x`): where it came from.
     of: Option<String>,
-    /// A step, as `id` or `call/id`: why it did not run, or is not done.
     why_not: Option<String>,
-    /// Of the tree: only frames about this step.
     step: Option<String>,
-    /// Of the tree: only frames whose type begins like this.
-    #[param(rename = "type")]
     kind: Option<String>,
 }
 
+/// Parameters that ask for different things: one of them at the most is given.
+pub(super) const EXCLUSIVE: [&str; 3] = ["frame", "of", "why_not"];
+
 impl Asked for Of {
-    const NAMES: &'static [&'static str] = &["frame", "direction", "of", "why_not", "step", "type"];
+    const PARAMETERS: &'static [Parameter] = &[
+        Parameter::new(
+            "frame",
+            Kind::Number {
+                least: 0,
+                most: MAX_NUMBER,
+            },
+            "A frame: gives the way from it to the root instead of the tree. Neither `of` nor \
+             `why_not` goes with it.",
+        ),
+        Parameter::new(
+            "direction",
+            Kind::Words(&["ancestors", "descendants"]),
+            "With `frame`: `ancestors` (the default), or `descendants` for what follows from it.",
+        ),
+        Parameter::new(
+            "of",
+            Kind::Text,
+            "A field of the envelope (`params.x`, `step.triage.priority`, `output.x`): where it came \
+             from. Neither `frame` nor `why_not` goes with it.",
+        ),
+        Parameter::new(
+            "why_not",
+            Kind::Text,
+            "A step, as `id` or `call/id`: why it did not run, or is not done. Neither `frame` nor \
+             `of` goes with it.",
+        ),
+        Parameter::new(
+            "step",
+            Kind::Text,
+            "Of the tree: only frames about this step.",
+        ),
+        Parameter::new(
+            "type",
+            Kind::Text,
+            "Of the tree: only frames whose type begins like this.",
+        ),
+    ];
 
     fn read(given: &Given) -> Result<Self, Problem> {
-        let text = |name: &str| given.text(name).map(str::to_owned);
         let of = Self {
-            frame: given.number("frame", 0, u64::MAX)?,
-            direction: given.word("direction", &["ancestors", "descendants"])?,
-            of: text("of"),
-            why_not: text("why_not"),
-            step: text("step"),
-            kind: text("type"),
+            frame: given.number("frame"),
+            direction: given.owned("direction"),
+            of: given.owned("of"),
+            why_not: given.owned("why_not"),
+            step: given.owned("step"),
+            kind: given.owned("type"),
         };
         let asked = [of.frame.is_some(), of.of.is_some(), of.why_not.is_some()];
         if asked.iter().filter(|one| **one).count() > 1 {
@@ -59,7 +90,7 @@ impl Asked for Of {
 
 /// The causal tree of a run, or everything one frame follows from.
 #[utoipa::path(get, path = "/runs/{id}/trace",
-    params(("id" = String, Path, description = "A run, or `R%2Fcall` for an inline child"), Of),
+    params(("id" = String, Path, description = "A run, or `R%2Fcall` for an inline child"), Query::<Of>),
     responses(
         (status = 200, body = wire::Trace),
         (status = 400, body = wire::Problem, content_type = "application/problem+json"),

@@ -33,6 +33,7 @@ pub struct Accepted {
 pub struct Recompute {
     /// The path of a step: `triage`, `call/inner`; absent for all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1)]
     pub step: Option<String>,
 }
 
@@ -119,6 +120,20 @@ pub struct Health {
     pub engine: String,
     /// How signing and witnessing go; runs go on without them.
     pub evidence: Evidence,
+    /// How the ledger stands.
+    pub ledger: LedgerHealth,
+}
+
+/// How the ledger stands.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LedgerHealth {
+    /// `ok`, `read_only`, `low_on_space` (nothing new begins), `full` (nothing is written until there
+    /// is room), `stopped` or `damaged`.
+    pub state: String,
+    /// Why it has stopped, or what is damaged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
 }
 
 /// How far the ledger is signed, and who keeps what was signed.

@@ -223,7 +223,10 @@ pub(super) fn answered(
         Err(error) if error.sent && catalogue.stateful(&target.server) => return None,
         Err(failed) => {
             let text = format!("Error: the tool could not be used: {failed}.");
-            error(round.response, at, &text)
+            ToolReturned {
+                duration_ms: failed.duration_ms,
+                ..error(round.response, at, &text)
+            }
         }
     };
     Some(Event::ToolReturned(result))

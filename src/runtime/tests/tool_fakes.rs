@@ -1,5 +1,6 @@
 //! Fake tool servers, with what they do told in the names of their tools.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
@@ -30,7 +31,9 @@ pub(super) enum Heard {
 }
 
 /// The servers. One whose name is `gone` is out of reach; before a call `moves` says that its tools
-/// are others now, `grows` that there is one more, and `away` cannot say.
+/// are others now, `grows` that there is one more, and `away` cannot say. `forgets` has forgotten
+/// the session by the first call, `forgets always` by every call, and `forgets and moves` has other
+/// tools in the next one.
 #[derive(Clone)]
 pub(super) struct Servers {
     calls: Arc<Mutex<Vec<(String, Call)>>>,
@@ -41,6 +44,8 @@ struct Open {
     servers: Servers,
     name: String,
     tools: Offer,
+    /// How many calls met a forgotten session.
+    forgotten: AtomicUsize,
 }
 
 struct Waiting(mpsc::UnboundedSender<Heard>);
@@ -96,6 +101,7 @@ impl ToolClient for Servers {
                 servers: self.clone(),
                 name,
                 tools: OFFERED.map(|name| tool(name, "digest")).into(),
+                forgotten: AtomicUsize::new(0),
             });
             Ok(session)
         };
@@ -111,6 +117,9 @@ impl Session for Open {
     fn renew(&self) -> Doing<'_, Result<Offer, ToolError>> {
         let known = OFFERED.into_iter();
         let offer = match self.name.as_str() {
+            "forgets and moves" if self.forgotten.load(Ordering::SeqCst) > 0 => {
+                Ok(known.map(|name| tool(name, "another digest")).collect())
+            }
             "moves" => Ok(known.map(|name| tool(name, "another digest")).collect()),
             "grows" => {
                 let more = known.chain(["more"]);
@@ -129,6 +138,15 @@ impl Session for Open {
             .unwrap()
             .push((self.name.clone(), call.clone()));
         let _ = news.send(Heard::Called(call.tool.clone()));
+        let forgets = match self.name.as_str() {
+            "forgets" | "forgets and moves" => self.forgotten.fetch_add(1, Ordering::SeqCst) == 0,
+            "forgets always" => true,
+            _ => false,
+        };
+        if forgets {
+            let forgotten = error(ToolErrorCode::SessionExpired, "who are you?", false);
+            return Box::pin(std::future::ready(Err(forgotten)));
+        }
         Box::pin(async move {
             let said = json!({"type": "text", "text": json!(call.arguments).to_string()});
             let returned = |is_error| Returned {
@@ -138,7 +156,10 @@ impl Session for Open {
             };
             match call.tool.as_str() {
                 "fail" => Ok(returned(true)),
-                "silent" => Err(error(ToolErrorCode::Unreachable, "it broke", true)),
+                "silent" => Err(ToolError {
+                    duration_ms: 4711,
+                    ..error(ToolErrorCode::Unreachable, "it broke", true)
+                }),
                 "refused" => Err(error(ToolErrorCode::Unreachable, "nobody answers", false)),
                 "drift" => Err(error(ToolErrorCode::ToolsChanged, "others now", false)),
                 "broken" => panic!("the call breaks (on purpose)"),
@@ -162,6 +183,7 @@ fn error(code: ToolErrorCode, message: &str, sent: bool) -> ToolError {
         code,
         message: message.to_owned(),
         sent,
+        duration_ms: 0,
     }
 }
 

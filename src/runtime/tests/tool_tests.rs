@@ -376,6 +376,41 @@ async fn a_call_without_an_answer_is_an_error_or_a_doubt() {
 }
 
 #[tokio::test]
+async fn a_call_that_met_a_forgotten_session_is_made_once_more_under_its_key_and_never_in_doubt() {
+    for (name, failed) in [("forgets", false), ("forgets always", true)] {
+        let world = local([Say::Calls(&[("echo", "{}")]), Say::Text("{}")]);
+        let mut servers = one(name);
+        servers[0]["stateful"] = json!(true);
+        world.work(task(&world, &servers)).await;
+        let calls = world.servers.calls();
+        let keys: Vec<&str> = calls.iter().map(|(_, call)| call.key.as_str()).collect();
+        assert_eq!(keys, ["key 12/0", "key 12/0"], "{name}");
+        let reports = world.orchestrator.reports();
+        let types = reports.iter().flat_map(|(_, types)| types);
+        let types: Vec<&str> = types.map(String::as_str).collect();
+        let count = |wanted: &str| types.iter().filter(|one| **one == wanted).count();
+        assert_eq!(
+            (count("tool.called"), count("tool.in_doubt")),
+            (1, 0),
+            "{name}"
+        );
+        assert_eq!(results(&world)[0]["is_error"], failed, "{name}");
+        assert_eq!(world.finished()["reason"], "completed", "{name}");
+    }
+    let world = local([Say::Calls(&[("echo", "{}")]), Say::Text("{}")]);
+    world.work(task(&world, &one("forgets and moves"))).await;
+    assert_eq!(world.servers.calls().len(), 1, "other tools are not called");
+    assert_eq!(world.finished()["outcome"]["error"]["code"], "tool_drift");
+}
+
+#[tokio::test]
+async fn the_result_of_a_failed_call_says_how_long_the_call_took() {
+    let world = local([Say::Calls(&[("silent", "{}")]), Say::Text("{}")]);
+    world.work(task(&world, &one("files"))).await;
+    assert_eq!(results(&world)[0]["duration_ms"], 4711);
+}
+
+#[tokio::test]
 async fn a_call_that_nobody_heard_the_answer_to_is_announced_and_sent_again_with_its_key() {
     let mut first = local([Say::Calls(&[("hang", "{}")])]);
     let mut task = task(&first, &one("files"));

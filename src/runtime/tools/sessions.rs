@@ -17,8 +17,9 @@ use crate::contract::runtime::ToolServer;
 /// How long one call may take, where its server's file says nothing and the task has more time left.
 const CALL: Duration = Duration::from_secs(60);
 
-/// How long a session may take to end. Nobody waits for it.
-const CLOSE: Duration = Duration::from_secs(5);
+/// How long a session may take to end: to cancel its calls, then to say that it is over. Nobody
+/// waits for it.
+const CLOSE: Duration = Duration::from_secs(10);
 
 /// The sessions of one task.
 #[derive(Default)]
@@ -27,8 +28,8 @@ pub(in crate::runtime) struct Sessions {
     /// By the name of the server, too.
     terms: BTreeMap<String, Arc<Terms>>,
     under_way: JoinSet<Result<Returned, ToolError>>,
-    /// The numbers of the `tool.called`s.
-    called: HashMap<Id, u64>,
+    /// The numbers of the `tool.called`s, and since when they are under way.
+    called: HashMap<Id, (u64, Instant)>,
 }
 
 /// What holds for all calls of a server.
@@ -129,7 +130,7 @@ impl Sessions {
             terms.call(&*session, sending, key, until).await
         };
         let handle = self.under_way.spawn(answer);
-        self.called.insert(handle.id(), called);
+        self.called.insert(handle.id(), (called, Instant::now()));
     }
 
     /// The next answers: waits for one, and takes those that are there as well. Empty if no call is
@@ -147,15 +148,35 @@ impl Sessions {
                     (error.id(), Err(broken))
                 }
             };
-            answers.extend(self.called.remove(&id).map(|called| (called, answer)));
+            if let Some((called, started)) = self.called.remove(&id) {
+                let answer = answer.map_err(|error| timed(error, started));
+                answers.push((called, answer));
+            }
             next = self.under_way.try_join_next_with_id();
         }
         answers
     }
 }
 
+/// An error with the time it took, where it does not say so itself.
+fn timed(error: ToolError, started: Instant) -> ToolError {
+    match error.duration_ms {
+        0 => ToolError {
+            duration_ms: since(started),
+            ..error
+        },
+        _ => error,
+    }
+}
+
+fn since(started: Instant) -> u64 {
+    u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
 impl Terms {
-    /// Makes a call, if the server still offers what was agreed on.
+    /// Makes a call. A server that refuses it because it has forgotten the session has not taken
+    /// it, stateful or not: the call is made once more, under its key, in a new session (decision
+    /// A5).
     async fn call(
         &self,
         session: &dyn Session,
@@ -163,30 +184,56 @@ impl Terms {
         key: String,
         until: Until,
     ) -> Result<Returned, ToolError> {
-        let limit = || {
-            self.limit
-                .min(until.saturating_duration_since(Until::now()))
-        };
-        let offered = timeout(limit(), session.renew())
-            .await
-            .unwrap_or_else(|_| {
-                let words = "the server did not say in time what it offers now";
-                Err(ToolError::unsent(ToolErrorCode::Timeout, words))
-            })?;
-        self.agreed.holds(&offered, &sending.tool)?;
+        self.renew(session, &sending.tool, until).await?;
+        match self.call_once(session, &sending, &key, until).await {
+            Err(error) if error.code == ToolErrorCode::SessionExpired && !error.sent => {
+                self.renew(session, &sending.tool, until).await?;
+                self.call_once(session, &sending, &key, until).await
+            }
+            answered => answered,
+        }
+    }
+
+    /// Asks what the server offers now, which must still be what was agreed on.
+    async fn renew(
+        &self,
+        session: &dyn Session,
+        tool: &str,
+        until: Until,
+    ) -> Result<(), ToolError> {
+        let offered = timeout(self.limit(until), session.renew()).await;
+        let offered = offered.unwrap_or_else(|_| {
+            let words = "the server did not say in time what it offers now";
+            Err(ToolError::unsent(ToolErrorCode::Timeout, words))
+        })?;
+        Ok(self.agreed.holds(&offered, tool)?)
+    }
+
+    async fn call_once(
+        &self,
+        session: &dyn Session,
+        sending: &Sending,
+        key: &str,
+        until: Until,
+    ) -> Result<Returned, ToolError> {
         let call = Call {
-            tool: sending.tool,
-            arguments: sending.arguments,
-            key,
-            limit: limit(),
+            tool: sending.tool.clone(),
+            arguments: sending.arguments.clone(),
+            key: key.to_owned(),
+            limit: self.limit(until),
         };
         let started = Instant::now();
         let mut returned = session.call(call).await?;
         if returned.duration_ms == 0 {
-            let taken = started.elapsed().as_millis();
-            returned.duration_ms = u64::try_from(taken).unwrap_or(u64::MAX);
+            returned.duration_ms = since(started);
         }
         Ok(returned)
+    }
+
+    /// How long something may take that begins now.
+    fn limit(&self, until: Until) -> Duration {
+        self.limit
+            .min(until.saturating_duration_since(Until::now()))
     }
 }
 

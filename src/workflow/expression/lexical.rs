@@ -8,6 +8,7 @@ use super::{ExpressionError, MAX_NESTING, MAX_SOURCE};
 const MAX_NODES: usize = 192;
 
 /// Leads from offsets in the rewritten text back to the source.
+#[derive(Debug, Clone)]
 pub(super) struct Offsets {
     /// (position in the rewritten text, how many quotes were put in before it).
     added: Vec<(usize, usize)>,

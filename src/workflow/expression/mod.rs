@@ -25,6 +25,7 @@ use jmespath::{Rcvar, Variable};
 use interpret::Interpreter;
 use judge::Scope;
 pub use judge::Segment;
+use lexical::Offsets;
 pub(crate) use lexical::skip_quoted;
 #[cfg(test)]
 pub(crate) use value::count::converted;
@@ -146,6 +147,7 @@ pub struct Expression {
     roots: BTreeSet<Root>,
     params: ParamNames,
     path: Option<(Root, Vec<Segment>)>,
+    offsets: Offsets,
 }
 
 impl Expression {
@@ -162,6 +164,7 @@ impl Expression {
             params: std::mem::take(&mut judged.params),
             source: source.to_owned(),
             ast,
+            offsets,
         })
     }
 
@@ -176,12 +179,23 @@ impl Expression {
             roots: BTreeSet::new(),
             params: ParamNames::default(),
             path: None,
+            offsets,
         })
     }
 
     /// The text as written.
     pub fn source(&self) -> &str {
         &self.source
+    }
+
+    /// The syntax tree.
+    pub(crate) fn ast(&self) -> &Ast {
+        &self.ast
+    }
+
+    /// Where an offset of the syntax tree stands in the text as written.
+    pub(crate) fn source_offset(&self, offset: usize) -> usize {
+        self.offsets.source(offset)
     }
 
     /// The names at the root.

@@ -293,6 +293,26 @@ fn parse_text(
     }))
 }
 
+/// The expressions of a text, each with the byte at which it begins; and whether the text is one
+/// expression and nothing else.
+pub(crate) fn located(source: &str) -> (Vec<(usize, &str)>, bool) {
+    let mut found = Vec::new();
+    let mut whole = true;
+    let mut done = 0;
+    while let Some(open) = source[done..].find("{{").map(|found| done + found) {
+        let Some(close) = closing(source, open + 2) else {
+            break;
+        };
+        let inner = &source[open + 2..close];
+        let lead = inner.len() - inner.trim_start().len();
+        found.push((open + 2 + lead, inner.trim()));
+        whole &= open == done;
+        done = close + 2;
+    }
+    let whole = whole && found.len() == 1 && done == source.len();
+    (found, whole)
+}
+
 /// Where the `}}` stands that closes an expression: not one in quotes or inside its own braces.
 fn closing(source: &str, start: usize) -> Option<usize> {
     let mut open = 0usize;

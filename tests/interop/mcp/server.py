@@ -84,6 +84,30 @@ def server():
         await ctx.close_sse_stream()
         return "fetched"
 
+    stopped = asyncio.Event()
+
+    @mcp.tool(structured_output=False)
+    async def waits() -> str:
+        """Never answers, and knows when nobody waits any more."""
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            stopped.set()
+            raise
+        return "never"
+
+    @mcp.tool(structured_output=False)
+    async def stopped_waiting() -> str:
+        """Answers once the tool above was cancelled."""
+        await stopped.wait()
+        return "cancelled"
+
+    @mcp.tool(structured_output=False)
+    async def forgets() -> str:
+        """Forgets every session, as a restart would."""
+        mcp.session_manager._server_instances.clear()
+        return "forgotten"
+
     async def later() -> str:
         """Is there once the tools have changed."""
         return "there now"

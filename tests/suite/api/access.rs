@@ -71,9 +71,14 @@ fn row(method: &str, route: &str) -> Option<Row> {
             Row::Everybody(401)
         }
         ("POST", "/invoke/{workflow}") => Row::Roles(operators, 202),
-        ("GET", "/runs" | "/runs/{id}" | "/runs/{id}/envelope" | "/runs/{id}/trace") => {
-            Row::Roles(readers, 200)
-        }
+        (
+            "GET",
+            "/runs"
+            | "/runs/{id}"
+            | "/runs/{id}/envelope"
+            | "/runs/{id}/steps/{step}"
+            | "/runs/{id}/trace",
+        ) => Row::Roles(readers, 200),
         ("GET", "/diff") => Row::Roles(readers, 400),
         ("GET", "/runs/{id}/recompute") => Row::Roles(readers, 404),
         ("GET", "/runs/{id}/frames") | ("POST", "/runs/{id}/replay") => Row::Roles(record, 200),

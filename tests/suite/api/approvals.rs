@@ -121,6 +121,55 @@ async fn one_by_one(api: &Described, step: &str, listed: &[Value]) {
     assert_eq!(first, json!([listed[0]]));
 }
 
+/// The pages of a list, as the header `Link` leads from one to the next.
+async fn pages(api: &Described, first: &str) -> Vec<Vec<Value>> {
+    let mut pages = Vec::new();
+    let mut path = Some(first.to_owned());
+    while let Some(asked) = path {
+        let page = api.get(&asked).await;
+        assert_eq!(page.status, 200, "{asked}: {}", page.text());
+        pages.push(page.json().as_array().unwrap().clone());
+        let link = page.headers.get("link").map(|link| link.to_str().unwrap());
+        path = link.map(|link| {
+            let (target, rest) = link.split_once('>').unwrap();
+            assert_eq!(rest, "; rel=\"next\"");
+            target.strip_prefix('<').unwrap().to_owned()
+        });
+    }
+    pages
+}
+
+#[tokio::test]
+async fn approvals_come_in_pages_without_gap_or_repeat() {
+    let store = MemoryStore::new();
+    let lab = within(&store, Options::default()).await;
+    let api = Described::new(&lab.client).await;
+    for _ in 0..3 {
+        assert_eq!(api.post("/invoke/gated", "{}").await.status, 202);
+    }
+    let whole = loop {
+        let listed = api.get("/approvals").await.json();
+        let listed = listed.as_array().unwrap().clone();
+        if listed.len() == 6 {
+            break listed;
+        }
+        tokio::task::yield_now().await;
+    };
+    for limit in [1, 2, 4, 5, 6] {
+        let paged = pages(&api, &format!("/approvals?workflow=gated&limit={limit}")).await;
+        assert!(paged.iter().all(|page| page.len() <= limit));
+        assert_eq!(paged.len(), 6_usize.div_ceil(limit), "limit {limit}");
+        assert_eq!(paged.concat(), whole, "limit {limit}");
+    }
+    let all = pages(&api, "/approvals?status=all").await;
+    assert_eq!(all.len(), 1);
+    for limit in [1, 2] {
+        let paged = pages(&api, &format!("/approvals?status=all&limit={limit}")).await;
+        assert_eq!(paged.concat(), all.concat(), "{limit} runs at a time");
+        assert!(paged.len() >= 3 / limit);
+    }
+}
+
 async fn refused(api: &Described, run: &str, step: &str) {
     let evil = [("origin", "https://evil.example")];
     for path in ["/approvals", "/reviews", step] {

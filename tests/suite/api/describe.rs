@@ -152,8 +152,10 @@ fn route_of(path: &str) -> String {
         let last = rest.rsplit('/').next().unwrap();
         if rest.contains("/steps/") {
             let (_, below) = rest.rsplit_once("/steps/").unwrap();
-            let (_, below) = below.split_once('/').unwrap_or_default();
-            return format!("/runs/{{id}}/steps/{{step}}/{below}");
+            return match below.split_once('/') {
+                Some((_, below)) => format!("/runs/{{id}}/steps/{{step}}/{below}"),
+                None => "/runs/{id}/steps/{step}".to_owned(),
+            };
         }
         return match last {
             "envelope" | "fork" | "frames" | "overlay" | "recompute" | "replay" | "resume"
@@ -176,19 +178,51 @@ fn route_of(path: &str) -> String {
 }
 
 #[tokio::test]
-async fn every_parameter_of_a_query_may_be_left_out() {
+async fn parameters_say_what_they_take_and_whether_they_are_needed() {
     let (_kit, _lab, api) = super::lab("http://127.0.0.1:9").await;
-    let mut found = 0;
+    let (mut found, mut required) = (0, BTreeSet::new());
     for (route, methods) in api.document["paths"].as_object().unwrap() {
         for operation in methods.as_object().unwrap().values() {
             let parameters = operation["parameters"].as_array().into_iter().flatten();
-            for one in parameters.filter(|one| one["in"] == "query") {
-                assert_ne!(one["required"], true, "{route}: {one}");
+            for one in parameters.filter(|one| one["in"] != "path") {
+                let kind = &one["schema"]["type"];
+                assert!(
+                    kind.is_string(),
+                    "{route}: {one}: nothing is null in a query"
+                );
+                if kind == "integer" {
+                    let bounds = [&one["schema"]["minimum"], &one["schema"]["maximum"]];
+                    assert!(bounds.iter().all(|one| one.is_u64()), "{route}: {one}");
+                }
+                if one["required"] == true {
+                    required.insert((route.as_str(), one["name"].as_str().unwrap()));
+                }
                 found += 1;
             }
         }
     }
-    assert_eq!(found, 39);
+    assert_eq!(found, 45);
+    let attempt = |below| ["run", "step", "token"].map(|name| (below, name));
+    let mut expected = BTreeSet::from([
+        ("/diff", "a"),
+        ("/diff", "b"),
+        ("/runs/{id}/steps/{step}/report", "token"),
+        ("/runs/{id}/steps/{step}/complete", "token"),
+        ("/tools/ktsu/{name}/messages", "session_id"),
+    ]);
+    for route in [
+        "/tools/ktsu/{name}",
+        "/tools/ktsu/{name}/sse",
+        "/tools/ktsu/{name}/messages",
+    ] {
+        expected.extend(attempt(route));
+    }
+    assert_eq!(required, expected);
+    let limit = &api.document["paths"]["/runs"]["get"]["parameters"][3];
+    assert_eq!(
+        limit["schema"],
+        json!({"type": "integer", "minimum": 1, "maximum": 1000})
+    );
 }
 
 /// The shapes are closed: a member nobody described fails the checks above.

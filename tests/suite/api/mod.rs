@@ -11,10 +11,12 @@ mod idempotency;
 mod lists;
 mod people;
 mod personal;
+mod promised;
 mod recompute;
 mod reports;
 mod secrets;
 mod signing;
+mod steps;
 mod tour;
 
 use serde_json::json;

@@ -17,6 +17,7 @@ async fn every_described_answer_is_given_and_fits_its_description() {
     let run = walk(&api).await;
     super::compared::all(&api, &run).await;
     refusals(&api, &run).await;
+    super::steps::all(&api, &run).await;
     let mut seen = api.seen();
     seen.extend(without_a_disk(&kit, &api).await);
     seen.extend(without_room(&kit, &api).await);
@@ -83,12 +84,25 @@ async fn refusals(api: &Described, run: &str) {
         ("/runs?cursor=here".to_owned(), "cursor takes the `next`"),
         (
             "/runs?limit=-1".to_owned(),
-            "limit takes a whole number, at least 1",
+            "limit takes a whole number, 1 to 1000",
         ),
         (
             "/runs?limit=0".to_owned(),
-            "limit takes a whole number, at least 1",
+            "limit takes a whole number, 1 to 1000",
         ),
+        (
+            "/runs?limit=1001".to_owned(),
+            "limit takes a whole number, 1 to 1000",
+        ),
+        (
+            "/approvals?limit=10001".to_owned(),
+            "limit takes a whole number, 1 to 10000",
+        ),
+        (
+            "/approvals?cursor=here".to_owned(),
+            "cursor takes the `next`",
+        ),
+        ("/runs?workflow=".to_owned(), "workflow is empty"),
         ("/runs?limit=1&limit=2".to_owned(), "limit stands twice"),
         (
             "/runs?status=foo".to_owned(),
@@ -110,7 +124,7 @@ async fn refusals(api: &Described, run: &str) {
         ),
         (
             format!("/runs/{run}/frames?limit=0"),
-            "limit takes a whole number, at least 1",
+            "limit takes a whole number, 1 to 10000",
         ),
         (
             format!("/runs/{run}/frames?expand=yes"),
@@ -173,6 +187,13 @@ async fn refusals(api: &Described, run: &str) {
             409,
         ),
         ("hello", vec![("Idempotency-Key", "")], "{}", 400),
+        ("hello", vec![("Idempotency-Key", "a b")], "{}", 400),
+        (
+            "hello",
+            vec![("Idempotency-Key", "a"), ("Idempotency-Key", "b")],
+            "{}",
+            400,
+        ),
         ("hello", vec![], r#"{"msg":5}"#, 422),
     ] {
         let path = format!("/invoke/{workflow}");
@@ -234,6 +255,8 @@ async fn without_room(kit: &KitDir, api: &Described) -> Vec<Case> {
     let within = Within::new(kit.load(), MemoryStore::new(), options, &[], None).await;
     let api = api.at(&within.client);
     assert_eq!(api.post("/invoke/hello", "{}").await.status, 507);
-    assert_eq!(api.get("/health").await.status, 200);
+    let health = api.get("/health").await;
+    assert_eq!(health.status, 503);
+    assert_eq!(health.json()["ledger"], json!({"state": "low_on_space"}));
     api.seen().into_iter().collect()
 }

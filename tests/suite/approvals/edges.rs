@@ -96,14 +96,14 @@ async fn a_reason_is_a_page_and_not_a_file() {
     let (run, records) = asked(&lab, json!(["keep"]), 1).await;
     let decide = format!("/runs/{run}/steps/a.0/approval/decide");
     let say = |length: usize| {
-        let reason = "é".repeat(length / 2);
+        let reason = "é".repeat(length);
         json!({"decision": "rejected", "reason": reason}).to_string()
     };
     let before = lab.client.frames(&run).await;
-    let refused = lab.client.post(&decide, say(4098)).await;
+    let refused = lab.client.post(&decide, say(4097)).await;
     assert_eq!(refused.status, 422, "{}", refused.text());
     let words = refused.json()["message"].as_str().unwrap().to_owned();
-    assert_eq!(words, "reason has 4098 bytes, and may have 4096");
+    assert_eq!(words, "reason has 4097 characters, and may have 4096");
     for (path, body) in [
         ("fork", json!({"before": "a", "reason": "r".repeat(5000)})),
         (
@@ -118,7 +118,7 @@ async fn a_reason_is_a_page_and_not_a_file() {
             .await;
         assert_eq!(
             refused.json()["message"],
-            "reason has 5000 bytes, and may have 4096"
+            "reason has 5000 characters, and may have 4096"
         );
     }
     assert_eq!(

@@ -4,6 +4,7 @@
 mod needles;
 mod places;
 mod project;
+mod provider_key;
 mod world;
 
 use std::path::PathBuf;

@@ -203,6 +203,110 @@ fn a_broken_baseline_is_told_in_one_line_before_any_model_is_asked() {
     assert!(!desk.path().join("many.json").exists());
 }
 
+/// A kit whose agent has a default for `note`, and whose model says this of `green`.
+fn with_default(desk: &Desk, green: &str) {
+    kit(desk, green);
+    let agent = AGENT.replace(
+        "note: {type: string}",
+        "note: {type: string, default: none}",
+    );
+    desk.write_file("kit/agents/sorter.agent.yaml", &agent);
+}
+
+#[test]
+fn outputs_are_compared_after_their_defaults_are_filled_in() {
+    for (before, after) in [
+        ("{kind: cold}", "{kind: cold, note: none}"),
+        ("{kind: cold, note: none}", "{kind: cold}"),
+    ] {
+        let desk = Desk::new();
+        with_default(&desk, before);
+        let run = run(&desk);
+        desk.ktsu(&["capture", &run, "-o", "base"]).is(0);
+        with_default(&desk, after);
+        let test = || desk.ktsu(&["test", "base", "--kit", "kit"]);
+        test().is(0).says("pass  3 of 3 clean");
+        let recompute = || desk.ktsu(&["recompute", &run, "--kit", "kit"]);
+        recompute().is(0).says("verdict clean");
+        // Another value is another value, and the default is none of what differs.
+        with_default(&desk, "{kind: cool}");
+        let changed = "/kind: \"cold\" → \"cool\"";
+        let told = test().is(1).says(changed).out.clone();
+        assert!(!told.contains("/note"), "{told}");
+        let told = recompute().is(1).says(changed).out.clone();
+        assert!(!told.contains("/note"), "{told}");
+    }
+}
+
+#[test]
+fn a_baseline_without_the_hash_of_its_output_is_not_comparable() {
+    let desk = Desk::new();
+    kit(&desk, "{kind: cold}");
+    let run = run(&desk);
+    desk.ktsu(&["capture", &run, "--step", "sort", "-o", "one.json"])
+        .is(0);
+    let text = std::fs::read_to_string(desk.path().join("one.json")).unwrap();
+    let mut one: Value = serde_json::from_str(&text).unwrap();
+    let snapshot = one["snapshot"].as_object_mut().unwrap();
+    snapshot.remove("outputHash").unwrap();
+    let test = |one: &Value| {
+        desk.write_file("one.json", &one.to_string());
+        desk.ktsu(&["test", "one.json", "--kit", "kit", "--format", "json"])
+    };
+    let words = "the baseline has no outputHash; capture it again";
+    let report = test(&one).is(1).json();
+    assert_eq!(report["baselines"][0]["status"], "not_comparable");
+    assert_eq!(report["baselines"][0]["reason"], words, "{report:#}");
+    assert_eq!(report["counts"]["diffUnavailable"], 1);
+    // Whatever it says its output was, and with none at all.
+    one["snapshot"]["output"] = json!({"kind": "cold"});
+    let report = test(&one).is(1).json();
+    assert_eq!(report["baselines"][0]["status"], "not_comparable");
+    one["snapshot"].as_object_mut().unwrap().remove("output");
+    let report = test(&one).is(1).json();
+    assert_eq!(report["baselines"][0]["status"], "not_comparable");
+}
+
+#[test]
+fn an_input_that_no_longer_fits_its_agent_is_to_be_captured_again() {
+    let desk = Desk::new();
+    kit(&desk, "{kind: cold}");
+    let run = run(&desk);
+    desk.ktsu(&["capture", &run, "--step", "sort", "-o", "one.json"])
+        .is(0);
+    let agent = AGENT.replace("required: [msg]", "required: [msg, who]");
+    desk.write_file("kit/agents/sorter.agent.yaml", &agent);
+    let workflow = WORKFLOW.replace("params: {msg:", "params: {who: me, msg:");
+    desk.write_file("kit/workflows/one.workflow.yaml", &workflow);
+    let test = || desk.ktsu(&["test", "one.json", "--kit", "kit", "--format", "json"]);
+    let report = test().is(2).json();
+    let held = &report["baselines"][0];
+    assert_eq!(held["status"], "failed", "{report:#}");
+    let reason = held["reason"].as_str().unwrap();
+    assert!(reason.starts_with("invalid_params: "), "{reason}");
+    assert!(reason.ends_with("; capture it again"), "{reason}");
+    assert_eq!(held["retryable"], false);
+}
+
+#[test]
+fn the_verdict_on_a_baseline_says_whether_a_failure_is_retryable() {
+    let desk = Desk::new();
+    kit(&desk, "{kind: cold}");
+    let run = run(&desk);
+    desk.ktsu(&["capture", &run, "--step", "sort", "-o", "one.json"])
+        .is(0);
+    for (status, retryable) in [(503, true), (400, false)] {
+        let rules = format!("rules: [{{error: {{status: {status}}}}}]\n");
+        desk.write_file("kit/replies.yaml", &rules);
+        let test =
+            |format: &str| desk.ktsu(&["test", "one.json", "--kit", "kit", "--format", format]);
+        let report = test("json").is(2).json();
+        assert_eq!(report["baselines"][0]["retryable"], retryable, "{report:#}");
+        let words = "retryable: it may go well another time";
+        assert_eq!(test("text").is(2).out.contains(words), retryable);
+    }
+}
+
 const KEEPER: &str = r#"
 name: keeper
 version: 1.0.0

@@ -104,7 +104,7 @@ async fn a_decision_in_time_is_taken_and_a_reason_has_its_bound() {
         "ledger.db",
     ])
     .is(2)
-    .warns("reason has 4097 bytes, and may have 4096");
+    .warns("reason has 4097 characters, and may have 4096");
     let decided = desk.ktsu(&["approve", &run, "--kit", kept, "--ledger", "ledger.db"]);
     decided.is(0).says("complete");
 }

@@ -16,6 +16,7 @@ mod evidence;
 mod failing;
 mod init;
 mod lock;
+mod locking_tools;
 mod owning;
 mod principals;
 mod project;

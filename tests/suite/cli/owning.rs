@@ -27,6 +27,23 @@ fn a_second_owner_is_told_who_the_first_is_and_what_to_type() {
 }
 
 #[test]
+fn invoke_gives_up_on_an_engine_that_does_not_answer() {
+    let desk = Desk::new();
+    // It takes connections, and says nothing.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", silent.local_addr().unwrap());
+    let asked = ["invoke", "hello", "--orchestrator", &url, "--timeout", "1"];
+    desk.ktsu(&asked)
+        .is(2)
+        .warns(&format!("{url} does not answer: nothing within 1 s"))
+        .warns("ktsu runs");
+    let with_key = [&asked[..], &["--idempotency-key", "once"]].concat();
+    desk.ktsu(&with_key)
+        .is(2)
+        .warns("the same key: that starts no second run");
+}
+
+#[test]
 fn invoke_goes_through_the_owner() {
     let desk = Desk::new();
     let owner = desk.start(&["--kit", &kit("hello")]);

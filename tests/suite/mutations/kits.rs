@@ -32,7 +32,7 @@ impl Original {
     }
 }
 
-fn gather(root: &Path, folder: &Path, files: &mut BTreeMap<String, String>) {
+pub(super) fn gather(root: &Path, folder: &Path, files: &mut BTreeMap<String, String>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {

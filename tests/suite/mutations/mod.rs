@@ -5,7 +5,9 @@
 
 mod files;
 mod kits;
+mod misspelt;
 mod mutate;
+mod sound;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

@@ -5,6 +5,7 @@
 //! elsewhere their tests say so and are skipped.
 
 mod access_request;
+mod answers;
 mod exact;
 mod gullible;
 mod keys;
@@ -19,7 +20,7 @@ use std::time::Duration;
 use axum::http::HeaderName;
 use ktsu::egress::{Client, Policy};
 use ktsu::secret::Secret;
-use ktsu::tools::{Offer, Returned, Server, Session, Tools};
+use ktsu::tools::{Offer, Returned, Server, Session, ToolErrorCode, Tools};
 use serde_json::{Map, Value, json};
 
 /// Far more than any call takes.
@@ -160,4 +161,42 @@ async fn after_a_server_says_that_its_tools_changed_they_are_listed_again() {
     assert!(later(&session.renew().await.unwrap()));
     let said = call(&session, "later", json!({})).await;
     assert_eq!(text(&said), "there now");
+}
+
+#[tokio::test]
+async fn a_call_that_timed_out_is_cancelled_at_the_server() {
+    let Some(others) = others() else { return };
+    for name in ["json", "events", "legacy"] {
+        let session = open(&tools(), name, &others.urls[name]).await;
+        let limit = Duration::from_millis(300);
+        let late = session.call("waits", &Map::new(), "once-8", limit).await;
+        let late = late.map_err(|error| (error.code, error.sent));
+        assert_eq!(late, Err((ToolErrorCode::Timeout, true)), "{name}");
+        let said = call(&session, "stopped_waiting", json!({})).await;
+        assert_eq!(text(&said), "cancelled", "{name}");
+        session.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_forgot_the_session_gets_the_call_in_another_one() {
+    let Some(others) = others() else { return };
+    for name in ["json", "events"] {
+        let session = open(&tools(), name, &others.urls[name]).await;
+        assert_eq!(
+            text(&call(&session, "forgets", json!({})).await),
+            "forgotten"
+        );
+        let none = Map::new();
+        let refused = session.call("progress", &none, "once-9", PATIENCE).await;
+        let refused = refused.map_err(|error| (error.code, error.sent));
+        assert_eq!(
+            refused,
+            Err((ToolErrorCode::SessionExpired, false)),
+            "{name}"
+        );
+        session.renew().await.unwrap();
+        let said = call(&session, "progress", json!({})).await;
+        assert_eq!(text(&said), "done", "{name}");
+    }
 }

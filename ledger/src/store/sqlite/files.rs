@@ -1,7 +1,8 @@
 //! The files of a ledger on the disk, and opening them.
 //!
-//! Beside `ledger.db` stand `ledger.db-wal` and `ledger.db-shm` while somebody has it open, and
-//! `ledger.db.lock`, which says who owns it. All are made readable by their owner alone.
+//! Beside `ledger.db` stand `ledger.db-wal` and `ledger.db-shm` while somebody has it open,
+//! `ledger.db.lock`, which says who owns it, and `ledger.db.reserve`, space for a start on a full
+//! disk. All are made readable by their owner alone.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -22,6 +23,10 @@ pub(crate) struct Paths {
     pub(crate) wal: PathBuf,
     /// The lock file.
     pub(crate) lock: PathBuf,
+    /// Space set aside.
+    pub(crate) reserve: PathBuf,
+    /// What an owner makes once there is a ledger: its keys.
+    keys: [PathBuf; 2],
 }
 
 impl Paths {
@@ -45,6 +50,8 @@ impl Paths {
         Self {
             wal: beside("-wal"),
             lock: beside(".lock"),
+            reserve: beside(".reserve"),
+            keys: [beside(".key"), beside(".signing-key")],
             db,
         }
     }
@@ -59,6 +66,21 @@ impl Paths {
             }
             Err(error) => Err(StoreError::failed("look at the ledger", error)),
         }
+    }
+
+    /// What beside an empty file, or beside none, says that there was a ledger; `None` if there is
+    /// one, or it may be new. SQLite would make a new database and throw the log away. Keys alone
+    /// may be put there before a ledger is made.
+    pub(crate) fn emptied(&self) -> Option<PathBuf> {
+        let found = fs::metadata(&self.db).ok();
+        if found.as_ref().is_some_and(|it| !it.is_file() || it.len() > 0) {
+            return None;
+        }
+        if fs::metadata(&self.wal).is_ok_and(|log| log.len() > 0) {
+            return Some(self.wal.clone());
+        }
+        let key = || self.keys.iter().find(|key| key.exists()).cloned();
+        found.and_then(|_| key())
     }
 
     pub(super) fn not_a_ledger(&self, why: impl Into<String>) -> StoreError {
@@ -161,6 +183,9 @@ pub(super) fn open_owner(paths: &Paths, durability: Durability) -> Result<Connec
 /// beside the file either.
 pub(super) fn open_reader(paths: &Paths, frozen: bool) -> Result<Connection, StoreError> {
     paths.must_be_file()?;
+    if fs::metadata(&paths.db).is_ok_and(|found| found.len() == 0) {
+        return Err(paths.not_a_ledger("it is empty (0 bytes)"));
+    }
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_URI;

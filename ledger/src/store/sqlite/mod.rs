@@ -128,11 +128,15 @@ impl SqliteStore {
     /// thing to rest on a sync that may have lied. The next owner replays the log.
     fn unless_failed<T>(&self, done: Result<T, StoreError>) -> Result<T, StoreError> {
         if done.is_err() {
-            let config = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
-            let set = self.connection.set_db_config(config, true);
-            drop(set);
+            self.keep_log();
         }
         done
+    }
+
+    fn keep_log(&self) {
+        let config = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+        let set = self.connection.set_db_config(config, true);
+        drop(set);
     }
 }
 
@@ -186,6 +190,10 @@ impl Store for SqliteStore {
             left: self.backlog(),
             log: self.paths.stamp().log,
         })
+    }
+
+    fn leave_log(&mut self) {
+        self.keep_log();
     }
 }
 

@@ -40,6 +40,10 @@ impl Queries<'_> {
         let (mut records, mut bytes) = (Vec::new(), 0);
         while let Some(row) = rows.next().map_err(failed)? {
             let record = record(row)?;
+            if Hash::of(record.body.as_bytes()) != record.hash {
+                let seq = record.seq;
+                return Err(damaged(&format!("{stream}#{seq} is not what its hash says")));
+            }
             bytes += record.body.len();
             records.push(record);
             if bytes >= PAGE_BYTES {
@@ -352,6 +356,13 @@ fn record(row: &Row<'_>) -> Result<Record, StoreError> {
 }
 
 fn index_row(row: &Row<'_>) -> Result<IndexRow, StoreError> {
+    match read_row(row) {
+        Err(StoreError::Damaged(why)) => Err(StoreError::WrongRow(why)),
+        other => other,
+    }
+}
+
+fn read_row(row: &Row<'_>) -> Result<IndexRow, StoreError> {
     let read = IndexRow {
         stream: stream_id(row, 0)?,
         workflow: text(row, 1)?,

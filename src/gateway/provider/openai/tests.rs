@@ -64,6 +64,33 @@ fn tools_are_functions_to_this_provider() {
 }
 
 #[test]
+fn the_error_of_a_tool_reaches_the_model_with_one_mark() {
+    for (text, told) in [
+        ("out of stock", "Error: out of stock"),
+        ("-32602: no such id", "Error: -32602: no such id"),
+        ("Error: no server offers it.", "Error: no server offers it."),
+        ("error: no such file", "error: no such file"),
+        (" ERROR: it broke", " ERROR: it broke"),
+        ("Errors are many", "Error: Errors are many"),
+        ("Fehle\u{308}r", "Error: Fehle\u{308}r"),
+        ("", "Error: "),
+    ] {
+        let mut call = call();
+        call.messages.push(Message {
+            role: "tool".to_owned(),
+            content: text.to_owned(),
+            tool_call_id: Some("c0".to_owned()),
+            is_error: true,
+            ..Message::default()
+        });
+        let sent = |call: &Call| body(call, "max_tokens")["messages"][1]["content"].clone();
+        assert_eq!(sent(&call), told);
+        call.messages[1].is_error = false;
+        assert_eq!(sent(&call), text, "what is no error is told as it is");
+    }
+}
+
+#[test]
 fn an_object_always_says_its_properties_to_this_provider() {
     let sent = |input_schema: Value| {
         let tool = Tool {

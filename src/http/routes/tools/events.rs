@@ -11,9 +11,11 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::{self, Stream, StreamExt as _};
 use url::form_urlencoded::Serializer;
 
+use super::super::agents::TOKEN;
+use super::super::parameter::{Kind, Parameter};
 use super::super::query::{Asked, Given, Query};
 use super::super::wire;
-use super::{EVENTS, Speaker, accepted, read, refused, version};
+use super::{ATTEMPT, EVENTS, RUN, STEP, Speaker, accepted, read, refused, version};
 use crate::error::{ErrorCode, Problem};
 use crate::orchestrator::{Orchestrator, Posted, ToolStream};
 
@@ -28,19 +30,30 @@ pub(in crate::http::routes) struct Posting {
 }
 
 impl Asked for Posting {
-    const NAMES: &'static [&'static str] = &["run", "step", "attempt", "token", STREAM];
+    const PARAMETERS: &'static [Parameter] = &[
+        RUN,
+        STEP,
+        TOKEN,
+        ATTEMPT,
+        Parameter::new(
+            STREAM,
+            Kind::Any,
+            "The stream, as its first event has it; without one there is none: 404.",
+        )
+        .required(),
+    ];
 
     fn read(given: &Given) -> Result<Self, Problem> {
         Ok(Self {
             speaker: Speaker::read(given)?,
-            stream: given.text(STREAM).map(str::to_owned),
+            stream: given.owned(STREAM),
         })
     }
 }
 
 /// Listens to one of the tool servers that come with ktsu, over the transport of 2024-11-05.
 #[utoipa::path(get, path = "/tools/ktsu/{name}/sse",
-    params(("name" = String, Path, description = "`kv` or `envelope`"), Speaker),
+    params(("name" = String, Path, description = "`kv` or `envelope`"), Query::<Speaker>),
     responses(
         (status = 200, body = String, content_type = "text/event-stream",
             description = "`endpoint`: where to post; then `message` for each answer"),
@@ -109,8 +122,7 @@ impl Speaker {
 #[utoipa::path(post, path = "/tools/ktsu/{name}/messages",
     params(
         ("name" = String, Path, description = "`kv` or `envelope`"),
-        Speaker,
-        ("session_id" = Option<String>, Query, description = "The stream, as its first event has it"),
+        Query::<Posting>,
     ),
     request_body = wire::ToolMessages,
     responses(

@@ -94,6 +94,7 @@ pub struct Vote {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ToolMessage {
     /// `2.0`.
+    #[schema(pattern = r"^2\.0$")]
     pub jsonrpc: String,
     /// Absent for notifications.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -125,24 +126,44 @@ pub enum ToolMessages {
     Several(Vec<ToolMessage>),
 }
 
-/// A decision.
+/// A decision. `result` goes with `happened`, and with nothing else.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Decide {
     /// `approved` (or `approve`), `rejected` (or `reject`); of a call in doubt also `happened`.
-    pub decision: String,
+    pub decision: Decision,
     /// Which call, where several wait in the step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1)]
     pub approval_id: Option<String>,
     /// The digest of the arguments that were looked at: others are not decided on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1)]
     pub digest: Option<String>,
     /// Why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 4096)]
     pub reason: Option<String>,
     /// Of a call that happened: what it gave; the model is told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1)]
     pub result: Option<String>,
+}
+
+/// What is decided.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Decision {
+    /// The call is made.
+    Approve,
+    /// The same.
+    Approved,
+    /// It is not made.
+    Reject,
+    /// The same.
+    Rejected,
+    /// It was made, and gave `result`.
+    Happened,
 }
 
 /// A run that failed because an agent wants a person to look.

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 pub struct Replay {
     /// Whether everything is decided again; otherwise the run is folded.
     #[serde(default)]
-    pub strict: bool,
+    pub strict: Option<bool>,
 }
 
 /// What a replay came to.

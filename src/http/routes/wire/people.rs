@@ -12,29 +12,43 @@ use utoipa::ToSchema;
 pub struct Fork {
     /// How many frames are shared.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 9007199254740991_u64)]
     pub at: Option<u64>,
     /// The last frame that is shared.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 9007199254740991_u64)]
     pub at_frame: Option<u64>,
     /// A step: everything before its latest attempt is shared.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1)]
     pub before: Option<String>,
     /// Values by path: `params.NAME`, `step.ID.output.FIELD`.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub set: BTreeMap<String, Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub set: Option<BTreeMap<String, Value>>,
     /// The resolved definition to go on with, as `run.created` carries it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub definition: Option<Value>,
     /// `suppress` (if absent): webhooks are skipped; or `execute`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub effects: Option<String>,
+    pub effects: Option<Effects>,
     /// Whether the branch goes on at once; otherwise it waits.
-    #[serde(default)]
-    pub go: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub go: Option<bool>,
     /// Why.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 4096)]
     pub reason: Option<String>,
+}
+
+/// What becomes of webhooks in a branch.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Effects {
+    /// They are skipped.
+    Suppress,
+    /// They are sent.
+    Execute,
 }
 
 /// A branch was made.
@@ -60,12 +74,15 @@ pub struct Branch {
 #[serde(deny_unknown_fields)]
 pub struct Overlay {
     /// The step.
+    #[schema(min_length = 1)]
     pub step: String,
     /// The field.
+    #[schema(min_length = 1)]
     pub field: String,
     /// The value.
     pub value: Value,
     /// Why.
+    #[schema(min_length = 1, max_length = 4096)]
     pub reason: String,
 }
 
@@ -75,9 +92,11 @@ pub struct Overlay {
 pub struct Resume {
     /// The step to begin again with; a waiting branch needs none.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1)]
     pub from: Option<String>,
     /// Why.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 4096)]
     pub reason: Option<String>,
 }
 

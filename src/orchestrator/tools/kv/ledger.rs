@@ -155,6 +155,7 @@ fn each(
         for record in &page {
             if record.seq != next {
                 let words = format!("{stream}: frame {next} is missing");
+                reader.found_damage(&words);
                 return Err(StoreError::Damaged(words));
             }
             take(&blobs.decode(stream, record)?);

@@ -333,6 +333,7 @@ impl World {
             code: tools::ToolErrorCode::Timeout,
             message: "no answer within 60000 ms".to_owned(),
             sent,
+            duration_ms: 60_000,
         };
         assert!(
             sending.called >= self.began,

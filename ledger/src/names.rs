@@ -1,0 +1,56 @@
+//! By which name a ledger file is reached.
+//!
+//! The write-ahead log and the lock file are found by the name of the ledger, in its folder. Whoever
+//! opens the same file by a second name finds neither: it would miss what is only in the log, and
+//! write beside it. A symbolic link is harmless, since it is resolved first, and so is a mount of
+//! the whole folder. A hard link and a mount of the file alone are not.
+
+use std::fmt;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use crate::store::Paths;
+
+/// Why a name may not be the only one of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SecondName {
+    /// The file has this many hard links.
+    HardLinks(u64),
+    /// The file is mounted by itself, so it has another name elsewhere.
+    Mounted,
+}
+
+impl fmt::Display for SecondName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::HardLinks(count) => write!(f, "the file has {count} names (hard links)"),
+            Self::Mounted => f.write_str("the file is mounted by itself (a bind mount)"),
+        }
+    }
+}
+
+/// Whether a ledger file is known by a second name. Only looks; nothing is opened, since closing a
+/// descriptor of the file would drop the locks that SQLite has on it in this process.
+pub fn second_name(ledger: &Path) -> Option<SecondName> {
+    let db = Paths::of(ledger).db;
+    let found = fs::metadata(&db).ok().filter(fs::Metadata::is_file)?;
+    match found.nlink() {
+        0 | 1 => is_mount(&db).then_some(SecondName::Mounted),
+        count => Some(SecondName::HardLinks(count)),
+    }
+}
+
+/// Whether something is mounted at exactly this path. Kernels before Linux 5.8 do not tell.
+#[cfg(target_os = "linux")]
+fn is_mount(path: &Path) -> bool {
+    use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+    let found = statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS);
+    found.is_ok_and(|found| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+}
+
+/// No other system mounts single files.
+#[cfg(not(target_os = "linux"))]
+fn is_mount(_: &Path) -> bool {
+    false
+}

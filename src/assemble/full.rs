@@ -1,0 +1,109 @@
+//! A start on a full disk: it comes up on the reserve, answers whoever reads, and goes on once there
+//! is room.
+//!
+//! What goes on writes: unfinished runs that are taken up, and the notary. Where there is no space
+//! both wait, since a commit that fails is final.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ktsu_ledger::appender::{Appender, LOW_WATER};
+use ktsu_ledger::event::{StoreEvent, StoreRecovered};
+use ktsu_ledger::reserve::Reserve;
+use tokio::sync::watch;
+
+use super::{NotOpened, note};
+use crate::evidence::notary::Notary;
+use crate::evidence::store_stream::StoreStream;
+use crate::orchestrator::{Orchestrator, Recovered};
+
+/// How often the disk is looked at while there is no room.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What begins once there is room.
+pub(super) struct Later {
+    pub(super) orchestrator: Orchestrator,
+    pub(super) appender: Appender,
+    pub(super) notary: Arc<Notary>,
+    pub(super) facts: Arc<StoreStream>,
+    pub(super) reserve: Option<Reserve>,
+    pub(super) takes_up: bool,
+}
+
+impl Later {
+    /// Begins now, or once there is room. Says whether it waits.
+    pub(super) async fn begin(
+        self,
+        full: bool,
+        stopped: impl Future<Output = ()> + Send + 'static,
+    ) -> watch::Receiver<bool> {
+        let waits = watch::Sender::new(full);
+        let waiting = waits.subscribe();
+        if !full {
+            self.go_on().await;
+            return waiting;
+        }
+        tracing::warn!("the disk is full: reads are answered, everything else waits for room");
+        tokio::spawn(async move {
+            tokio::select! {
+                () = stopped => return,
+                () = self.room() => {}
+            }
+            if let Err(why) = self.take_up().await {
+                // The ledger has stopped, and says so itself.
+                tracing::error!(%why, "unfinished runs cannot be taken up");
+                return;
+            }
+            self.go_on().await;
+            waits.send_replace(false);
+        });
+        waiting
+    }
+
+    async fn room(&self) {
+        let mut looks = tokio::time::interval(LOOK);
+        loop {
+            looks.tick().await;
+            if !self.appender.low_on_disk() {
+                return;
+            }
+        }
+    }
+
+    async fn take_up(&self) -> Result<(), String> {
+        let recovered = self.orchestrator.go_on(self.takes_up).await?;
+        tracing::info!(
+            unfinished = recovered.unfinished,
+            resent = recovered.resent,
+            left = recovered.left,
+            "there is room again"
+        );
+        let noted = note_recovered(&self.facts, recovered).await;
+        noted.map_err(|error| error.to_string())
+    }
+
+    /// Sets space aside for the next time, and lets the notary work.
+    async fn go_on(&self) {
+        if let Some(reserve) = self.reserve.clone() {
+            let kept = tokio::task::spawn_blocking(move || reserve.keep(LOW_WATER));
+            // A reserve that cannot be kept is none.
+            let _ = kept.await;
+        }
+        self.notary.begin();
+    }
+}
+
+/// Records that unfinished runs were taken up, if there were any.
+pub(super) async fn note_recovered(
+    facts: &Arc<StoreStream>,
+    recovered: Recovered,
+) -> Result<(), NotOpened> {
+    if recovered.unfinished == 0 {
+        return Ok(());
+    }
+    let found = StoreEvent::Recovered(StoreRecovered {
+        resent: recovered.resent,
+        unfinished: recovered.unfinished,
+    });
+    note(facts, found).await
+}

@@ -1,0 +1,146 @@
+//! Taking a ledger over, as its owner: locked, searched for damage where that takes no time, and
+//! watched from then on.
+
+use std::path::{Path, PathBuf};
+
+use ktsu_ledger::appender::{Appender, LOW_WATER, OnFatal};
+use ktsu_ledger::lock::{self, NotOwned, OwnerLock};
+use ktsu_ledger::reserve::Reserve;
+use ktsu_ledger::room::Room;
+use ktsu_ledger::store::{MemoryStore, Reader, SqliteReader, SqliteStore, Store, StoreError};
+
+use super::{LedgerPlace, NotOpened};
+use crate::damage::{self, Damage, Watched};
+use crate::readers::Readers;
+
+/// A ledger in the hands of its owner.
+pub(super) struct Opened {
+    /// For a file.
+    pub(super) lock: Option<OwnerLock>,
+    pub(super) store: Box<dyn Store>,
+    /// What they meet becomes known.
+    pub(super) readers: Readers,
+    pub(super) room: Room,
+    pub(super) damage: Damage,
+    /// Space set aside, for a file.
+    pub(super) reserve: Option<Reserve>,
+}
+
+/// Opens a ledger as its owner.
+///
+/// # Errors
+/// [`NotOpened`]; [`StoreError::Damaged`] if the search has found something.
+pub(super) fn open(place: &LedgerPlace) -> Result<Opened, NotOpened> {
+    match place {
+        LedgerPlace::Memory => {
+            let store = MemoryStore::new();
+            let shared = store.clone();
+            Ok(Opened {
+                lock: None,
+                store: Box::new(store),
+                readers: Readers::new(move || shared.reader()),
+                room: Room::endless(),
+                damage: Damage::default(),
+                reserve: None,
+            })
+        }
+        LedgerPlace::File(path) => open_file(path),
+    }
+}
+
+/// As [`open`], for a command that has to write right away.
+///
+/// # Errors
+/// As [`open`], or that the disk is full.
+pub(super) fn open_with_room(ledger: &Path) -> Result<Opened, String> {
+    let opened = open(&LedgerPlace::File(ledger.to_owned())).map_err(|error| match error {
+        NotOpened::Owned(_) => "an engine owns the ledger: stop it first".to_owned(),
+        other => other.to_string(),
+    })?;
+    match opened.lock.as_ref().is_some_and(OwnerLock::found_disk_full) {
+        true => Err("the disk is full, and nothing was written".to_owned()),
+        false => Ok(opened),
+    }
+}
+
+fn open_file(path: &Path) -> Result<Opened, NotOpened> {
+    let lock = lock::try_own(path).map_err(|refused| match refused {
+        NotOwned::Held(_) => NotOpened::Owned(lock::holder(path)),
+        other => NotOpened::Lock(other),
+    })?;
+    let mut store = SqliteStore::open(path)?;
+    if let Err(damaged) = must_be_sound(path, &store) {
+        store.leave_log();
+        return Err(damaged.into());
+    }
+    let damage = Damage::default();
+    Ok(Opened {
+        readers: watched(path, &damage)?,
+        store: Box::new(store),
+        room: Room::beside(path, LOW_WATER),
+        reserve: Some(Reserve::beside(path)),
+        damage,
+        lock: Some(lock),
+    })
+}
+
+/// Looks for damage before anything is written.
+fn must_be_sound(path: &Path, store: &SqliteStore) -> Result<(), StoreError> {
+    if !damage::is_searched(path) {
+        return Ok(());
+    }
+    match damage::search(store) {
+        Some(why) => Err(StoreError::Damaged(why)),
+        None => {
+            damage::unmark(path);
+            Ok(())
+        }
+    }
+}
+
+/// What the appender calls when the store fails: damage that it met itself becomes known, too.
+pub(super) fn on_fatal(damage: &Damage) -> OnFatal {
+    let damage = damage.clone();
+    Box::new(move |error| {
+        if let StoreError::Damaged(why) = error {
+            damage.found(why);
+        }
+    })
+}
+
+/// Ends writing once damage is known, and leaves a note for the next start.
+pub(super) fn stop_when_damaged(damage: &Damage, appender: &Appender, place: &LedgerPlace) {
+    let appender = appender.clone();
+    let path: Option<PathBuf> = match place {
+        LedgerPlace::File(path) => Some(path.clone()),
+        LedgerPlace::Memory => None,
+    };
+    damage.on_found(move |why| {
+        appender.stop(&StoreError::Damaged(why.to_owned()).to_string());
+        if let Some(path) = &path {
+            damage::mark(path, why);
+        }
+    });
+}
+
+/// Readers of a ledger file, for commands that only look. They never lock.
+///
+/// # Errors
+/// [`StoreError`] if there is no ledger at the path.
+pub fn readers(path: &Path) -> Result<Readers, StoreError> {
+    watched(path, &Damage::default())
+}
+
+fn watched(path: &Path, damage: &Damage) -> Result<Readers, StoreError> {
+    let first = SqliteReader::open(path)?;
+    drop(first);
+    let (path, damage) = (path.to_owned(), damage.clone());
+    Ok(Readers::new(move || {
+        let opened = SqliteReader::open(&path);
+        if let Err(StoreError::Damaged(why)) = &opened {
+            damage.found(why);
+        }
+        let reader: Box<dyn Reader> = Box::new(Watched::new(opened?, damage.clone()));
+        Ok(reader)
+    }))
+}

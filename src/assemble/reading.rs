@@ -1,0 +1,126 @@
+//! `ktsu start --read-only`: the routes over a ledger that nobody here owns. Nothing is locked and
+//! nothing is written, whatever is asked; a damaged ledger is served as far as it can be read.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ktsu_ledger::appender::Appender;
+use ktsu_ledger::store::{Reader, SqliteReader, StoreError};
+use ktsu_ledger::verify::{Kind, Options};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::{NotOpened, Setup, policy, serve, server_limits, url_of, values};
+use crate::damage::{self, Damage, Watched};
+use crate::egress;
+use crate::environment::Principals;
+use crate::history::listed::Listed;
+use crate::history::verify;
+use crate::http::access::Access;
+use crate::http::routes;
+use crate::http::server;
+use crate::orchestrator::{MAX_ACTIVE, Orchestrator, Parts, Standing, TokenKey, clock};
+use crate::readers::Readers;
+
+/// Why nothing is written, as everything that would write is told.
+const REASON: &str = "this engine was started with --read-only";
+
+/// An engine that answers questions.
+pub struct Reading {
+    /// Where it listens.
+    pub url: String,
+    /// What is known to be damaged at the start, if anything is.
+    pub damaged: Option<String>,
+    serving: JoinHandle<()>,
+    stop: watch::Sender<bool>,
+}
+
+/// Serves reading of a ledger file, whoever owns it.
+///
+/// # Errors
+/// [`NotOpened`]; [`StoreError`] if so much is damaged that the file cannot be opened at all.
+pub async fn open(setup: Setup, ledger: &Path) -> Result<Reading, NotOpened> {
+    let (principals, environment) = values::of(&setup)?;
+    let file = setup.environment.as_ref();
+    let limits = file.map(|file| file.limits.clone()).unwrap_or_default();
+    let damage = search(ledger)?;
+    let listener = match principals.is_empty() {
+        true => server::bind_loopback(setup.listen).await?,
+        false => server::bind(setup.listen).await?,
+    };
+    let url = url_of(&listener)?;
+    let parts = Parts {
+        appender: Appender::stopped(REASON),
+        readers: readers(ledger, &damage),
+        kit: setup.kit,
+        environment,
+        principals: Arc::clone(&principals),
+        max_active: MAX_ACTIVE,
+        tool_servers: Default::default(),
+        egress: egress::Client::new(&policy(file))?,
+        clock: setup.clock.unwrap_or_else(clock::system),
+        runtime: None,
+        groups: None,
+        gateway: None,
+        notary: Arc::default(),
+        tokens: no_tokens()?,
+        own_url: url.clone(),
+        takes_up: false,
+        standing: Standing::reading(damage.clone()),
+        secret: Arc::new(|_| None),
+    };
+    let (orchestrator, _) = Orchestrator::start(parts).await.map_err(NotOpened::Other)?;
+    let access = Access {
+        principals: Arc::<Principals>::clone(&principals),
+        within: false,
+        body_bytes: limits.body_bytes,
+    };
+    let router = routes::router_for(orchestrator, access);
+    let stop = watch::Sender::new(false);
+    let most = server_limits(limits.connections);
+    Ok(Reading {
+        url,
+        damaged: damage.why().map(str::to_owned),
+        serving: serve(listener, router, most, &stop),
+        stop,
+    })
+}
+
+impl Reading {
+    /// Stops.
+    pub async fn close(self) {
+        self.stop.send_replace(true);
+        let _ = self.serving.await;
+    }
+}
+
+/// What is damaged, as far as it was looked for. A ledger in use moves on meanwhile, which the
+/// verification takes into account.
+fn search(ledger: &Path) -> Result<Damage, StoreError> {
+    let damage = Damage::default();
+    drop(SqliteReader::open(ledger)?);
+    if damage::is_searched(ledger) {
+        let report = verify::ledger(ledger, &Options::default(), &mut |_| {})?;
+        let mut problems = report.problems.iter();
+        if let Some(problem) = problems.find(|problem| problem.kind != Kind::Index) {
+            damage.found(&damage::in_words(problem));
+        }
+    }
+    Ok(damage)
+}
+
+fn readers(ledger: &Path, damage: &Damage) -> Readers {
+    let (ledger, damage) = (ledger.to_owned(), damage.clone());
+    Readers::new(move || {
+        let watched = Watched::new(SqliteReader::open(&ledger)?, damage.clone());
+        let reader: Box<dyn Reader> = Box::new(Listed::knowing(watched, damage.clone()));
+        Ok(reader)
+    })
+}
+
+/// A key that nobody has: no attempt reports to an engine that only reads.
+fn no_tokens() -> Result<TokenKey, NotOpened> {
+    let mut key = [0; 32];
+    getrandom::fill(&mut key).map_err(|error| NotOpened::Other(error.to_string()))?;
+    Ok(TokenKey::new(key))
+}

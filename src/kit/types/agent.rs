@@ -1,0 +1,38 @@
+//! The templates of an agent file: its prompts, and what it tells its servers.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::expressions::Expressions;
+use crate::kit::agent::{member, members};
+use crate::kit::fault::Fault;
+use crate::kit::read::Reader;
+use crate::kit::yaml::{Data, Node};
+use crate::workflow::types::ValueType;
+use crate::workflow::types::infer::NameTypes;
+
+pub(super) fn check(path: &str, text: &str, root: &Node, params: &ValueType) -> Vec<Fault> {
+    let mut expressions = Expressions {
+        reader: Reader::new(Path::new(path), text),
+        names: NameTypes {
+            params: params.clone(),
+            params_judged: true,
+            item: ValueType::any(),
+            steps: BTreeMap::new(),
+        },
+    };
+    let prompt = member(Some(root), "prompt");
+    for name in ["user", "reflect"] {
+        if let Some(node) = member(prompt, name) {
+            expressions.template(node);
+        }
+    }
+    if let Some(Data::List(servers)) = member(Some(root), "servers").map(|node| &node.data) {
+        for server in servers {
+            for (_, node) in members(member(Some(server), "params")) {
+                expressions.template(node);
+            }
+        }
+    }
+    expressions.reader.faults
+}

@@ -1,0 +1,120 @@
+//! The expressions and templates of a file: their types, and what was found, at its place.
+
+use crate::kit::fault::{Fault, FaultCode};
+use crate::kit::read::Reader;
+use crate::kit::text::bare;
+use crate::kit::yaml::{Data, Node};
+use crate::workflow::expression::Expression;
+use crate::workflow::template::located;
+use crate::workflow::types::ValueType;
+use crate::workflow::types::infer::{Finding, NameTypes, Problem, infer, infer_element};
+
+/// Reads expressions of one file.
+pub(super) struct Expressions<'a> {
+    pub(super) reader: Reader<'a>,
+    pub(super) names: NameTypes,
+}
+
+impl Expressions<'_> {
+    /// An expression over names, `{{ }}` around it or not. What does not parse is told elsewhere.
+    pub(super) fn expression(&mut self, node: &Node) -> ValueType {
+        let Data::Text(text) = &node.data else {
+            return ValueType::any();
+        };
+        let (source, start) = bare(text);
+        self.over_names(node, source, start)
+    }
+
+    /// An input of a transform, or an argument of `merge`: the id of a step may stand alone.
+    pub(super) fn input(&mut self, node: &Node) -> ValueType {
+        if let Data::Text(text) = &node.data
+            && let (source, _) = bare(text)
+            && crate::kit::transform::is_step(source)
+        {
+            let step = self.names.steps.get(source);
+            return step.cloned().unwrap_or_else(ValueType::any);
+        }
+        self.expression(node)
+    }
+
+    /// An expression on an element.
+    pub(super) fn element(&mut self, node: &Node, element: &ValueType) -> ValueType {
+        let Data::Text(text) = &node.data else {
+            return ValueType::any();
+        };
+        let (source, start) = bare(text);
+        let Ok(expression) = Expression::parse_element(source) else {
+            return ValueType::any();
+        };
+        let (found, findings) = infer_element(&expression, element);
+        self.tell(node, start, findings);
+        found
+    }
+
+    /// A tree of templates.
+    pub(super) fn template(&mut self, node: &Node) -> ValueType {
+        match &node.data {
+            Data::Null => ValueType::null(),
+            Data::Bool(_) => ValueType::boolean(),
+            Data::Number(_) => ValueType::number(),
+            Data::Text(text) => self.text(node, text),
+            Data::List(items) => {
+                let items: Vec<ValueType> = items.iter().map(|one| self.template(one)).collect();
+                ValueType::array(ValueType::union(items))
+            }
+            Data::Map(members) => {
+                // Of a key that stands twice the first counts.
+                let fields = members.iter().rev();
+                let fields = fields.map(|(key, node)| (key.text.clone(), self.template(node)));
+                ValueType::record(fields.collect::<Vec<_>>())
+            }
+        }
+    }
+
+    fn text(&mut self, node: &Node, text: &str) -> ValueType {
+        let (expressions, whole) = located(text);
+        let mut last = ValueType::string();
+        for (start, source) in expressions {
+            last = self.over_names(node, source, start);
+        }
+        match whole {
+            true => last,
+            false => ValueType::string(),
+        }
+    }
+
+    fn over_names(&mut self, node: &Node, source: &str, start: usize) -> ValueType {
+        let Ok(expression) = Expression::parse(source) else {
+            return ValueType::any();
+        };
+        let (found, findings) = infer(&expression, &self.names);
+        self.tell(node, start, findings);
+        found
+    }
+
+    fn tell(&mut self, node: &Node, start: usize, findings: Vec<Finding>) {
+        for finding in findings {
+            let place = self
+                .reader
+                .spot(node, start + finding.offset, finding.length);
+            let fault = Fault::new(code(finding.problem), place, finding.message);
+            let fault = match finding.problem {
+                Problem::NearlyDeclared => fault.warning(),
+                Problem::UnknownField | Problem::NeverFits | Problem::NegatedPath => fault,
+            };
+            self.reader.fault(match finding.hint {
+                Some(hint) => fault.hint(hint),
+                None => fault,
+            });
+        }
+    }
+}
+
+fn code(problem: Problem) -> FaultCode {
+    match problem {
+        Problem::UnknownField => FaultCode::UnknownField,
+        Problem::NearlyDeclared => FaultCode::UndeclaredField,
+        Problem::NeverFits => FaultCode::TypeMismatch,
+        Problem::NegatedPath => FaultCode::NegatedPath,
+    }
+}

@@ -1,0 +1,402 @@
+//! One workflow: the types of its steps in their order, then that of its output.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use ktsu_ledger::event::plan::{StepPlan, Work};
+use serde_json::Value;
+
+use super::expressions::Expressions;
+use super::{KitTypes, mismatch, with_markers};
+use crate::kit::agent::{member, members};
+use crate::kit::builtin;
+use crate::kit::fault::{Fault, FaultCode};
+use crate::kit::read::Reader;
+use crate::kit::step::StepDraft;
+use crate::kit::workflow::Draft;
+use crate::kit::yaml::{Data, Node, Place};
+use crate::workflow::graph;
+use crate::workflow::params::ParamsSchema;
+use crate::workflow::types::infer::NameTypes;
+use crate::workflow::types::schema::{of_output, of_schema};
+use crate::workflow::types::{KindSet, ValueType, misfit, step, transform};
+
+/// What the workflow gives to a step that calls it, and what was found.
+pub(super) fn check(
+    kit: &KitTypes<'_>,
+    path: &str,
+    text: &str,
+    draft: &Draft,
+    root: &Node,
+) -> (ValueType, Vec<Fault>) {
+    let schema = draft.plan.params.as_ref();
+    let schema = schema.and_then(|schema| ParamsSchema::compile(schema).ok());
+    let params = kit.params.get(path);
+    let mut walk = Walk {
+        kit,
+        path,
+        expressions: Expressions {
+            reader: Reader::new(Path::new(path), text),
+            names: NameTypes {
+                params: params.cloned().unwrap_or_else(ValueType::open_object),
+                params_judged: schema.is_some_and(|schema| schema.is_closed()),
+                item: ValueType::any(),
+                steps: BTreeMap::new(),
+            },
+        },
+        outputs: BTreeMap::new(),
+        skips: BTreeSet::new(),
+    };
+    let nodes = nodes(root);
+    for position in order(&draft.steps) {
+        if let Some(step) = draft.steps.get(position)
+            && let Some(node) = nodes.get(&step.place.offset)
+        {
+            walk.step(step, node, position);
+        }
+    }
+    let output = walk.output(draft, member(Some(root), "output"));
+    (output, walk.expressions.reader.faults)
+}
+
+/// The steps of the file, by the place of their ids.
+fn nodes(root: &Node) -> BTreeMap<usize, &Node> {
+    let steps = match member(Some(root), "pipeline").map(|node| &node.data) {
+        Some(Data::List(steps)) => steps.as_slice(),
+        Some(Data::Null | Data::Bool(_) | Data::Number(_) | Data::Text(_) | Data::Map(_))
+        | None => &[],
+    };
+    let placed = steps.iter().filter_map(|step| {
+        let id = member(Some(step), "id")?;
+        Some((id.place.offset, step))
+    });
+    placed.collect()
+}
+
+/// Every step after those it needs. Without an order, which is told elsewhere, that of the file.
+fn order(steps: &[StepDraft]) -> Vec<usize> {
+    let needs = steps.iter().map(|step| {
+        let needs = step.plan.needs.iter();
+        needs.map(|need| *need as usize).collect()
+    });
+    let needs: Vec<Vec<usize>> = needs.collect();
+    match graph::order(&needs) {
+        Ok(layers) => layers.into_iter().flatten().collect(),
+        Err(_) => (0..steps.len()).collect(),
+    }
+}
+
+struct Walk<'k, 'a> {
+    kit: &'k KitTypes<'k>,
+    path: &'k str,
+    expressions: Expressions<'a>,
+    /// What steps give where they complete, by position.
+    outputs: BTreeMap<usize, ValueType>,
+    /// Positions of steps that may be skipped, their own needs counted in.
+    skips: BTreeSet<usize>,
+}
+
+impl Walk<'_, '_> {
+    fn step(&mut self, draft: &StepDraft, node: &Node, position: usize) {
+        if let Some(condition) = member(Some(node), "condition") {
+            self.expressions.expression(condition);
+        }
+        let plan = &draft.plan;
+        let made = match &plan.work {
+            Work::Transform(_) => {
+                let body = member(Some(node), "transform");
+                step::result(self.transform(body))
+            }
+            Work::Webhook(_) => {
+                let body = member(Some(node), "webhook");
+                for key in ["url", "body"] {
+                    if let Some(node) = member(body, key) {
+                        self.expressions.template(node);
+                    }
+                }
+                step::webhook()
+            }
+            Work::Agent(_) => self.agent(draft, node, position),
+            Work::Workflow(_) => self.child(draft, node, position),
+        };
+        let output = self.judged(plan, made, node);
+        let skips = self.may_be_skipped(plan);
+        if skips {
+            self.skips.insert(position);
+        }
+        let seen = match &plan.work {
+            // A notice is none of the steps that run.
+            Work::Webhook(webhook) if webhook.on_approval => step::skipped(),
+            Work::Webhook(_) => with_markers(output.clone(), skips, true),
+            Work::Agent(_) | Work::Transform(_) | Work::Workflow(_) => {
+                with_markers(output.clone(), skips, false)
+            }
+        };
+        self.outputs.insert(position, output);
+        let steps = &mut self.expressions.names.steps;
+        let twice = steps.contains_key(&plan.id);
+        let seen = if twice { ValueType::any() } else { seen };
+        steps.insert(plan.id.clone(), seen);
+    }
+
+    /// By its condition or its agent's word, or because something it needs may be (decision S3).
+    fn may_be_skipped(&self, plan: &StepPlan) -> bool {
+        let by_agent = match &plan.work {
+            Work::Agent(agent) => agent.for_each.is_none(),
+            Work::Webhook(webhook) => webhook.on_approval,
+            Work::Transform(_) | Work::Workflow(_) => false,
+        };
+        let mut needs = plan.needs.iter();
+        let by_need = needs.any(|need| self.skips.contains(&(*need as usize)));
+        plan.condition.is_some() || by_agent || by_need
+    }
+
+    /// An output as far as the step's own schema lets it through (decision R5).
+    fn judged(&mut self, plan: &StepPlan, made: ValueType, node: &Node) -> ValueType {
+        let Some(schema) = plan.schema.as_ref().map(|schema| schema.to_value()) else {
+            return made;
+        };
+        let wanted = of_output(&schema);
+        // The schema of a transform speaks of its value, unless it requires the object around it.
+        let inner = matches!(plan.work, Work::Transform(_)) && !requires_result(&schema);
+        let wanted = match inner {
+            true => step::result(wanted),
+            false => wanted,
+        };
+        // That an agent gives an object is told where its schema is read.
+        let no_object = !wanted.kinds().meets(KindSet::OBJECT);
+        if matches!(plan.work, Work::Agent(_)) && no_object {
+            return ValueType::any();
+        }
+        let Some(found) = misfit(&made, &wanted) else {
+            return made.meet(&wanted);
+        };
+        let output = member(Some(node), "output");
+        let place = member(output, "schema").map_or(node.place, |schema| schema.place);
+        let what = format!("the output of step {:?}", plan.id);
+        let fault = mismatch(place, &what, &words(&found.message, &found.pointer));
+        self.expressions.reader.fault(fault);
+        ValueType::any()
+    }
+
+    fn transform(&mut self, body: Option<&Node>) -> ValueType {
+        let mut inputs = Vec::new();
+        for node in list(member(body, "inputs")) {
+            let from = member(Some(node), "from").unwrap_or(node);
+            inputs.push(self.expressions.input(from));
+        }
+        let mut value = transform::start(&inputs);
+        for node in list(member(body, "ops")) {
+            value = match members(Some(node)) {
+                [(key, body)] => self.op(&key.text, key.place, body, value),
+                _ => ValueType::any(),
+            };
+        }
+        value
+    }
+
+    fn op(&mut self, name: &str, place: Place, body: &Node, value: ValueType) -> ValueType {
+        let part = |key: &str| member(Some(body), key);
+        match (name, part("expr"), part("field")) {
+            ("filter", Some(expr), _) => {
+                let elements = transform::elements(&value).without_null();
+                self.expressions.element(expr, &elements);
+                transform::filtered(&value)
+            }
+            ("map", Some(expr), _) => {
+                let elements = transform::elements(&value);
+                ValueType::array(self.expressions.element(expr, &elements))
+            }
+            ("deduplicate", _, Some(field)) => {
+                let elements = transform::array_elements(&value);
+                self.expressions.element(field, &elements);
+                value
+            }
+            ("sort", _, Some(field)) => {
+                if !transform::sorts(&value) {
+                    let words = format!("sort needs an array, and gets {}", value.words());
+                    let fault = Fault::new(FaultCode::TypeMismatch, place, words);
+                    self.expressions.reader.fault(fault);
+                    return ValueType::any();
+                }
+                let elements = transform::array_elements(&value);
+                self.expressions.element(field, &elements);
+                ValueType::array(elements)
+            }
+            ("flatten", _, _) => transform::flattened(&value),
+            ("merge", _, _) => {
+                let arguments = list(Some(body)).iter();
+                arguments.fold(value, |value, node| {
+                    let argument = self.expressions.input(node);
+                    transform::merged(&value, &argument)
+                })
+            }
+            _ => ValueType::any(),
+        }
+    }
+
+    fn agent(&mut self, draft: &StepDraft, node: &Node, position: usize) -> ValueType {
+        let mut fans_out = false;
+        if let Some(from) = member(member(Some(node), "for_each"), "from") {
+            fans_out = true;
+            let items = self.expressions.expression(from);
+            self.expressions.names.item = self.items(from, &items);
+        }
+        let file = self.kit.loader.calls.get(&(self.path.to_owned(), position));
+        let file = file.map(String::as_str);
+        let wanted = file.and_then(|file| self.kit.agent_params.get(file));
+        let params = member(Some(node), "params");
+        self.params(params, wanted.cloned(), true);
+        self.expressions.names.item = ValueType::any();
+        let output = file.and_then(|file| self.kit.agents.get(file));
+        let mut output = output.cloned().unwrap_or_else(ValueType::any);
+        let is_parser = draft
+            .agent
+            .as_ref()
+            .map(|call| builtin::is_meant(&call.name));
+        if is_parser == Some(true) {
+            output = output.meet(&extracted(member(params, "extract")));
+        }
+        match fans_out {
+            true => step::results(&output),
+            false => output,
+        }
+    }
+
+    /// The elements that a fan-out goes over.
+    fn items(&mut self, from: &Node, list: &ValueType) -> ValueType {
+        if list.is_telling() && !list.kinds().meets(KindSet::ARRAY) {
+            let words = format!("for_each goes over an array, and gets {}", list.words());
+            let fault = Fault::new(FaultCode::TypeMismatch, from.place, words);
+            let inside = list.field_names().find(|name| {
+                let field = list.known_field(name);
+                field.is_some_and(|field| field.kinds() == KindSet::ARRAY)
+            });
+            self.expressions.reader.fault(match (inside, &from.data) {
+                (Some(name), Data::Text(path)) => {
+                    let path = crate::kit::text::bare(path).0;
+                    fault.hint(format!("did you mean {path}.{name}?"))
+                }
+                _ => fault,
+            });
+            return ValueType::any();
+        }
+        list.items()
+    }
+
+    fn child(&mut self, _: &StepDraft, node: &Node, position: usize) -> ValueType {
+        let params = member(Some(node), "params").or_else(|| member(Some(node), "input"));
+        let key = (self.path.to_owned(), position);
+        let child = self.kit.loader.children.get(&key);
+        let wanted = child.and_then(|child| self.kit.params.get(child.as_str()));
+        self.params(params, wanted.cloned(), false);
+        child.map_or_else(ValueType::any, |child| self.kit.output(child))
+    }
+
+    /// Params that are given, each held against what is wanted for it. What is written out is judged
+    /// elsewhere, and a null counts as absent (decision K4).
+    fn params(&mut self, given: Option<&Node>, wanted: Option<ValueType>, to_agent: bool) {
+        for (key, node) in members(given) {
+            let value = self.expressions.template(node).without_null();
+            let wanted = wanted.as_ref().and_then(|all| all.known_field(&key.text));
+            let Some(wanted) = wanted.filter(|_| is_computed(node)) else {
+                continue;
+            };
+            // An agent takes any scalar as text (decision T6).
+            let as_text = to_agent && wanted.kinds() == KindSet::STRING;
+            if as_text && value.kinds().meets(KindSet::SCALARS) {
+                continue;
+            }
+            if let Some(found) = misfit(&value, wanted) {
+                let message = words(&found.message, &found.pointer);
+                let message = format!("{} can never fit: {message}", key.text);
+                let fault = Fault::new(FaultCode::TypeMismatch, node.place, message);
+                self.expressions.reader.fault(fault);
+            }
+        }
+    }
+
+    /// What the workflow gives (decision S7).
+    fn output(&mut self, draft: &Draft, node: Option<&Node>) -> ValueType {
+        let map = member(node, "map").filter(|node| matches!(node.data, Data::Map(_)));
+        let made = match map {
+            Some(map) => self.expressions.template(map),
+            None => self.last(&draft.steps),
+        };
+        let schema = draft.plan.output.as_ref();
+        let schema = schema.and_then(|output| output.schema.as_ref());
+        let Some(schema) = schema.map(|schema| of_schema(&schema.to_value())) else {
+            return made;
+        };
+        let Some(found) = misfit(&made, &schema) else {
+            return made.meet(&schema);
+        };
+        let at = map.or_else(|| member(node, "schema"));
+        let place = at.map(|at| at.at(&found.pointer).place).unwrap_or_default();
+        let what = match map {
+            Some(_) => "output.map",
+            None => "the output of the last step",
+        };
+        let message = words(&found.message, &found.pointer);
+        self.expressions
+            .reader
+            .fault(mismatch(place, what, &message));
+        ValueType::any()
+    }
+
+    /// The output of the last completed step in file order, or of one before it where that may have
+    /// none; an empty object if there is none at all.
+    fn last(&self, steps: &[StepDraft]) -> ValueType {
+        let mut all = ValueType::never();
+        for (position, step) in steps.iter().enumerate().rev() {
+            let output = self.outputs.get(&position);
+            all = all.join(&output.cloned().unwrap_or_else(ValueType::any));
+            let may_be_silent = matches!(step.plan.work, Work::Webhook(_));
+            if !may_be_silent && !self.skips.contains(&position) {
+                return all;
+            }
+        }
+        all.join(&ValueType::record::<String>([]))
+    }
+}
+
+/// Fields that a step asks the parser of untrusted text for: they are known by name. What they hold
+/// is what a model says, and nothing forbids others.
+fn extracted(node: Option<&Node>) -> ValueType {
+    let known = node.filter(|node| !is_computed(node));
+    let fields = members(known).iter();
+    let named = fields.map(|(key, _)| (key.text.clone(), Value::Bool(true)));
+    let named: serde_json::Map<String, Value> = named.collect();
+    of_schema(&serde_json::json!({ "properties": named }))
+}
+
+/// Whether anything in it is evaluated.
+fn is_computed(node: &Node) -> bool {
+    match &node.data {
+        Data::Text(text) => text.contains("{{"),
+        Data::List(items) => items.iter().any(is_computed),
+        Data::Map(members) => members.iter().any(|(_, node)| is_computed(node)),
+        Data::Null | Data::Bool(_) | Data::Number(_) => false,
+    }
+}
+
+fn requires_result(schema: &Value) -> bool {
+    let required = schema.get("required").and_then(Value::as_array);
+    required.is_some_and(|names| names.iter().any(|name| name == "result"))
+}
+
+fn list(node: Option<&Node>) -> &[Node] {
+    match node.map(|node| &node.data) {
+        Some(Data::List(items)) => items,
+        Some(Data::Null | Data::Bool(_) | Data::Number(_) | Data::Text(_) | Data::Map(_))
+        | None => &[],
+    }
+}
+
+/// A message with the place it speaks of, unless that is the whole.
+fn words(message: &str, pointer: &str) -> String {
+    match pointer {
+        "" => message.to_owned(),
+        pointer => format!("{message} at {pointer}"),
+    }
+}

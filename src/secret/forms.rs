@@ -1,0 +1,90 @@
+//! The forms that a secret as a whole travels in: what other programs write when they encode it.
+
+use serde_json::Value;
+use zeroize::Zeroizing;
+
+use super::{MIN_LENGTH, escapes};
+
+/// Every form of a secret that is looked for as it stands.
+pub(super) fn forms(secret: &str) -> Vec<Zeroizing<String>> {
+    if secret.is_empty() {
+        return Vec::new();
+    }
+    let json = Value::String(secret.to_owned()).to_string();
+    let mut forms = vec![
+        secret.to_owned(),
+        json[1..json.len() - 1].to_owned(),
+        percent(secret, "%20", false),
+        percent(secret, "+", false),
+        percent(secret, "%20", true),
+        escapes::percent(secret, false),
+        escapes::percent(secret, true),
+        escapes::unicode(secret, false),
+        escapes::unicode(secret, true),
+        escapes::hexadecimal(secret, false),
+        escapes::hexadecimal(secret, true),
+    ];
+    forms.extend(within_urls(secret));
+    for alphabet in [STANDARD, URL_SAFE] {
+        for lead in 0..3 {
+            forms.extend(base64_core(secret, alphabet, lead));
+        }
+    }
+    forms.into_iter().map(Zeroizing::new).collect()
+}
+
+/// As it stands in the parts of a URL, each of which leaves other characters as they are.
+fn within_urls(secret: &str) -> Vec<String> {
+    let Ok(mut url) = url::Url::parse("http://h/") else {
+        return Vec::new();
+    };
+    url.set_path(secret);
+    url.set_query(Some(secret));
+    url.set_fragment(Some(secret));
+    let path = url.path().trim_start_matches('/').to_owned();
+    let rest = [url.query(), url.fragment()];
+    let rest = rest.into_iter().flatten().map(str::to_owned);
+    // A path may lose its dots, and be too short to be told from anything.
+    let all = std::iter::once(path).chain(rest);
+    all.filter(|form| form.len() >= MIN_LENGTH).collect()
+}
+
+fn percent(secret: &str, space: &str, lower: bool) -> String {
+    let mut out = String::new();
+    for byte in secret.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                out.push(char::from(byte));
+            }
+            b' ' => out.push_str(space),
+            _ if lower => out.push_str(&format!("%{byte:02x}")),
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+
+const STANDARD: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+const URL_SAFE: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/// The letters of base64 that depend on the secret alone when `lead` bytes (modulo 3) stand
+/// before it; the letters it shares with its neighbours are left out.
+fn base64_core(secret: &str, alphabet: &[u8; 64], lead: usize) -> Option<String> {
+    let mut bits = Vec::new();
+    let bytes = std::iter::repeat_n(0, lead).chain(secret.bytes());
+    for byte in bytes {
+        bits.extend((0..8).rev().map(|bit| byte >> bit & 1));
+    }
+    let skipped = (lead * 8).div_ceil(6);
+    let letters: String = bits
+        .chunks_exact(6)
+        .skip(skipped)
+        .map(|six| {
+            six.iter()
+                .fold(0usize, |sum, bit| sum * 2 + usize::from(*bit))
+        })
+        .map(|index| char::from(alphabet[index % 64]))
+        .collect();
+    // Fewer letters would redact ordinary text.
+    (letters.len() >= MIN_LENGTH).then_some(letters)
+}

@@ -1,0 +1,587 @@
+//! The type of an expression, and what in it can never be.
+//!
+//! One walk over the syntax tree, as evaluation would take it, with types for values. A field that
+//! no value can have, and a value that can never be what is done with it, are findings; what was
+//! found counts as every value from there on, so that nothing is found twice.
+
+use std::collections::BTreeMap;
+
+use jmespath::ast::{Ast, Comparator};
+
+use super::functions;
+use super::near::slip;
+use super::{KindSet, ValueType, transform};
+use crate::workflow::expression::{Expression, to_value};
+use crate::workflow::nearest;
+
+/// The types of the names that an expression of a workflow may mention.
+#[derive(Debug, Clone)]
+pub struct NameTypes {
+    /// `params`.
+    pub params: ValueType,
+    /// Whether the names that expressions take of `params` were judged already.
+    pub params_judged: bool,
+    /// `item`, in a fan-out.
+    pub item: ValueType,
+    /// By id; a step that is not among them may be anything.
+    pub steps: BTreeMap<String, ValueType>,
+}
+
+/// Something in an expression that can never be, or is hardly meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// What kind.
+    pub problem: Problem,
+    /// Byte offset in the source of the expression.
+    pub offset: usize,
+    /// In characters.
+    pub length: usize,
+    /// A lower-case fragment.
+    pub message: String,
+    /// Something to type instead.
+    pub hint: Option<String>,
+}
+
+/// Kinds of findings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Problem {
+    /// A field that no value can have.
+    UnknownField,
+    /// A field that nothing declares and nothing forbids, with the name of a declared one nearly.
+    NearlyDeclared,
+    /// A value that can never be what is done with it.
+    NeverFits,
+    /// `!a.b`, which is read as `(!a).b`.
+    NegatedPath,
+}
+
+/// What an expression over names gives, and what was found.
+pub fn infer(expression: &Expression, names: &NameTypes) -> (ValueType, Vec<Finding>) {
+    let mut walk = Walk::new(expression);
+    let found = walk.walk(Data::Root(names), Owner::Names, expression.ast());
+    (found, walk.findings)
+}
+
+/// What an expression on an element gives, and what was found.
+pub fn infer_element(expression: &Expression, element: &ValueType) -> (ValueType, Vec<Finding>) {
+    let mut walk = Walk::new(expression);
+    let found = walk.walk(Data::Value(element), Owner::Element, expression.ast());
+    (found, walk.findings)
+}
+
+/// More levels of syntax than evaluation allows are not walked.
+const MAX_LEVELS: usize = 256;
+/// The most work for one expression: beyond, everything may be anything.
+const MAX_WORK: u32 = 1_000_000;
+
+pub(super) struct Walk<'e> {
+    expression: &'e Expression,
+    pub(super) findings: Vec<Finding>,
+    level: usize,
+    left: u32,
+}
+
+/// What the current node is.
+#[derive(Clone, Copy)]
+pub(super) enum Data<'t> {
+    /// The object of names.
+    Root(&'t NameTypes),
+    /// The object behind `step`.
+    Steps(&'t NameTypes),
+    /// The object behind `env`.
+    Env,
+    /// Some value.
+    Value(&'t ValueType),
+}
+
+/// Whose field is looked at: for the words of a finding.
+#[derive(Clone, Copy)]
+pub(super) enum Owner<'e> {
+    /// None: it is a name.
+    Names,
+    /// An element of a list.
+    Element,
+    /// All params.
+    Params,
+    /// The value of a part of the expression.
+    Node(&'e Ast),
+}
+
+impl<'e> Walk<'e> {
+    fn new(expression: &'e Expression) -> Self {
+        Self {
+            expression,
+            findings: Vec::new(),
+            level: 0,
+            left: MAX_WORK,
+        }
+    }
+
+    pub(super) fn walk(&mut self, data: Data<'_>, owner: Owner<'e>, ast: &'e Ast) -> ValueType {
+        if self.level >= MAX_LEVELS || self.left == 0 {
+            return ValueType::any();
+        }
+        self.level += 1;
+        let found = self.node(data, owner, ast);
+        self.level -= 1;
+        self.left = self.left.saturating_sub(found.size);
+        found
+    }
+
+    fn node(&mut self, data: Data<'_>, owner: Owner<'e>, ast: &'e Ast) -> ValueType {
+        match ast {
+            Ast::Field { offset, name } => self.name(data, owner, *offset, name),
+            Ast::Identity { .. } => match data {
+                Data::Value(value) => value.clone(),
+                Data::Root(_) | Data::Steps(_) | Data::Env => ValueType::any(),
+            },
+            Ast::Literal { value, .. } => ValueType::of_value(&to_value(value)),
+            Ast::Index { .. } => match data {
+                Data::Value(value) => self.indexed(value, owner, ast),
+                Data::Root(_) | Data::Steps(_) | Data::Env => ValueType::any(),
+            },
+            Ast::Slice { .. } => match data {
+                Data::Value(value) if self.holds(value, KindSet::ARRAY, owner, ast) => {
+                    arrays(value, ValueType::array(value.items()))
+                }
+                Data::Value(_) | Data::Root(_) | Data::Steps(_) | Data::Env => ValueType::any(),
+            },
+            Ast::Subexpr { lhs, rhs, .. } => self.below(data, owner, lhs, rhs),
+            Ast::Or { lhs, rhs, .. } => {
+                let first = self.walk(data, owner, lhs);
+                let second = self.walk(data, owner, rhs);
+                first.without_null().join(&second)
+            }
+            Ast::And { lhs, rhs, .. } => {
+                let first = self.walk(data, owner, lhs);
+                let second = self.walk(data, owner, rhs);
+                falsy(&first).join(&second)
+            }
+            Ast::Not { node, .. } => {
+                self.walk(data, owner, node);
+                ValueType::boolean()
+            }
+            Ast::Condition {
+                predicate, then, ..
+            } => {
+                self.walk(data, owner, predicate);
+                self.walk(data, owner, then).or_null()
+            }
+            Ast::Comparison {
+                comparator,
+                lhs,
+                rhs,
+                ..
+            } => self.comparison(data, owner, comparator, lhs, rhs),
+            Ast::Function { name, args, .. } => functions::call(self, data, owner, name, args),
+            Ast::Expref { .. } => ValueType::any(),
+            Ast::Projection { lhs, rhs, .. } => {
+                let list = self.walk(data, owner, lhs);
+                if !self.holds(&list, KindSet::ARRAY, Owner::Node(lhs), lhs) {
+                    return ValueType::any();
+                }
+                let items = list.items();
+                let made = self.walk(Data::Value(&items), Owner::Element, rhs);
+                arrays(&list, ValueType::array(made.without_null()))
+            }
+            Ast::Flatten { node, .. } => {
+                let list = self.walk(data, owner, node);
+                if !self.holds(&list, KindSet::ARRAY, Owner::Node(node), node) {
+                    return ValueType::any();
+                }
+                let flat = transform::flattened(&list.clone().only(KindSet::ARRAY));
+                arrays(&list, flat)
+            }
+            Ast::ObjectValues { node, .. } => {
+                let object = self.walk(data, owner, node);
+                if !self.holds(&object, KindSet::OBJECT, Owner::Node(node), node) {
+                    return ValueType::any();
+                }
+                let made = ValueType::array(object.member_values());
+                match object.kinds().without(KindSet::OBJECT).is_none() {
+                    true => made,
+                    false => made.or_null(),
+                }
+            }
+            Ast::MultiList { elements, .. } => {
+                let made = elements.iter().map(|one| self.walk(data, owner, one));
+                let made = ValueType::array(ValueType::union(made.collect::<Vec<_>>()));
+                unless_null(data, made)
+            }
+            Ast::MultiHash { elements, .. } => {
+                let made = elements.iter().map(|pair| {
+                    let value = self.walk(data, owner, &pair.value);
+                    (pair.key.clone(), value)
+                });
+                let made = ValueType::record(made.collect::<Vec<_>>());
+                unless_null(data, made)
+            }
+        }
+    }
+
+    fn name(
+        &mut self,
+        data: Data<'_>,
+        owner: Owner<'e>,
+        offset: usize,
+        name: &'e str,
+    ) -> ValueType {
+        let step = |names: &NameTypes| {
+            let step = names.steps.get(name);
+            step.cloned().unwrap_or_else(ValueType::any)
+        };
+        match (data, name) {
+            (Data::Value(value), "null") if value.known_field(name).is_none() => {
+                // Nothing is called so; who writes it means null, and that is what it gives.
+                ValueType::null()
+            }
+            (Data::Value(value), _) => self.field(value, owner, offset, name),
+            (Data::Env, _) => ValueType::string().or_null(),
+            (Data::Steps(names), _) => step(names),
+            (Data::Root(_), "null") => ValueType::null(),
+            (Data::Root(_), "step" | "env") => ValueType::any(),
+            (Data::Root(names), "params") => names.params.clone(),
+            (Data::Root(names), "item") => names.item.clone(),
+            (Data::Root(_), "item_index") => ValueType::number(),
+            (Data::Root(names), _) => step(names),
+        }
+    }
+
+    /// `lhs.rhs` or `lhs | rhs`.
+    fn below(&mut self, data: Data<'_>, owner: Owner<'e>, lhs: &'e Ast, rhs: &'e Ast) -> ValueType {
+        if let (Data::Root(names), Ast::Field { name, .. }) = (data, lhs) {
+            match name.as_str() {
+                "step" => return self.walk(Data::Steps(names), owner, rhs),
+                "env" => return self.walk(Data::Env, owner, rhs),
+                "params" => {
+                    let params = Data::Value(&names.params);
+                    let judged = names.params_judged;
+                    let owner = if judged {
+                        Owner::Params
+                    } else {
+                        Owner::Node(lhs)
+                    };
+                    return self.walk(params, owner, rhs);
+                }
+                _ => {}
+            }
+        }
+        if let Ast::Not { offset, node } = lhs
+            && begins_with_a_field(rhs)
+        {
+            self.negated(*offset, node, rhs);
+            self.walk(data, owner, node);
+            return ValueType::any();
+        }
+        let left = self.walk(data, owner, lhs);
+        self.walk(Data::Value(&left), Owner::Node(lhs), rhs)
+    }
+
+    fn field(
+        &mut self,
+        value: &ValueType,
+        owner: Owner<'e>,
+        offset: usize,
+        name: &str,
+    ) -> ValueType {
+        if value.is_any() || !value.is_telling() {
+            return value.clone();
+        }
+        if matches!(name, "true" | "false") && value.known_field(name).is_none() {
+            return self.literal(offset, name);
+        }
+        if !value.kinds().meets(KindSet::OBJECT) {
+            let whose = describe(owner);
+            let message = format!("{whose} is {}, which has no fields", value.words());
+            let hint = inside(value, name).map(|path| format!("did you mean {whose}{path}?"));
+            self.found(Problem::NeverFits, offset, name, message, hint);
+            return ValueType::any();
+        }
+        let others = !value.kinds().without(KindSet::OBJECT).is_none();
+        let judged = |name: &str| self.expression.params().names.contains(name);
+        let judged = matches!(owner, Owner::Params) && judged(name);
+        let Some(members) = value.members() else {
+            return ValueType::any();
+        };
+        match (members.named.get(name), &members.rest) {
+            (Some(member), _) if !member.value.is_never() => {
+                let found = member.value.clone();
+                match member.always && !others {
+                    true => found,
+                    false => found.or_null(),
+                }
+            }
+            (None, Some(rest)) => {
+                if let Some(near) = slip(name, value.field_names()).filter(|_| !judged) {
+                    let message = format!("{} declares no {name:?}", describe(owner));
+                    let hint = Some(format!("did you mean {near}?"));
+                    self.found(Problem::NearlyDeclared, offset, name, message, hint);
+                }
+                rest.clone().or_null()
+            }
+            (Some(_), _) | (None, None) if judged => ValueType::any(),
+            (Some(_), _) | (None, None) => {
+                self.absent(value, owner, offset, name);
+                ValueType::any()
+            }
+        }
+    }
+
+    /// A bare `true` is the name of a field.
+    fn literal(&mut self, offset: usize, name: &str) -> ValueType {
+        let message = format!("{name} is read as the name of a field");
+        let hint = format!("in an expression it is written `{name}`, with backticks");
+        self.found(Problem::UnknownField, offset, name, message, Some(hint));
+        ValueType::boolean()
+    }
+
+    /// A field that can never be there.
+    fn absent(&mut self, value: &ValueType, owner: Owner<'e>, offset: usize, name: &str) {
+        let whose = describe(owner);
+        if super::schema::RESERVED.contains(&name) {
+            let message = format!("{whose} never has {name:?}: it is taken from every output");
+            let hint = Some("reserved fields are for the engine".to_owned());
+            self.found(Problem::UnknownField, offset, name, message, hint);
+            return;
+        }
+        let message = format!("{whose} cannot have a field {name:?}");
+        let known: Vec<&str> = value.field_names().collect();
+        let hint = match (slip(name, known.iter().copied()), inside(value, name)) {
+            (Some(near), _) => Some(format!("did you mean {near}?")),
+            (None, Some(path)) => Some(format!("did you mean {whose}{path}?")),
+            (None, None) => match nearest(name, known.iter().copied()) {
+                Some(near) => Some(format!("did you mean {near}?")),
+                None if known.is_empty() => None,
+                None => Some(format!("it can have {}", listed(&known))),
+            },
+        };
+        self.found(Problem::UnknownField, offset, name, message, hint);
+    }
+
+    fn negated(&mut self, offset: usize, node: &'e Ast, rhs: &'e Ast) {
+        let (path, rest) = (path_of(node), path_of(rhs));
+        let (path, rest) = (path.unwrap_or("a".into()), rest.unwrap_or("b".into()));
+        let message = format!("!{path}.{rest} is read as (!{path}).{rest}, which is never there");
+        let hint = Some(format!("write !({path}.{rest})"));
+        self.found(Problem::NegatedPath, offset, "!", message, hint);
+    }
+
+    fn indexed(&mut self, value: &ValueType, owner: Owner<'e>, ast: &'e Ast) -> ValueType {
+        match self.holds(value, KindSet::ARRAY, owner, ast) {
+            true => value.items().or_null(),
+            false => ValueType::any(),
+        }
+    }
+
+    /// Whether a value may be of a kind that its use needs; otherwise that is found.
+    fn holds(&mut self, value: &ValueType, kind: KindSet, owner: Owner<'e>, at: &'e Ast) -> bool {
+        if !value.is_telling() || value.kinds().meets(kind) {
+            return true;
+        }
+        let message = format!(
+            "{} is {}, and only {} has such parts",
+            describe(owner),
+            value.words(),
+            kind.words()
+        );
+        self.never_fits(at, message, None);
+        false
+    }
+
+    fn comparison(
+        &mut self,
+        data: Data<'_>,
+        owner: Owner<'e>,
+        comparator: &Comparator,
+        lhs: &'e Ast,
+        rhs: &'e Ast,
+    ) -> ValueType {
+        let left = self.walk(data, owner, lhs);
+        let right = self.walk(data, owner, rhs);
+        if let Comparator::Equal | Comparator::NotEqual = comparator {
+            let both = left.is_telling() && right.is_telling();
+            if both && !left.kinds().meets(right.kinds()) {
+                let (a, b) = (left.words(), right.words());
+                let message = format!("{a} is never equal to {b}");
+                let texts = left.kinds().or(right.kinds());
+                let hint = texts.meets(KindSet::STRING).then(|| {
+                    "'1' is text; numbers and booleans stand in backticks: `1`, `true`".to_owned()
+                });
+                self.never_fits(lhs, message, hint);
+            }
+            return ValueType::boolean();
+        }
+        for (side, value) in [(lhs, &left), (rhs, &right)] {
+            if value.is_telling() && !value.kinds().meets(KindSet::NUMBER) {
+                let message = format!("{} has no order, only numbers have", value.words());
+                let hint = "a number stands in backticks: `1`".to_owned();
+                self.never_fits(side, message, Some(hint));
+                break;
+            }
+        }
+        ValueType::boolean().or_null()
+    }
+
+    /// Notes that a part of the expression is never what its use needs.
+    pub(super) fn never_fits(&mut self, at: &'e Ast, message: String, hint: Option<String>) {
+        let (offset, name) = first(at);
+        let path = path_of(at);
+        let name = path.as_deref().unwrap_or(name);
+        self.found(Problem::NeverFits, offset, name, message, hint);
+    }
+
+    fn found(
+        &mut self,
+        problem: Problem,
+        offset: usize,
+        name: &str,
+        message: String,
+        hint: Option<String>,
+    ) {
+        self.findings.push(Finding {
+            problem,
+            offset: self.expression.source_offset(offset),
+            length: name.chars().count().max(1),
+            message,
+            hint,
+        });
+    }
+}
+
+/// What a field of this name would be reached by one level below, if it is there.
+fn inside(value: &ValueType, name: &str) -> Option<String> {
+    let has = |value: &ValueType| value.known_field(name).is_some();
+    if has(&value.items()) {
+        return Some(format!("[*].{name}"));
+    }
+    value.field_names().find_map(|field| {
+        let below = value.known_field(field)?;
+        if has(below) {
+            return Some(format!(".{field}.{name}"));
+        }
+        has(&below.items()).then(|| format!(".{field}[*].{name}"))
+    })
+}
+
+fn listed(known: &[&str]) -> String {
+    const MOST: usize = 8;
+    let more = known.len().saturating_sub(MOST);
+    let shown: Vec<&str> = known.iter().copied().take(MOST).collect();
+    match more {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+/// What of a value is false, and so ends an `&&`.
+fn falsy(value: &ValueType) -> ValueType {
+    let plain = KindSet::NULL.or(KindSet::BOOL).or(KindSet::STRING);
+    let mut found = value.clone().only(plain);
+    if value.kinds().meets(KindSet::ARRAY) {
+        found = found.join(&ValueType::array(ValueType::never()));
+    }
+    if value.kinds().meets(KindSet::OBJECT) {
+        found = found.join(&ValueType::record::<String>([]));
+    }
+    found
+}
+
+/// Null where the value it is made of is no array.
+fn arrays(of: &ValueType, made: ValueType) -> ValueType {
+    match of.kinds().without(KindSet::ARRAY).is_none() {
+        true => made,
+        false => made.or_null(),
+    }
+}
+
+/// Of null nothing is made.
+fn unless_null(data: Data<'_>, made: ValueType) -> ValueType {
+    match data {
+        Data::Value(value) if value.kinds().meets(KindSet::NULL) => made.or_null(),
+        Data::Value(_) | Data::Root(_) | Data::Steps(_) | Data::Env => made,
+    }
+}
+
+pub(super) fn describe(owner: Owner<'_>) -> String {
+    match owner {
+        Owner::Names => "the value".to_owned(),
+        Owner::Element => "an element".to_owned(),
+        Owner::Params => "params".to_owned(),
+        Owner::Node(ast) => path_of(ast).unwrap_or_else(|| "the value".to_owned()),
+    }
+}
+
+/// A path as it is written, if it is one.
+fn path_of(ast: &Ast) -> Option<String> {
+    let mut text = String::new();
+    write_path(ast, &mut text, 0)?;
+    Some(text)
+}
+
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "a path is made of a few kinds of nodes, anything else makes it none"
+)]
+fn write_path(ast: &Ast, text: &mut String, level: usize) -> Option<()> {
+    if level > MAX_LEVELS {
+        return None;
+    }
+    match ast {
+        Ast::Field { name, .. } => text.push_str(name),
+        Ast::Identity { .. } => text.push('@'),
+        Ast::Index { idx, .. } => text.push_str(&format!("[{idx}]")),
+        Ast::Subexpr { lhs, rhs, .. } => {
+            write_path(lhs, text, level + 1)?;
+            if begins_with_a_field(rhs) {
+                text.push('.');
+            }
+            write_path(rhs, text, level + 1)?;
+        }
+        _ => return None,
+    }
+    Some(())
+}
+
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "what begins with a field is one or has one on its left"
+)]
+fn begins_with_a_field(ast: &Ast) -> bool {
+    let mut at = ast;
+    loop {
+        match at {
+            Ast::Field { .. } => return true,
+            Ast::Subexpr { lhs, .. } | Ast::Projection { lhs, .. } => at = lhs,
+            _ => return false,
+        }
+    }
+}
+
+/// The first name in a part of an expression and its offset, or where the part stands.
+fn first(ast: &Ast) -> (usize, &str) {
+    let mut at = ast;
+    loop {
+        at = match at {
+            Ast::Field { offset, name } => return (*offset, name),
+            Ast::Subexpr { lhs, .. }
+            | Ast::Projection { lhs, .. }
+            | Ast::Or { lhs, .. }
+            | Ast::And { lhs, .. }
+            | Ast::Comparison { lhs, .. } => lhs,
+            Ast::Flatten { node, .. } | Ast::ObjectValues { node, .. } => node,
+            Ast::Function { offset, args, .. } => match args.first() {
+                Some(one) if !matches!(one, Ast::Expref { .. }) => one,
+                Some(_) | None => return (*offset, ""),
+            },
+            Ast::Identity { offset }
+            | Ast::Literal { offset, .. }
+            | Ast::Index { offset, .. }
+            | Ast::Slice { offset, .. }
+            | Ast::Not { offset, .. }
+            | Ast::Condition { offset, .. }
+            | Ast::Expref { offset, .. }
+            | Ast::MultiList { offset, .. }
+            | Ast::MultiHash { offset, .. } => return (*offset, ""),
+        };
+    }
+}

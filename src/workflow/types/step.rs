@@ -1,0 +1,47 @@
+//! What steps give: their outputs, and the markers that stand in place of one.
+
+use super::ValueType;
+
+/// What a webhook that was sent gives (decision S6).
+pub fn webhook() -> ValueType {
+    ValueType::record([
+        ("sent", ValueType::boolean()),
+        ("status_code", ValueType::number()),
+    ])
+}
+
+/// What a transform gives around its value (seed 000, invariant 23).
+pub fn result(value: ValueType) -> ValueType {
+    ValueType::record([("result", value)])
+}
+
+/// What a fan-out gives (decision R4): an item has the output of its agent, or says why it has none.
+pub fn results(output: &ValueType) -> ValueType {
+    let failed = ValueType::record([
+        ("item_index", ValueType::number()),
+        ("ktsu_error", ValueType::string()),
+    ]);
+    let skipped = ValueType::record([
+        ("item_index", ValueType::number()),
+        ("reason", ValueType::string()),
+        ("skipped", ValueType::boolean()),
+    ]);
+    let item = output.join(&failed).join(&skipped);
+    ValueType::record([("results", ValueType::array(item))])
+}
+
+/// What stands in place of the output of a step that was skipped (decision S3).
+pub fn skipped() -> ValueType {
+    ValueType::record([
+        ("reason", ValueType::string()),
+        ("skipped", ValueType::boolean()),
+    ])
+}
+
+/// What stands in place of the output of a webhook that was not sent (decisions S3, S7).
+pub fn suppressed() -> ValueType {
+    ValueType::record([
+        ("reason", ValueType::string()),
+        ("suppressed", ValueType::boolean()),
+    ])
+}

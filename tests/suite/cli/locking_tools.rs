@@ -1,0 +1,161 @@
+//! `ktsu lock --tools`: what it needs of the environment, and what it says of tools that are listed
+//! and cannot be called.
+
+use serde_json::{Value, json};
+
+use super::Desk;
+use crate::support::tools::{Given, ToolServer};
+
+const FLOW: &str = "kind: workflow
+name: one
+version: 1.0.0
+env: [{name: DESK_KEY, secret: true}, {name: REGION}, {name: HOOK}, {name: OTHER_KEY, secret: true}]
+pipeline:
+  - id: ask
+    agent: ./agents/clerk.agent.yaml
+    params: {key: '{{ env.DESK_KEY }}', zone: '{{ env.REGION }}', other: '{{ env.OTHER_KEY }}'}
+  - {id: tell, webhook: {url: '{{ env.HOOK }}/done'}}
+";
+const CLERK: &str = "
+name: clerk
+version: 1.0.0
+model: std
+params:
+  schema:
+    type: object
+    required: [key, zone, other]
+    properties:
+      key: {type: string, secret: true}
+      zone: {type: string}
+      other: {type: string, secret: true}
+prompt: {system: s, user: u}
+servers:
+  - name: desk
+    path: ../servers/desk.server.yaml
+    params: {key: '{{ params.key }}', zone: '{{ params.zone }}'}
+output: {schema: {type: object}}
+";
+const GATEWAY: &str = "providers: [{name: p, type: scripted, config: {rules: rules.yaml}}]\n\
+                       model_groups: [{name: std, models: [p/m]}]\n";
+const ENVIRONMENT: &str = "principals: [{name: ada, token: {env: ADA_TOKEN}, roles: [operator]}]\n\
+                           egress: {allow: [127.0.0.1]}\n";
+
+fn desk(url: &str) -> Desk {
+    let desk = Desk::new();
+    let server = format!(
+        "name: desk\nversion: 1.0.0\nurl: {url}\nparams: {{key: {{secret: true}}, zone: {{}}}}\n\
+         auth: {{header: X-Key, scheme: raw, secret: '{{{{ params.key }}}}'}}\n"
+    );
+    for (path, text) in [
+        ("kit/kit.yaml", "name: kit\nversion: 1.0.0\n"),
+        ("kit/workflows/one.workflow.yaml", FLOW),
+        ("kit/agents/clerk.agent.yaml", CLERK),
+        ("kit/gateway.yaml", GATEWAY),
+        (
+            "kit/rules.yaml",
+            "rules: []\ndefault: {reply: {done: true}}\n",
+        ),
+        ("kit/servers/desk.server.yaml", &server),
+        ("kit/environments/local.env.yaml", ENVIRONMENT),
+    ] {
+        desk.write_file(path, text);
+    }
+    desk
+}
+
+fn locks(desk: &Desk, flags: &[&str], variables: &[(&str, &str)]) -> (i32, String, String) {
+    let arguments = [&["lock", "kit", "--tools"], flags].concat();
+    let mut command = desk.command(&arguments);
+    let output = command.envs(variables.iter().copied()).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (
+        output.status.code().unwrap(),
+        text(output.stdout),
+        text(output.stderr),
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn locking_tools_needs_the_variables_of_the_servers_alone_and_names_the_missing_one() {
+    let tools = json!([{"name": "get", "inputSchema": {"type": "object"}}]);
+    let server = ToolServer::scripted(tools, |_| Given::text("it")).await;
+    let desk = desk(&server.url);
+    let (key, region) = (("DESK_KEY", "key-of-the-desk"), ("REGION", "eu"));
+    for (variables, missing) in [
+        (&[][..], "no value for DESK_KEY, REGION\n"),
+        (&[key][..], "no value for REGION\n"),
+        (&[region][..], "no value for DESK_KEY\n"),
+        (
+            &[region, ("DESK_KEY", "abc")][..],
+            "secrets need at least 6 characters: DESK_KEY\n",
+        ),
+    ] {
+        let (code, _, err) = locks(&desk, &[], variables);
+        assert_eq!(code, 2, "{err}");
+        let named = format!("servers/desk.server.yaml: {missing}");
+        assert!(err.contains(&named), "no {named:?} in {err}");
+        for other in ["HOOK", "OTHER_KEY", "ADA_TOKEN"] {
+            assert!(!err.contains(other), "{err}");
+        }
+    }
+    let (_, _, err) = locks(&desk, &[], &[key]);
+    assert!(err.contains("hint: export REGION=…"), "{err}");
+    let (code, _, err) = locks(&desk, &[], &[key, region]);
+    assert_eq!(code, 0, "{err}");
+    let lock = std::fs::read_to_string(desk.path().join("kit/ktsu.lock.yaml")).unwrap();
+    assert!(lock.contains("\"get\": \""), "{lock}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_tool_that_can_only_be_called_as_a_task_is_offered_to_nobody_and_locking_warns_of_it() {
+    let tools = json!([
+        {"name": "get", "inputSchema": {"type": "object"}},
+        {"name": "export", "inputSchema": {"type": "object"},
+         "execution": {"taskSupport": "required"}},
+        {"name": "report", "inputSchema": {"type": "object"},
+         "execution": {"taskSupport": "optional"}},
+    ]);
+    let server = ToolServer::scripted(tools, |_| Given::text("it")).await;
+    let desk = desk(&server.url);
+    desk.write_file(
+        "kit/workflows/one.workflow.yaml",
+        &FLOW.replace(
+            "  - {id: tell, webhook: {url: '{{ env.HOOK }}/done'}}\n",
+            "",
+        ),
+    );
+    desk.write_file("kit/environments/local.env.yaml", "{}\n");
+    let variables = [
+        ("DESK_KEY", "key-of-the-desk"),
+        ("REGION", "eu"),
+        ("OTHER_KEY", "another-key"),
+        ("HOOK", "unused"),
+    ];
+    let reason = "it can only be called as a task, which ktsu does not do";
+    let (code, _, err) = locks(&desk, &[], &variables);
+    assert_eq!(code, 0, "{err}");
+    let warning = format!(
+        "warning: servers/desk.server.yaml: the tool \"export\" is not offered: {reason}\n"
+    );
+    assert!(err.contains(&warning), "{err}");
+    assert!(err.contains("tools locked: get, report\n"), "{err}");
+    // It is no difference from the lock.
+    let (code, out, err) = locks(&desk, &["--check", "--json"], &variables);
+    assert_eq!(code, 0, "{out}{err}");
+    let out: Value = serde_json::from_str(&out).unwrap();
+    let left_out =
+        json!([{"path": "servers/desk.server.yaml", "tool": "export", "reason": reason}]);
+    assert_eq!(
+        (&out["locked"], &out["left_out"]),
+        (&json!(true), &left_out)
+    );
+
+    let mut run = desk.command(&["run", "kit", "one", "--locked", "--json"]);
+    let run = run.envs(variables).output().unwrap();
+    let envelope: Value = serde_json::from_slice(&run.stdout).unwrap();
+    assert_eq!(envelope["status"], "complete", "{envelope:#}");
+    let id = envelope["run_id"].as_str().unwrap();
+    let frames = desk.ktsu(&["frames", id, "--json", "--expand"]);
+    frames.is(0).says("\"report\"");
+    assert!(!frames.out.contains("\"export\""), "{}", frames.out);
+}
