@@ -2,7 +2,7 @@
 
 mod tools;
 
-use ktsu_ledger::event::{AgentEvent, LlmRequest, LlmResponse, Purpose};
+use ktsu_ledger::event::{AgentEvent, CallAttempt, LlmRequest, LlmResponse, Purpose};
 use ktsu_ledger::{Event, Frame, Json};
 use serde_json::Value;
 
@@ -78,6 +78,7 @@ fn answer_fields(asked: Option<&LlmRequest>, answer: &LlmResponse) -> Vec<(&'sta
     let mut fields = vec![("model", format!("{}/{}", answer.provider, answer.model))];
     fields.extend(asked.map(|request| ("group", request.group.clone())));
     let prices = match answer.prices.as_str() {
+        _ if answer.unpriced => ", no price is known".to_owned(),
         "" => String::new(),
         version => format!(", prices {version}"),
     };
@@ -102,7 +103,21 @@ fn answer_fields(asked: Option<&LlmRequest>, answer: &LlmResponse) -> Vec<(&'sta
         ("input_hash", answer.input_hash.clone()),
         ("output_hash", answer.output_hash.clone()),
     ]);
+    fields.extend(answer.attempts.iter().map(attempt));
     fields
+}
+
+/// One model that the gateway asked, in a line.
+fn attempt(one: &CallAttempt) -> (&'static str, String) {
+    let words = format!(
+        "{} {}, {}, {}, {}",
+        one.model,
+        one.status,
+        agents::tokens((one.usage.tokens_in, one.usage.tokens_out)),
+        text::cost(one.usage.cost_micro_usd),
+        text::duration(one.duration_ms),
+    );
+    ("attempt", words)
 }
 
 fn fields(fields: &[(&str, String)]) {

@@ -67,6 +67,12 @@ impl Bill {
         }
     }
 
+    /// About how much memory it takes.
+    pub(super) fn size(&self) -> usize {
+        let attempts = self.attempts.iter();
+        attempts.map(|one| 128 + one.model.len()).sum()
+    }
+
     /// The attempts, where they say more than the reply itself: not where the model that answered
     /// was the only one asked.
     pub(super) fn listed(&self) -> Vec<ModelAttempt> {

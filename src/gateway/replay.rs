@@ -3,7 +3,8 @@
 //! A runtime that is killed after the provider answered asks again under the same name, and gets
 //! the reply that was on its way. Calls of one name at the same time are one call. It is carried
 //! on in a task of its own, so that it ends, and its reply is kept, even if nobody waits any more.
-//! Failures are told to everybody who waits, and not kept.
+//! Failures are told to everybody who waits, and not kept, unless they cost something: what was paid
+//! for is not paid for again, and is told to whoever missed it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use super::error::{Cause, Code, Failure};
-use crate::contract::gateway::Reply;
+use crate::contract::gateway::{AttemptUsage, Reply};
 
 /// How long a reply is kept: longer than it takes to notice that a runtime is gone, to dispatch
 /// its step again and to come back to the call.
@@ -41,13 +42,16 @@ struct State {
 
 enum Slot {
     UnderWay(watch::Receiver<Option<Outcome>>),
-    Done(Arc<Reply>),
+    Done(Outcome),
 }
 
 impl State {
-    fn keep(&mut self, name: Name, reply: &Arc<Reply>, now: Instant) {
-        let bytes = size(reply);
-        self.slots.insert(name, Slot::Done(Arc::clone(reply)));
+    fn keep(&mut self, name: Name, outcome: &Outcome, now: Instant) {
+        let bytes = match outcome {
+            Ok(reply) => size(reply),
+            Err(failure) => 512 + failure.message.len() + failure.bill.size(),
+        };
+        self.slots.insert(name, Slot::Done(outcome.clone()));
         self.order.push_back((name, now, bytes));
         self.bytes += bytes;
         self.forget(now);
@@ -78,7 +82,7 @@ impl Replies {
         F: Future<Output = Result<Reply, Failure>> + Send + 'static,
     {
         let (mut outcome, joined) = match self.enter(name, call) {
-            Entered::Kept(reply) => return Ok((reply, true)),
+            Entered::Kept(kept) => return kept.map(|reply| (reply, true)),
             Entered::Waits { outcome, joined } => (outcome, joined),
         };
         match outcome.wait_for(Option::is_some).await {
@@ -98,7 +102,7 @@ impl Replies {
         let mut state = self.state();
         state.forget(Instant::now());
         match state.slots.get(&name) {
-            Some(Slot::Done(reply)) => Entered::Kept(Arc::clone(reply)),
+            Some(Slot::Done(kept)) => Entered::Kept(kept.clone()),
             Some(Slot::UnderWay(outcome)) => Entered::Waits {
                 outcome: outcome.clone(),
                 joined: true,
@@ -131,7 +135,7 @@ impl Replies {
 }
 
 enum Entered {
-    Kept(Arc<Reply>),
+    Kept(Outcome),
     Waits {
         outcome: watch::Receiver<Option<Outcome>>,
         joined: bool,
@@ -146,8 +150,10 @@ struct UnderWay {
 
 impl UnderWay {
     fn end(self, outcome: &Outcome) {
-        if let Ok(reply) = outcome {
-            self.replies.state().keep(self.name, reply, Instant::now());
+        let paid = |failure: &Failure| failure.bill.total != AttemptUsage::default();
+        if outcome.as_ref().err().is_none_or(paid) {
+            let mut state = self.replies.state();
+            state.keep(self.name, outcome, Instant::now());
         }
     }
 }
@@ -266,24 +272,37 @@ mod tests {
         assert_eq!((fine.content.as_str(), cached), ("at last", false));
     }
 
+    #[tokio::test]
+    async fn a_failure_that_was_paid_for_is_told_again_and_not_paid_for_again() {
+        let replies = Arc::new(Replies::default());
+        let fails = async {
+            let mut failure = Failure::new(Code::InternalError, "empty");
+            failure.bill.total.tokens_in = 5;
+            Err(failure)
+        };
+        let failure = replies.ask(name(1), fails).await.unwrap_err();
+        let never = async { panic!("a second call") };
+        assert_eq!(replies.ask(name(1), never).await.unwrap_err(), failure);
+    }
+
     #[test]
     fn replies_are_forgotten_by_age_by_number_and_by_size() {
         let now = Instant::now();
         let mut state = State::default();
-        state.keep(name(1), &Arc::new(reply("a")), now);
+        state.keep(name(1), &Ok(Arc::new(reply("a"))), now);
         state.forget(now + KEPT_FOR - Duration::from_secs(1));
         assert_eq!(state.slots.len(), 1);
         state.forget(now + KEPT_FOR);
         assert_eq!((state.slots.len(), state.bytes), (0, 0));
         for n in 0..5000 {
-            state.keep(name(n), &Arc::new(reply("a")), now);
+            state.keep(name(n), &Ok(Arc::new(reply("a"))), now);
         }
         assert_eq!(
             (state.slots.len(), state.order.len()),
             (MOST_REPLIES, MOST_REPLIES)
         );
         assert!(!state.slots.contains_key(&name(0)) && state.slots.contains_key(&name(4999)));
-        let large = Arc::new(reply(&"x".repeat(MOST_BYTES / 4)));
+        let large = Ok(Arc::new(reply(&"x".repeat(MOST_BYTES / 4))));
         for n in 6000..6006 {
             state.keep(name(n), &large, now);
         }

@@ -105,8 +105,11 @@ pub struct Gate {
     pub request: u64,
     /// What the definition says.
     pub policy: ApprovalPolicy,
-    /// Until when, if there is an end to it.
+    /// Until when, if there is an end to it. Moves where the clock jumps.
     pub until: Option<Timestamp>,
+    /// What that was when people were asked. Notices say this, so that one that is sent again says
+    /// what it said before.
+    pub announced_until: Option<Timestamp>,
     /// Who has approved so far.
     pub approved_by: Vec<String>,
     /// The server, by the agent's name.
@@ -408,10 +411,12 @@ impl Calls {
             return;
         };
         let timeout = asked.policy.timeout.as_ref();
+        let until = timeout.map(|timeout| at.plus_millis(timeout.ms));
         call.state = CallState::Waiting(Gate {
             request: seq,
             policy: asked.policy.clone(),
-            until: timeout.map(|timeout| at.plus_millis(timeout.ms)),
+            until,
+            announced_until: until,
             approved_by: Vec::new(),
             server: asked.server.clone(),
             tool: asked.tool.clone(),

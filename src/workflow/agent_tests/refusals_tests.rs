@@ -161,6 +161,9 @@ fn a_clock_that_jumps_forward_moves_the_end_of_a_wait_with_it() {
     let moved = until.plus_millis(3_600_000);
     assert_eq!(run.state.next_approval_end().unwrap().0, moved);
     assert_eq!(Approvals::fold(&run.frames)[0].expires_at, Some(moved));
+    let asked = run.state.next_approval_end().unwrap().1;
+    let announced = asked.call.state.gate().unwrap().announced_until;
+    assert_eq!(announced, Some(until), "a notice sent again says the same");
     taken(&run, &right);
     run.now = moved.as_micros();
     let refused = judged(&run, &right);

@@ -72,7 +72,7 @@ pub fn notice_body(state: &RunState, (request, _, _): Notice) -> Option<Json> {
         "tool_name": gate.tool,
         "tool_use_id": asked.call.id,
     });
-    if let Some(until) = gate.until {
+    if let Some(until) = gate.announced_until {
         body["expires_at"] = Value::from(until.to_string());
     }
     Json::from_value(&body).ok()

@@ -235,6 +235,7 @@ async fn every_shape_of_ours_refuses_members_it_does_not_name() {
     let between = [
         "Answer",
         "ApprovalRequested",
+        "AttemptUsage",
         "ClaimedMetrics",
         "Complete",
         "Decided",
@@ -246,6 +247,7 @@ async fn every_shape_of_ours_refuses_members_it_does_not_name() {
         "LlmRequest",
         "LlmResponse",
         "Message",
+        "ModelAttempt",
         "Offered",
         "Outcome",
         "Purpose",

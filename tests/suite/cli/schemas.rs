@@ -34,7 +34,7 @@ env:
 params: {schema: {type: object, properties: {list: {type: array, default: []}}}}
 invoke: {auth: {header: X-Key, scheme: raw, secret: "{{ env.TOKEN }}"}}
 output: {map: {got: "{{ step.shape.result }}"}, schema: {type: object}}
-model_policy: {cost_budget_usd: 1.5, timeout_s: 60, force_group: fast, group_map: {slow: fast}}
+model_policy: {cost_budget_usd: 1.5, unpriced: allow, timeout_s: 60, force_group: fast, group_map: {slow: fast}}
 pipeline:
   - id: ask
     description: d
@@ -199,7 +199,7 @@ rules:
     reply: {answer: "{{ word }}"}
   - {text: plain, delay_ms: 3}
   - {when: {turn: 2, tools: [read, 1]}, tool_calls: [{name: read, id: one, arguments: {a: "{{ turn }}"}}]}
-  - {error: {status: 503, message: m, retryable: true, times: 1}, text: then}
+  - {error: {status: 503, message: m, retryable: true, times: 1, usage: {tokens_in: 1, tokens_out: 2}}, text: then}
   - {error: {code: provider_error}}
 default: {reply: {}, delay_ms: 0, usage: {tokens_in: 1}}
 "#,
