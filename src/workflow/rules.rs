@@ -57,6 +57,12 @@ impl DecisionRules {
     pub fn nulls_are_absence(self) -> bool {
         self.0 >= 2
     }
+
+    /// Whether failures of params, and of the output of a workflow, name the place as a JSON pointer,
+    /// as those of steps do.
+    pub fn places_are_pointers(self) -> bool {
+        self.0 >= 2
+    }
 }
 
 /// The number that a frame names, for itself and the frames after it.
@@ -100,5 +106,7 @@ mod tests {
         let first = DecisionRules::known(1).unwrap();
         assert!(!first.nulls_are_absence());
         assert!(DecisionRules::NEWEST.nulls_are_absence());
+        assert!(!first.places_are_pointers());
+        assert!(DecisionRules::NEWEST.places_are_pointers());
     }
 }
