@@ -3,6 +3,7 @@
 mod edges;
 mod races;
 mod refused;
+mod times;
 
 use ktsu::assemble::LedgerPlace;
 use serde_json::{Value, json};

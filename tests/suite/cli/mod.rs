@@ -16,6 +16,7 @@ mod evidence;
 mod failing;
 mod init;
 mod lock;
+mod names;
 mod owning;
 mod principals;
 mod project;
