@@ -4,6 +4,7 @@
 
 mod fold;
 mod one;
+mod waited;
 
 pub use fold::EnvelopeFold;
 
@@ -202,8 +203,11 @@ pub struct ItemView {
 /// What was used, as it is shown.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Metrics {
-    /// Milliseconds.
+    /// Milliseconds at work: without those in which only people could move it.
     pub duration_ms: u64,
+    /// Milliseconds in which only people could move it.
+    #[serde(skip_serializing_if = "is_none")]
+    pub waited_ms: u64,
     /// Tokens sent to models.
     pub tokens_in: u64,
     /// Tokens received from models.
@@ -230,6 +234,7 @@ impl Metrics {
         let dollars = micros as f64 / 1_000_000.0;
         Self {
             duration_ms: usage.duration_ms,
+            waited_ms: usage.waited_ms(),
             tokens_in: usage.tokens_in,
             tokens_out: usage.tokens_out,
             cost_usd: if micros == 0 {

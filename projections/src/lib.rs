@@ -11,6 +11,7 @@ pub mod diff;
 pub mod envelope;
 pub mod index;
 pub mod lineage;
+pub mod name;
 pub mod run;
 pub mod timeless;
 pub mod usage;

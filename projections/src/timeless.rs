@@ -147,6 +147,7 @@ fn timeless_view(view: &mut Value) {
 fn without_durations(metrics: Option<&mut Value>) {
     if let Some(Value::Object(metrics)) = metrics {
         metrics.remove("duration_ms");
+        metrics.remove("waited_ms");
     }
 }
 

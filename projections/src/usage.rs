@@ -54,6 +54,11 @@ impl Usage {
         }
     }
 
+    /// How long only people could move it, in milliseconds.
+    pub fn waited_ms(&self) -> u64 {
+        self.still_ms
+    }
+
     /// Waiting for a person is no time of the run's (decision F5), unless something else went on.
     fn apply_time(&mut self, frame: &Frame, still: bool) {
         if matches!(frame.event, Event::Person(_)) {

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use ktsu_ledger::canonical::{Unfit, parse_strict};
 use ktsu_ledger::event::RecordedResult;
 use ktsu_ledger::{Json, Timestamp, jcs};
+use ktsu_projections::name::StepName;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -222,7 +223,7 @@ impl Baseline {
 /// What to capture, and what to write beside it.
 #[derive(Debug, Clone, Default)]
 pub struct Wanted {
-    /// This step only, by its path.
+    /// This step only, or this item of one, as people name them.
     pub step: Option<String>,
     /// See [`Metadata::label`].
     pub label: Option<String>,
@@ -237,7 +238,13 @@ pub struct Wanted {
 pub fn capture(recorded: &Recorded, wanted: &Wanted) -> (Vec<Baseline>, Vec<String>) {
     let (mut made, mut left) = (Vec::new(), Vec::new());
     let tasks = recorded.ended();
-    for task in tasks.filter(|task| wanted.step.as_ref().is_none_or(|step| *step == task.path())) {
+    let name = wanted.step.as_deref().map(StepName::of);
+    let is_meant = |task: &&Task| {
+        name.as_ref().is_none_or(|name| {
+            name.path == task.path() && (name.item.is_none() || name.item == task.item)
+        })
+    };
+    for task in tasks.filter(is_meant) {
         match captured(recorded, task, wanted) {
             Some(baseline) => made.push(baseline),
             None => left.push(match task.item {

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use ktsu_ledger::StreamId;
 use ktsu_ledger::store::{SqliteReader, StoreError};
+use ktsu_projections::lineage::item_name;
 use serde_json::{Value, json};
 
 use super::output::{BAD, BOLD, DIM, GOOD, ODD, line, painted};
@@ -173,11 +174,8 @@ fn in_words(one: &Divergence) -> String {
     };
     let mut place = match one.step.as_str() {
         "" => "run".to_owned(),
-        step => format!("step {}", text::line(step)),
+        step => format!("step {}", text::line(&item_name(step, one.item))),
     };
-    if let Some(item) = one.item {
-        place.push_str(&format!(" item {item}"));
-    }
     if let (Some(server), Some(tool)) = (&one.server, &one.tool) {
         place.push_str(&format!(
             " tool {} of {}",

@@ -19,7 +19,7 @@ use crate::workflow::recompute::Recorded;
 pub(super) struct Arguments {
     /// The run: its id, or any part of its beginning or end
     run: String,
-    /// This step only, by its path from the run: triage, call/inner
+    /// This step only, or this item of a fan-out: triage, call/inner, classify.8
     #[arg(long, value_name = "STEP")]
     step: Option<String>,
     /// Where to: a file that ends in .json, or a folder for several [default: standard output]

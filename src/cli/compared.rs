@@ -9,6 +9,7 @@ use super::output::{BAD, BOLD, DIM, GOOD, ODD, line, painted};
 use super::{Failure, json, text};
 use crate::error::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
 use crate::history::recompute::Recomputed;
+use crate::schema::placed;
 
 /// How to print it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,12 +150,8 @@ fn longest_run(text: &str) -> usize {
 }
 
 fn words_of(violation: &Violation) -> String {
-    let path = if violation.path.is_empty() {
-        "/"
-    } else {
-        &violation.path
-    };
-    let words = format!("{path}: {} ({})", violation.message, violation.rule);
+    let what = placed(&violation.message, &violation.path);
+    let words = format!("{what} ({})", violation.rule);
     text::short(&words, VALUE)
 }
 

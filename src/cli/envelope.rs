@@ -86,12 +86,19 @@ fn headline(value: &Value) -> String {
         words => format!(", {words}"),
     };
     let status = text("status");
+    let waited = match totals["waited_ms"].as_u64() {
+        Some(ms) => format!(", {}", text::waited(ms)),
+        None => String::new(),
+    };
     format!(
         "{} {} {} {}",
         mark(&status),
         painted(BOLD, &format!("{} {}", text("workflow"), text("version"))),
         status,
-        painted(DIM, &format!("in {took}{cost}{asked}  {}", text("run_id")))
+        painted(
+            DIM,
+            &format!("in {took}{waited}{cost}{asked}  {}", text("run_id"))
+        )
     )
 }
 
@@ -171,6 +178,7 @@ fn row(step: &Value) -> Vec<String> {
         counts.unwrap_or_default(),
         said(step),
         calls,
+        text::waited(step["metrics"]["waited_ms"].as_u64().unwrap_or_default()),
     ]);
     vec![
         text::line(text("id")).into_owned(),

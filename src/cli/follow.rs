@@ -12,6 +12,7 @@ use super::Failure;
 use super::asking::Asking;
 use super::live::Live;
 use crate::peer::{Peer, Unreachable};
+use crate::schema::placed;
 
 /// How often the last line of the live view is drawn.
 const TICK: Duration = Duration::from_millis(120);
@@ -246,11 +247,7 @@ pub(super) fn problem(status: u16, body: &Value) -> Failure {
     // One alone is the message already.
     for error in errors.filter(|some| some.len() > 1).unwrap_or_default() {
         let text = |name: &str| error[name].as_str().unwrap_or_default();
-        let path = match text("path") {
-            "" => "the input",
-            path => path,
-        };
-        words.push_str(&format!("\n  {path}: {}", text("message")));
+        words.push_str(&format!("\n  {}", placed(text("message"), text("path"))));
     }
     let code = body["code"].as_str().and_then(|code| code.parse().ok());
     let failure = Failure::could_not_run(words).answered(code);

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use ktsu_ledger::StreamId;
 use ktsu_ledger::store::Reader as _;
+use ktsu_projections::name::StepName;
 use serde_json::{Map, Value, json};
 
 use super::asking::Asking;
@@ -102,13 +103,16 @@ pub(super) async fn fork(common: &Common, mut asked: Fork) -> Result<ExitCode, F
                 .hint(format!("ktsu fork {} --before {scope}", stream.name())),
         );
     }
+    let before = asked.before.as_deref();
+    let before = before.map(|step| whole_step(step, "ktsu fork RUN --before"));
+    let before = before.transpose()?;
     let at_frame = asked.at_frame.as_deref().map(number).transpose()?;
     let at_frame = at_frame.map(Value::from);
     let mut body = json!({"effects": asked.effects, "go": asked.go});
     let members = [
         ("at", asked.at.map(Value::from)),
         ("at_frame", at_frame),
-        ("before", asked.before.clone().map(Value::from)),
+        ("before", before.map(Value::from)),
         ("reason", asked.reason.clone().map(Value::from)),
     ];
     for (name, value) in members {
@@ -233,11 +237,10 @@ pub(super) async fn resume(common: &Common, asked: Resume) -> Result<ExitCode, F
         return Err(Failure::could_not_run(words).hint(hint));
     }
     let mut body = Map::new();
-    body.extend(
-        asked
-            .from
-            .map(|from| ("from".to_owned(), Value::from(from))),
-    );
+    let from = asked.from.as_deref();
+    let from = from.map(|step| whole_step(step, "ktsu resume RUN --from"));
+    let from = from.transpose()?;
+    body.extend(from.map(|from| ("from".to_owned(), Value::from(from))));
     body.extend(
         asked
             .reason
@@ -310,6 +313,19 @@ fn named(
     let place = Owner::place(common, engine)?;
     let (stream, scope) = find_run(&open_at(&place.path)?, run)?;
     Ok((place, stream, scope))
+}
+
+/// The path of a step that begins again, or before which something is shared: an item does neither
+/// without its step.
+pub(super) fn whole_step(named: &str, command: &str) -> Result<String, Failure> {
+    let name = StepName::of(named);
+    match name.item {
+        None => Ok(name.path),
+        Some(_) => {
+            let words = format!("{name} is an item of a fan-out, and is made with its step");
+            Err(Failure::could_not_run(words).hint(format!("{command} {}", name.path)))
+        }
+    }
 }
 
 /// The number of a frame: 41, or the end of `run:ID#41`.

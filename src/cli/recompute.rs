@@ -11,6 +11,7 @@ use super::engine::own_token;
 use super::follow::{Viewer, follow, problem};
 use super::output::{DIM, line, note, painted};
 use super::owner::{Owner, Where};
+use super::people::whole_step;
 use super::reading::{find_run, open_at};
 use super::signals::Signals;
 use super::{Common, Failure};
@@ -125,7 +126,9 @@ async fn whole(peer: &Peer, run: &str, arguments: &Arguments) -> Result<Recomput
 
 /// Starts it, and gives its id.
 async fn begin(peer: &Peer, run: &str, arguments: &Arguments) -> Result<String, Failure> {
-    let body = match &arguments.step {
+    let step = arguments.step.as_deref();
+    let step = step.map(|step| whole_step(step, "ktsu recompute RUN --step"));
+    let body = match step.transpose()? {
         Some(step) => json!({ "step": step }),
         None => json!({}),
     };

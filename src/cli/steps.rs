@@ -86,9 +86,13 @@ pub(super) fn print(told: &Told) {
     line(&painted(
         DIM,
         &format!(
-            "{} steps in {}, {}{}",
+            "{} steps in {}{}, {}{}",
             rows.iter().filter(|row| !row.kind.is_empty()).count(),
             text::duration(totals.duration_ms),
+            match totals.waited_ms {
+                0 => String::new(),
+                ms => format!(", {}", text::waited(ms)),
+            },
             text::cost(totals.cost_micro_usd),
             asked
         ),
@@ -206,6 +210,7 @@ fn item_row(item: &Item, lines: String) -> Row {
     if item.attempt > 1 {
         note = agents::joined([format!("attempt {}", item.attempt), note]);
     }
+    let note = agents::joined([note, text::waited(item.metrics.waited_ms)]);
     Row {
         lines,
         mark: mark(&item.status),
@@ -308,6 +313,7 @@ fn step_row(step: &Step, lines: String) -> Row {
     }
     let reflected = step.reflected.unwrap_or(false) && step.counts.is_none();
     note = agents::joined([note, said(&step.said, reflected)]);
+    note = agents::joined([note, text::waited(step.metrics.waited_ms)]);
     if !step.after.is_empty() {
         let after = format!("after {}", step.after.join(", "));
         note = if note.is_empty() {

@@ -50,6 +50,14 @@ pub fn short(text: &str, width: usize) -> String {
     kept.chain(std::iter::once('…')).take(width).collect()
 }
 
+/// How long something waited for people, beside the time it took: nothing if it did not.
+pub fn waited(ms: u64) -> String {
+    match ms {
+        0 => String::new(),
+        ms => format!("waited {}", duration(ms)),
+    }
+}
+
 /// A duration: `850 ms`, `4.2 s`, `3 min 5 s`, `2 h 0 min`, `3 d 4 h`.
 pub fn duration(ms: u64) -> String {
     let seconds = ms / 1000;

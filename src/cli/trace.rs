@@ -33,13 +33,14 @@ pub(super) struct Arguments {
     /// step.fan.results[3].label, call/inner.field
     #[arg(long, value_name = "PATH", conflicts_with_all = ["frame", "frames"])]
     of: Option<String>,
-    /// Why a step did not run, did not complete, or is not done: its id, or call/inner
+    /// Why a step or an item did not run, did not complete, or is not done: triage, call/inner,
+    /// classify.8
     #[arg(long, value_name = "STEP", conflicts_with_all = ["frame", "frames", "of"])]
     why_not: Option<String>,
     /// With FRAME: everything that follows from it instead
     #[arg(long)]
     descendants: bool,
-    /// Only frames about this step, or inside it: its id, or call/inner
+    /// Only frames about this step or item, or inside it: triage, call/inner, classify.8
     #[arg(long, value_name = "ID")]
     step: Option<String>,
     /// Only frames whose type begins like this, as llm. or step.failed; may be given again

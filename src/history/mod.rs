@@ -5,6 +5,7 @@ mod alongside;
 pub mod approvals;
 pub mod diff;
 pub mod find;
+mod items;
 pub mod listed;
 pub mod many;
 mod overlaid;

@@ -4,9 +4,11 @@ use std::collections::HashSet;
 
 use ktsu_ledger::event::SkipReason;
 use ktsu_ledger::event::plan::Work;
+use ktsu_projections::name::StepName;
 use ktsu_projections::run::{Phase, Scope, Step, StepStatus};
 use serde::Serialize;
 
+use super::items::{self, ItemState};
 use super::provenance::{NoSuchField, Origin, Story, origins};
 use super::walk::depth_first;
 use crate::workflow::expression::marks::{Marks, Place};
@@ -45,22 +47,26 @@ pub struct Reason {
 /// # Errors
 /// [`NoSuchField`] if there is no such step.
 pub fn why_not(story: &Story<'_>, within: &str, path: &str) -> Result<WhyNot, NoSuchField> {
-    let path = path.strip_prefix("step.").unwrap_or(path);
-    let whole = match within {
-        "" => path.to_owned(),
-        within => format!("{within}/{path}"),
-    };
+    let name = StepName::of(path).within(within);
     let mut asking = Asking {
         story,
         seen: HashSet::new(),
         because: Vec::new(),
     };
-    let (status, first) = asking.path(&whole)?;
-    depth_first(first, |(scope, position)| asking.ask(scope, position));
+    let (status, first) = match name.item {
+        None => {
+            let (status, first) = asking.path(&name.path)?;
+            (status.as_str(), Some(first))
+        }
+        Some(item) => asking.item(&name, item)?,
+    };
+    if let Some(first) = first {
+        depth_first(first, |(scope, position)| asking.ask(scope, position));
+    }
     Ok(WhyNot {
         run_id: story.state().stream().name().to_owned(),
-        step: whole,
-        status: status.as_str().to_owned(),
+        step: name.to_string(),
+        status: status.to_owned(),
         because: shortened(asking.because),
     })
 }
@@ -119,6 +125,65 @@ impl Asking<'_, '_> {
             _ => StepStatus::Pending,
         };
         Ok((status, (at, position)))
+    }
+
+    /// An item of a fan-out: how it ended, or why it did not; and the step to ask about, where the
+    /// item itself says nothing of it.
+    fn item(
+        &mut self,
+        name: &StepName,
+        item: u32,
+    ) -> Result<(&'static str, Option<At>), NoSuchField> {
+        let (scope, id) = name.path.rsplit_once('/').unwrap_or(("", &name.path));
+        let state = self.story.state();
+        let at = state.scope_at(scope);
+        let held = at.and_then(|at| state.scope(at));
+        let position = held.and_then(|held| held.shape.position(id));
+        let position = position.ok_or_else(|| self.no_step(scope, id))?;
+        let step = held.and_then(|held| held.steps.get(position as usize));
+        let count = step.and_then(|step| step.tasks.as_deref()?.items);
+        let told = items::told(self.story.frames(), scope, id, item, count);
+        let place = name.to_string();
+        let shown = told.frame;
+        match told.state {
+            ItemState::Unknown { items } => {
+                let message = format!("there is no item {place:?}");
+                let path = &name.path;
+                let there = match items {
+                    None | Some(0) => vec![format!("{path}, without items")],
+                    Some(count) => vec![format!("{path}.0 to {path}.{}", count - 1)],
+                };
+                Err(NoSuchField { message, there })
+            }
+            ItemState::NotBegun => {
+                self.say(&place, None, "it never began".to_owned(), &Marks::default());
+                Ok(("pending", Some((at.unwrap_or_default(), position))))
+            }
+            ItemState::Running => {
+                let people = step.is_some_and(|step| state.awaits_people(step));
+                let text = match people {
+                    true => "it waits for its agent, or for people to decide: ktsu approvals",
+                    false => "it waits for its agent",
+                };
+                self.say(&place, shown, text.to_owned(), &Marks::default());
+                Ok(("running", None))
+            }
+            ItemState::Complete => {
+                self.say(&place, shown, "it completed".to_owned(), &Marks::default());
+                Ok(("complete", None))
+            }
+            ItemState::Skipped(why) => {
+                let text = format!("its agent skipped it: {why}");
+                self.say(&place, shown, text, &Marks::default());
+                Ok(("skipped", None))
+            }
+            ItemState::Failed { code, message } => {
+                let marks = shown.map(|seq| Marks::at(Place::new(seq, "/code")));
+                let text = format!("it failed with {code}: {message}");
+                self.say(&place, shown, text, &marks.unwrap_or_default());
+                Ok(("failed", None))
+            }
+        }
     }
 
     /// Whether a child that never began would have such a step.

@@ -49,6 +49,7 @@ use crate::error::{ErrorCode, Problem, Violation};
 use crate::history::Unreadable;
 use crate::history::find::{self, Found};
 use crate::orchestrator::Orchestrator;
+use crate::schema::placed;
 
 #[derive(OpenApi)]
 #[openapi(info(
@@ -182,6 +183,18 @@ fn violations(found: Vec<event::Violation>) -> Vec<Violation> {
         rule: one.rule,
     };
     found.into_iter().map(shown).collect()
+}
+
+/// The first finding with its place, and how many there are beside it.
+fn named(found: &[event::Violation]) -> String {
+    let Some(first) = found.first() else {
+        return String::new();
+    };
+    let what = placed(&first.message, &first.path);
+    match found.len() {
+        1 => what,
+        count => format!("{what} (and {} more)", count - 1),
+    }
 }
 
 /// The store failed while reading.

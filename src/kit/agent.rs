@@ -166,7 +166,8 @@ fn secrets(reader: &mut Reader<'_>, schema: &Node) -> Vec<String> {
         }
         if let Some(default) = member(Some(property), "default") {
             let words = format!("the secret param {:?} has a default", key.text);
-            let fault = Fault::new(FaultCode::LiteralSecret, default.place, words);
+            let fault =
+                Fault::new(FaultCode::LiteralSecret, default.place, words).hiding(default.place);
             reader.fault(fault.hint("a secret comes from a variable of the workflow"));
         }
         unjudged(reader, property);

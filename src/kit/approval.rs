@@ -3,7 +3,8 @@
 
 use ktsu_ledger::event::plan::{ApprovalPolicy, ApprovalTimeout, OnReject, TimeoutBehavior};
 
-use super::read::{Fields, Reader};
+use super::fault::{Fault, FaultCode};
+use super::read::{Fields, Reader, milliseconds};
 use super::shape::server as shape;
 use super::yaml::{Data, Node};
 
@@ -44,6 +45,12 @@ fn timeout(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<ApprovalTimeo
         reader.word(node, "timeout_behavior", &words)
     });
     let node = fields.get("timeout").filter(|node| !is_none(node))?;
+    if is_nothing(node) {
+        let words = "a timeout of no time would end every wait before it begins";
+        let fault = Fault::new(FaultCode::BadValue, node.place, words);
+        reader.fault(fault.hint("leave timeout out where a decision may take for ever"));
+        return None;
+    }
     let ms = reader.duration(node, "timeout")?;
     reader.required(fields, "timeout_behavior", "an approval with a timeout");
     Some(ApprovalTimeout {
@@ -52,13 +59,17 @@ fn timeout(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<ApprovalTimeo
     })
 }
 
-/// `0` and `0s` mean that there is no timeout.
+/// The bare number 0 means that there is no timeout, as it does in files that name every key.
 fn is_none(node: &Node) -> bool {
     match &node.data {
         Data::Number(number) => number.as_u64() == Some(0),
-        Data::Text(text) => matches!(text.as_str(), "0" | "0s" | "0m" | "0h" | "0ms"),
-        Data::Null | Data::Bool(_) | Data::List(_) | Data::Map(_) => false,
+        Data::Null | Data::Bool(_) | Data::Text(_) | Data::List(_) | Data::Map(_) => false,
     }
+}
+
+/// Whether a duration is none: `0s`, which could be taken for "at once" and for "never".
+fn is_nothing(node: &Node) -> bool {
+    matches!(&node.data, Data::Text(text) if milliseconds(text) == Some(0.0))
 }
 
 /// What two entries ask together: in every respect the stricter. Failing counts before recovering,

@@ -188,7 +188,7 @@ fn secrecy(
             None => "no secret variable",
         }
     );
-    let fault = Fault::new(FaultCode::LiteralSecret, given.place, words);
+    let fault = Fault::new(FaultCode::LiteralSecret, given.place, words).hiding(given.value);
     faults.push(match draft.plan.visibility {
         Visibility::Root => fault.hint("\"{{ env.NAME }}\", with NAME declared as a secret"),
         Visibility::SubWorkflow => {

@@ -234,6 +234,9 @@ pub struct Fault {
     pub hint: Option<String>,
     /// Error or warning.
     pub severity: Severity,
+    /// Where a secret is written out, which no report shows.
+    #[serde(skip)]
+    pub hidden: Option<Place>,
 }
 
 impl Fault {
@@ -248,7 +251,15 @@ impl Fault {
             message: message.into(),
             hint: None,
             severity: Severity::Error,
+            hidden: None,
         }
+    }
+
+    /// About a secret that is written out at a place: no report shows it.
+    #[must_use]
+    pub fn hiding(mut self, place: Place) -> Self {
+        self.hidden = Some(place);
+        self
     }
 
     /// With something to do about it.

@@ -61,7 +61,7 @@ pub(super) fn check(reader: &mut Reader<'_>, schema: &Node, visibility: Visibili
     }
     for place in &found.defaults {
         let words = "a secret has a default, which is a secret written out";
-        let fault = Fault::new(FaultCode::LiteralSecret, *place, words);
+        let fault = Fault::new(FaultCode::LiteralSecret, *place, words).hiding(*place);
         reader.fault(fault.hint("a secret comes from a variable of the workflow"));
     }
     required(reader, schema);

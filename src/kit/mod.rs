@@ -21,6 +21,7 @@ mod links;
 mod loader;
 pub mod lock;
 mod marks;
+mod mask;
 pub(crate) mod outline;
 mod prompt;
 pub(crate) mod read;

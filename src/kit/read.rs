@@ -402,9 +402,13 @@ impl<'a> Reader<'a> {
     /// A duration such as `1m30s` or `500ms`, as milliseconds.
     pub(crate) fn duration(&mut self, node: &Node, what: &str) -> Option<u64> {
         let text = self.string(node, what)?;
-        match duration_ms(text) {
-            Some(duration) => Some(duration),
-            None => self.bad_value(
+        match (milliseconds(text), duration_ms(text)) {
+            (_, Some(duration)) => Some(duration),
+            (Some(_), None) => self.bad_value(
+                node,
+                format!("{what} must be between 1ms and 8760h, a year"),
+            ),
+            (None, None) => self.bad_value(
                 node,
                 format!("{what} must be a duration such as 500ms, 2s or 1m30s"),
             ),
@@ -443,6 +447,14 @@ pub(crate) fn rounded(float: f64) -> u64 {
 /// The milliseconds of a duration text such as `1h30m`, `1.5s` or `500ms`; at least one, at most
 /// a year.
 pub(crate) fn duration_ms(text: &str) -> Option<u64> {
+    let total = milliseconds(text)?;
+    (1.0..=31_536_000_000.0)
+        .contains(&total)
+        .then(|| rounded(total))
+}
+
+/// The same without bounds.
+pub(crate) fn milliseconds(text: &str) -> Option<f64> {
     let mut rest = text.trim();
     let mut total = 0.0;
     if rest.is_empty() {
@@ -465,7 +477,5 @@ pub(crate) fn duration_ms(text: &str) -> Option<u64> {
         total += amount * unit;
         rest = &rest[end..];
     }
-    (1.0..=31_536_000_000.0)
-        .contains(&total)
-        .then(|| rounded(total))
+    Some(total)
 }

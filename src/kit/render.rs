@@ -1,11 +1,13 @@
 //! Faults for people (the place, a caret, a hint) and for programs (JSON).
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use serde_json::{Value, json};
 
 use super::fault::{Fault, Faults, Severity};
+use super::mask::Mask;
 
 /// The most faults that are shown to people: whoever has more begins with these. Looking each up in
 /// its file would take minutes where there are tens of thousands.
@@ -29,12 +31,14 @@ fn reports(faults: &Faults, colour: bool, headings: bool) -> String {
     };
     let mut out = String::new();
     let mut file = None;
+    let masks = masks(faults);
     for fault in faults.faults.iter().take(MAX_SHOWN) {
         if headings && file != Some(&fault.file) && !fault.file.as_os_str().is_empty() {
             out.push_str(&heading(&fault.file, faults));
             file = Some(&fault.file);
         }
-        out.push_str(&renderer.render(&report(fault, faults)));
+        let line = line(fault, faults, &masks);
+        out.push_str(&renderer.render(&report(fault, line.as_deref())));
         out.push_str("\n\n");
     }
     let more = faults.faults.len().saturating_sub(MAX_SHOWN);
@@ -72,7 +76,17 @@ pub fn json(faults: &Faults) -> Value {
     faults.faults.iter().map(fault).collect()
 }
 
-fn report<'a>(fault: &'a Fault, faults: &'a Faults) -> Vec<Group<'a>> {
+/// What is hidden of each file.
+fn masks(faults: &Faults) -> BTreeMap<&Path, Mask> {
+    let sources = faults.sources.iter();
+    let masks = sources.map(|(file, text)| {
+        let here = faults.faults.iter().filter(|fault| fault.file == *file);
+        (file.as_path(), Mask::of(text, here))
+    });
+    masks.collect()
+}
+
+fn report<'a>(fault: &'a Fault, line: Option<&'a str>) -> Vec<Group<'a>> {
     let level = match fault.severity {
         Severity::Error => Level::ERROR,
         Severity::Warning => Level::WARNING,
@@ -81,11 +95,7 @@ fn report<'a>(fault: &'a Fault, faults: &'a Faults) -> Vec<Group<'a>> {
         .primary_title(fault.message.as_str())
         .id(fault.code.text());
     let path = fault.file.to_string_lossy().into_owned();
-    let first = match faults
-        .sources
-        .get(&fault.file)
-        .and_then(|text| line(text, fault.line))
-    {
+    let first = match line {
         Some(line) => {
             let start = offset(line, fault.column - 1);
             let end = offset(line, fault.column - 1 + fault.length).max(start);
@@ -102,8 +112,10 @@ fn report<'a>(fault: &'a Fault, faults: &'a Faults) -> Vec<Group<'a>> {
     std::iter::once(first).chain(hint).collect()
 }
 
-fn line(text: &str, number: usize) -> Option<&str> {
-    text.lines().nth(number.checked_sub(1)?)
+/// The line a fault stands in, as it may be shown.
+fn line(fault: &Fault, faults: &Faults, masks: &BTreeMap<&Path, Mask>) -> Option<String> {
+    let text = faults.sources.get(&fault.file)?;
+    masks.get(fault.file.as_path())?.line(text, fault.line)
 }
 
 /// The byte at which a character of a line stands, or the end of the line.

@@ -4,6 +4,8 @@
 use super::fault::{Fault, FaultCode};
 use super::read::Reader;
 use super::yaml::{Data, Node};
+use crate::workflow::expression::Root;
+use crate::workflow::template::Template;
 
 /// What is said where a file reaches for the environment.
 #[derive(Debug, Clone, Copy)]
@@ -47,8 +49,30 @@ pub(super) fn check(reader: &mut Reader<'_>, node: &Node, seal: Seal) {
 }
 
 /// Where a text names a variable: `env:NAME` as a word of its own, a text that begins with `env:`,
-/// or `env` inside braces.
+/// `env` inside braces, or an expression that names one in any other spelling.
 pub(super) fn mentions_environment(text: &str) -> Option<usize> {
+    written(text).or_else(|| evaluated(text))
+}
+
+/// The first expression of a template that would be given a variable: `{{ \"env\".K }}`, too.
+fn evaluated(text: &str) -> Option<usize> {
+    let template = Template::text(text).ok()?;
+    let names = |root: &Root| matches!(root, Root::Env(_));
+    let mut done = 0;
+    for expression in template.expressions() {
+        let source = expression.source();
+        let rest = text.get(done..)?;
+        let open = rest.find("{{")?;
+        let at = done + open + rest.get(open..)?.find(source)?;
+        if expression.roots().iter().any(names) {
+            return Some(at + source.find("env").unwrap_or_default());
+        }
+        done = at + source.len();
+    }
+    None
+}
+
+fn written(text: &str) -> Option<usize> {
     let lead = text.len() - text.trim_start().len();
     if text
         .get(lead..)
@@ -87,6 +111,11 @@ mod tests {
             ("a {{ params.x }} {{join('', [env.KEY])}}", Some(29)),
             ("set env: production first", None),
             ("the env.KEY outside braces", None),
+            ("{{ \"env\".KEY }}", Some(4)),
+            ("a {{ params.x }} {{ \"\\u0065nv\".KEY }}", Some(20)),
+            ("{{ params.a || (\"env\" | KEY) }}", Some(17)),
+            ("{{ 'env.KEY' }}", Some(4)),
+            ("{{ params.\"env\".x }}", None),
             ("{{ params.env.x }}", None),
             ("{{ params.x }} env.x", None),
             ("my_env:X, environment", None),

@@ -143,6 +143,7 @@ fn url(reader: &mut Reader<'_>, node: &Node) -> Option<String> {
         Ok(url) if !url.username().is_empty() || url.password().is_some() => {
             let words = "the url of a server holds a name or a password";
             Fault::new(FaultCode::LiteralSecret, node.place, words)
+                .hiding(node.place)
                 .hint("auth: {secret: \"{{ params.NAME }}\"}")
         }
         Ok(_) => return Some(text.to_owned()),
@@ -173,7 +174,7 @@ fn params(reader: &mut Reader<'_>, node: &Node) -> Declared {
         let node = fields.get("default");
         if let Some(node) = node.filter(|_| secret) {
             let words = format!("the secret server param {:?} has a default", key.text);
-            let fault = Fault::new(FaultCode::LiteralSecret, node.place, words);
+            let fault = Fault::new(FaultCode::LiteralSecret, node.place, words).hiding(node.place);
             reader.fault(fault.hint("a secret comes from a variable of the workflow"));
         }
         let default = node.and_then(|node| written_out(reader, node));
@@ -224,7 +225,7 @@ fn auth(
             true => "auth.secret is one param of this server and nothing else",
             false => "auth.secret is written out",
         };
-        let fault = Fault::new(FaultCode::LiteralSecret, node.place, words);
+        let fault = Fault::new(FaultCode::LiteralSecret, node.place, words).hiding(node.place);
         reader.fault(fault.hint("secret: \"{{ params.NAME }}\", with NAME: {secret: true}"));
         return None;
     };

@@ -282,7 +282,8 @@ fn secrecy(
                     true => format!("the secret server param {q:?} gets no secret param"),
                     false => format!("the secret server param {q:?} is written out"),
                 };
-                let fault = Fault::new(FaultCode::LiteralSecret, given.text_place, words);
+                let fault = Fault::new(FaultCode::LiteralSecret, given.text_place, words)
+                    .hiding(given.text_place);
                 faults.push(fault.hint(
                     "\"{{ params.NAME }}\", with NAME marked as secret in this agent's params",
                 ));

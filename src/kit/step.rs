@@ -42,6 +42,8 @@ pub(super) struct AgentCall {
 pub(super) struct GivenParam {
     pub(super) name: String,
     pub(super) place: Place,
+    /// Of the value.
+    pub(super) value: Place,
     /// The environment variables its value mentions.
     pub(super) variables: BTreeSet<String>,
     /// Whether it mentions anything else.
@@ -316,6 +318,7 @@ fn given_params(node: &Node) -> Vec<GivenParam> {
         GivenParam {
             name: key.text.clone(),
             place: key.place,
+            value: node.place,
             variables: variables.collect(),
             mixed: roots().any(|root| !matches!(root, Root::Env(_))),
             alone: template.as_ref().and_then(only_variable),

@@ -175,7 +175,7 @@ fn variable(reader: &mut Reader<'_>, node: &Node) -> Option<Variable> {
     let default = fields.get("default");
     if let Some(node) = default.filter(|_| secret == Some(true)) {
         let words = "the default of a secret variable is a secret written out";
-        let fault = Fault::new(FaultCode::LiteralSecret, node.place, words);
+        let fault = Fault::new(FaultCode::LiteralSecret, node.place, words).hiding(node.place);
         reader.fault(fault.hint("set it in the process environment; for tests, in .env.yaml"));
     }
     let default = default.and_then(|node| reader.string(node, "default"));
@@ -226,7 +226,7 @@ pub(super) fn secret(reader: &mut Reader<'_>, node: &Node, usage: Usage) -> Opti
     let mentions = reader.mentions.get(before..).unwrap_or_default();
     let fault = if !mentions.iter().any(is_variable) {
         let words = format!("{what} is written out");
-        Some(Fault::new(FaultCode::LiteralSecret, node.place, words))
+        Some(Fault::new(FaultCode::LiteralSecret, node.place, words).hiding(node.place))
     } else if !mentions.iter().all(is_variable) {
         let words = format!("{what} is made of variables alone");
         Some(Fault::new(FaultCode::BadValue, node.place, words))

@@ -44,6 +44,15 @@ pub struct Violation {
     pub message: String,
 }
 
+/// What is wrong, with its place behind it as a JSON pointer; without one where it is the whole value.
+/// Wherever people read of a violation, it looks like this.
+pub fn placed(message: &str, pointer: &str) -> String {
+    match pointer {
+        "" => message.to_owned(),
+        pointer => format!("{message} at {pointer}"),
+    }
+}
+
 impl Schema {
     /// Compiles a schema as it stands.
     pub fn compile(schema: &Json) -> Result<Self, SchemaError> {

@@ -70,6 +70,12 @@ impl DecisionRules {
     pub fn first_party_agents_keep_promises(self) -> bool {
         self.0 >= 2
     }
+
+    /// Whether failures of params, and of the output of a workflow, name the place as a JSON pointer,
+    /// as those of steps do.
+    pub fn places_are_pointers(self) -> bool {
+        self.0 >= 2
+    }
 }
 
 /// The number that a frame names, for itself and the frames after it.
@@ -115,6 +121,7 @@ mod tests {
             DecisionRules::nulls_are_absence,
             DecisionRules::whole_numbers_are_plain_text,
             DecisionRules::first_party_agents_keep_promises,
+            DecisionRules::places_are_pointers,
         ] {
             assert!(!differs(first));
             assert!(differs(DecisionRules::NEWEST));

@@ -132,7 +132,9 @@ pub(crate) fn timeless(mut value: serde_json::Value) -> serde_json::Value {
     fn strip(value: &mut serde_json::Value) {
         match value {
             serde_json::Value::Object(members) => {
-                members.retain(|name, _| !name.ends_with("_at") && name != "duration_ms");
+                members.retain(|name, _| {
+                    !name.ends_with("_at") && name != "duration_ms" && name != "waited_ms"
+                });
                 members.values_mut().for_each(strip);
             }
             serde_json::Value::Array(items) => items.iter_mut().for_each(strip),

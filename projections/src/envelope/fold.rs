@@ -11,6 +11,7 @@ use ktsu_ledger::event::{
 use ktsu_ledger::{Event, Frame, Json, Timestamp};
 use serde_json::{Value, json};
 
+use super::waited::{Still, Waited};
 use super::{
     BranchView, Counts, Envelope, Fault, ItemView, Metrics, REDACTED, Said, StepView, kind_of,
     marker,
@@ -20,7 +21,7 @@ use crate::run::{
     Effective, FoldError, ItemEnd, RunState, Scope, Shape, Step, StepStatus, Task, TaskPhase,
     Tasks, reserved,
 };
-use crate::usage::{self, Usage};
+use crate::usage::Usage;
 
 /// Folds a run into envelopes: its own, and those of its inline children.
 #[derive(Debug, Clone)]
@@ -43,6 +44,7 @@ struct Detail {
     raw: Option<Json>,
     said: Said,
     usage: Usage,
+    waited: Waited,
     /// The `agent.finished` and its outcome, until what follows from it is recorded.
     outcome: Option<(u64, Json)>,
     items: BTreeMap<u32, Detail>,
@@ -75,11 +77,11 @@ impl EnvelopeFold {
             fold.prefix = Some(0);
         }
         for frame in first {
-            fold.note(frame, &[]);
+            fold.note(frame, &Still::default());
         }
         for frame in rest {
             let shape = fold.state.scope(0).map(|root| Arc::clone(&root.shape));
-            let still = fold.still(frame);
+            let still = Still::before(&fold.state, frame);
             let taken = fold.state.apply(frame);
             taken.map_err(|refusal| FoldError::Refused(frame.seq, refusal))?;
             if let (Event::Run(RunEvent::Branched(_)), Some(shape)) = (&frame.event, shape) {
@@ -88,20 +90,6 @@ impl EnvelopeFold {
             fold.note(frame, &still);
         }
         Ok(fold)
-    }
-
-    /// Of a frame that ends a wait for people: whether the scope it is about stood still until then,
-    /// and each scope around it. Nothing for any other.
-    fn still(&self, frame: &Frame) -> Vec<bool> {
-        let mut still = Vec::new();
-        let ends = usage::ends_a_wait(&frame.event);
-        let mut at = ends.then(|| self.state.scope_at(&frame.scope)).flatten();
-        while let Some(scope) = at {
-            still.push(self.state.stands_still(scope));
-            let parent = self.state.scope(scope).and_then(|held| held.parent);
-            at = parent.map(|(parent, _)| parent);
-        }
-        still
     }
 
     /// The state underneath.
@@ -230,7 +218,7 @@ impl EnvelopeFold {
             .collect()
     }
 
-    fn note(&mut self, frame: &Frame, still: &[bool]) {
+    fn note(&mut self, frame: &Frame, still: &Still) {
         let at = self.state.scope_at(&frame.scope).unwrap_or_default();
         self.note_usage(frame, at, still);
         match &frame.event {
@@ -329,9 +317,9 @@ impl EnvelopeFold {
     }
 
     /// A frame counts for its item, its step, its scope, and every scope and step around it (seed
-    /// 000, invariants 27 and 29: an inline child's use is its parent's). Steps and items show the
-    /// time from their beginning to their end, so that only scopes ask whether they stood still.
-    fn note_usage(&mut self, frame: &Frame, at: u32, still: &[bool]) {
+    /// 000, invariants 27 and 29: an inline child's use is its parent's). All of them tell apart when
+    /// only people could move them.
+    fn note_usage(&mut self, frame: &Frame, at: u32, still: &Still) {
         let about = match &frame.event {
             Event::Webhook(event) => Some((event.step(), None)),
             Event::Agent(event) => Some((event.step(), event.item())),
@@ -350,16 +338,21 @@ impl EnvelopeFold {
             let detail = self.steps.entry((at, step)).or_default();
             let item = detail.items.entry(item).or_default();
             item.usage.apply(frame, false);
+            item.waited.take(frame.at, still.item);
         }
         let mut at = at;
-        let mut still = still.iter().copied();
+        // A step stands still by itself, one around it as the child that it holds does.
+        let mut step_stood = still.step;
+        let mut scopes = still.scopes.iter().copied();
         loop {
-            let stood = still.next().unwrap_or_default();
+            let stood = scopes.next().unwrap_or_default();
             self.scopes.entry(at).or_default().usage.apply(frame, stood);
             if let Some(step) = inner {
                 let step = self.steps.entry((at, step)).or_default();
                 step.usage.apply(frame, false);
+                step.waited.take(frame.at, step_stood);
             }
+            step_stood = stood;
             match self.state.scope(at).and_then(|scope| scope.parent) {
                 Some((parent, step)) => (at, inner) = (parent, Some(step)),
                 None => break,
@@ -379,7 +372,9 @@ impl Detail {
 
     fn take_step(&mut self, at: Timestamp, event: &StepEvent) {
         match event {
-            StepEvent::Started(_) => self.started = Some(at),
+            StepEvent::Started(_) => {
+                (self.started, self.waited) = (Some(at), Waited::default());
+            }
             StepEvent::OutputChecked(_) => {}
             StepEvent::ReservedEvaluated(one) => match one.item {
                 Some(item) => self.items.entry(item).or_default().said.take(one),
@@ -399,7 +394,9 @@ impl Detail {
 
     fn take_item(&mut self, at: Timestamp, event: &ItemEvent) {
         match event {
-            ItemEvent::Started(_) => self.started = Some(at),
+            ItemEvent::Started(_) => {
+                (self.started, self.waited) = (Some(at), Waited::default());
+            }
             ItemEvent::Completed(_) => {
                 self.ended = Some(at);
                 self.outcome = None;
@@ -463,8 +460,11 @@ impl Detail {
 
     fn metrics(&self) -> Metrics {
         let took = self.started.zip(self.ended);
+        let whole = took.map_or(0, |(from, to)| to.millis_since(from));
+        let waited_ms = self.waited.millis();
         Metrics {
-            duration_ms: took.map_or(0, |(from, to)| to.millis_since(from)),
+            duration_ms: whole.saturating_sub(waited_ms),
+            waited_ms,
             ..Metrics::of(&self.usage)
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! `params.x`, `env.NAME`, `output.x`, `error.code`; `step.ID.field` or `ID.field` for a step's
 //! output, `step.ID.output.field` and `step.ID.status` for members of the step; `call/inner.field`
-//! and `call/params.x` inside an inline child. Elements are `[3]` or `.3`, odd names `["a.b"]`.
+//! and `call/params.x` inside an inline child; `read.2.field` in the result of an item. Elements are `[3]` or `.3`, odd names `["a.b"]`.
 
 use super::story::{Story, join};
 use crate::workflow::expression::marks::Tracked;
@@ -90,7 +90,14 @@ fn in_step(envelope: &Tracked, position: u32, rest: &[String]) -> Option<String>
         Some((first, below)) if first == "output" => {
             pointer(&output, below).or_else(|| pointer(&output, rest))
         }
-        Some(_) => pointer(&output, rest).or_else(|| pointer(&step, rest)),
+        Some((first, below)) => pointer(&output, rest)
+            .or_else(|| pointer(&step, rest))
+            .or_else(|| {
+                // An item of a fan-out, by its name: `read.2.field`.
+                let item = first.bytes().all(|byte| byte.is_ascii_digit());
+                let results = format!("{output}/results/{first}");
+                item.then(|| pointer(&results, below)).flatten()
+            }),
         None => pointer(&output, rest).or_else(|| pointer(&step, &["status".to_owned()])),
     }
 }

@@ -66,6 +66,11 @@ impl<'f> Story<'f> {
         Ok(story)
     }
 
+    /// The frames it was told from.
+    pub fn frames(&self) -> &'f [Frame] {
+        self.frames
+    }
+
     /// The state of the run.
     pub fn state(&self) -> &RunState {
         self.fold.state()

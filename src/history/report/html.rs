@@ -3,6 +3,7 @@
 use ktsu_ledger::event::AgentEvent;
 use ktsu_ledger::{Event, Frame};
 use ktsu_projections::Lineage;
+use ktsu_projections::envelope::Metrics;
 use ktsu_projections::lineage::dollars;
 use serde_json::Value;
 
@@ -102,7 +103,7 @@ impl Page {
             self.row(["error", &format!("{}: {}", error.code, error.message)]);
         }
         let totals = &told.totals;
-        self.row(["time", &format!("{} ms", totals.duration_ms)]);
+        self.row(["time", &times(totals)]);
         self.row(["cost", &dollars(totals.cost_micro_usd)]);
         let calls = format!(
             "{} calls, {} tokens in, {} out",
@@ -130,8 +131,8 @@ impl Page {
         self.text(&format!("{} {}", step.kind, step.status));
         let used = &step.metrics;
         self.text(&format!(
-            ", {} ms, {}",
-            used.duration_ms,
+            ", {}, {}",
+            times(used),
             dollars(used.cost_micro_usd)
         ));
         self.raw("</span></summary>");
@@ -155,7 +156,12 @@ impl Page {
 
     fn item(&mut self, item: &Item) {
         self.raw("<details><summary>");
-        self.text(&format!("{} {}", item.id, item.status));
+        self.text(&format!(
+            "{} {}, {}",
+            item.id,
+            item.status,
+            times(&item.metrics)
+        ));
         self.raw("</summary>");
         if let Some(error) = &item.error {
             self.block(&format!("{}: {}", error.code, error.message));
@@ -281,6 +287,14 @@ fn content(frames: &[Frame], one: &Use) -> Option<String> {
 fn event(frames: &[Frame], seq: u64) -> Option<&Event> {
     let frame = frames.get(usize::try_from(seq).ok()?)?;
     Some(&frame.event)
+}
+
+/// The time at work, and the time in which only people could move it.
+fn times(used: &Metrics) -> String {
+    match used.waited_ms {
+        0 => format!("{} ms", used.duration_ms),
+        waited => format!("{} ms, waited {waited} ms", used.duration_ms),
+    }
 }
 
 #[cfg(test)]

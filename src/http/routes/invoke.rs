@@ -13,7 +13,7 @@ use subtle::ConstantTimeEq as _;
 
 use super::parameter::IdempotencyKey;
 use super::query::{Query, Wait};
-use super::{json, violations, wire};
+use super::{json, named, violations, wire};
 use crate::error::{ErrorCode, Problem};
 use crate::history;
 use crate::http::access::Asker;
@@ -156,21 +156,5 @@ impl From<NotStarted> for Problem {
             NotStarted::Overloaded => Self::new(ErrorCode::Overloaded, words),
             NotStarted::Internal(reason) => Self::new(ErrorCode::Internal, reason),
         }
-    }
-}
-
-/// The first finding, with the field it is about.
-fn named(found: &[ktsu_ledger::event::Violation]) -> String {
-    let Some(first) = found.first() else {
-        return String::new();
-    };
-    let more = match found.len() {
-        1 => String::new(),
-        count => format!(" (and {} more)", count - 1),
-    };
-    if first.path.is_empty() {
-        format!("{}{more}", first.message)
-    } else {
-        format!("{}: {}{more}", first.path, first.message)
     }
 }

@@ -396,10 +396,20 @@ impl From<NotSaid> for Problem {
             NotSaid::NotAnObject(_) | NotSaid::Reserved(_) | NotSaid::TooDeep => {
                 Self::new(ErrorCode::OverlayRefused, words)
             }
-            NotSaid::Refused { violations, .. } => Self::new(ErrorCode::OverlayRefused, words)
-                .with_errors(super::violations(violations)),
-            NotSaid::Params(violations) => Self::new(ErrorCode::InvalidParams, words)
-                .with_errors(super::violations(violations)),
+            NotSaid::NoField(no) => {
+                Self::new(ErrorCode::OverlayRefused, words).with_hint(no.hint())
+            }
+            NotSaid::NoParam(no) => Self::new(ErrorCode::InvalidParams, words).with_hint(no.hint()),
+            NotSaid::Refused { violations, .. } => {
+                let words = format!("{words}: {}", super::named(&violations));
+                Self::new(ErrorCode::OverlayRefused, words)
+                    .with_errors(super::violations(violations))
+            }
+            NotSaid::Params(violations) => {
+                let words = format!("{words}: {}", super::named(&violations));
+                Self::new(ErrorCode::InvalidParams, words)
+                    .with_errors(super::violations(violations))
+            }
             NotSaid::Rules(_) => Self::new(ErrorCode::NotResumable, words)
                 .with_hint("use the version of ktsu that recorded it"),
             NotSaid::NotResumable(_)

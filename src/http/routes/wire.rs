@@ -378,8 +378,10 @@ pub struct ItemView {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Metrics {
-    /// Milliseconds.
+    /// Milliseconds at work: without those in which only people could move it.
     pub duration_ms: u64,
+    /// Milliseconds in which only people could move it, if any.
+    pub waited_ms: Option<u64>,
     /// Tokens sent to models.
     pub tokens_in: u64,
     /// Tokens received from models.

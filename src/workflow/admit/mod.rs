@@ -1,6 +1,7 @@
 //! What the world says, judged: an input frame, or a refusal that writes nothing.
 
 pub mod approval;
+pub mod fields;
 pub mod person;
 pub mod report;
 pub mod tools;

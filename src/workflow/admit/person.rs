@@ -13,6 +13,7 @@ use ktsu_projections::run::{FoldError, RunState, StepStatus};
 use serde_json::Value;
 
 use super::ENGINE;
+use super::fields::{self, NoField};
 use crate::workflow::definition::{Definition, Step, Workflow};
 use crate::workflow::next::{Memo, violations};
 use crate::workflow::rules::{self, DecisionRules, UnknownRules};
@@ -90,6 +91,12 @@ pub enum NotSaid {
     /// `ktsu_…`.
     #[error("{0:?} is reserved: what an agent says of itself is not for people to say")]
     Reserved(String),
+    /// The output cannot have such a field.
+    #[error(transparent)]
+    NoField(NoField),
+    /// The params cannot have such a field.
+    #[error(transparent)]
+    NoParam(NoField),
     /// The value does not pass the air-lock.
     #[error("step {step:?} would have an output that its schema refuses")]
     Refused {
@@ -172,12 +179,14 @@ pub fn overlay(definition: &Definition, state: &RunState, said: Overlay) -> Resu
             step: said.step,
         });
     };
-    let Value::Object(mut members) = output.json.to_value() else {
+    let Value::Object(members) = output.json.to_value() else {
         return Err(NotSaid::NotAnObject(said.step));
     };
-    members.insert(said.field.clone(), said.value.clone());
     let workflow = definition.workflow(&held.shape.key).ok_or_else(no_step)?;
-    let found = refused(definition, workflow, at, &Value::Object(members));
+    let mut whole = Value::Object(members);
+    fields::of_output(definition, workflow, at, &whole, &said.field).map_err(NotSaid::NoField)?;
+    whole[said.field.as_str()] = said.value.clone();
+    let found = refused(definition, workflow, at, &whole);
     if !found.is_empty() {
         return Err(NotSaid::Refused {
             step: said.step,
@@ -419,6 +428,7 @@ fn changed_params(
     let mut params = state.created().params.to_value();
     let mut said = Value::Object(serde_json::Map::new());
     for (path, value) in &asked.params {
+        fields::of_params(root.plan.params.as_ref(), path).map_err(NotSaid::NoParam)?;
         set(&mut params, path, value);
         set(&mut said, path, value);
     }

@@ -295,8 +295,7 @@ impl At<'_> {
         let input = names.givens("/params", &rendered);
         let params = agent.params(rendered.value, &filled, rules);
         let params = params.map_err(|found| {
-            let first = found.into_iter().next();
-            let first = first.map_or_else(String::new, |one| format!(": {}", one.message));
+            let first = self.first_of(found);
             let words = format!(
                 "step \"{}\" does not fit the params of agent \"{}\"{first}",
                 step.id, agent.file.name

@@ -9,7 +9,8 @@ use ktsu_projections::run::{Held, Phase, RunState, RunStatus, Step as StepState,
 use serde_json::{Value, json};
 
 use super::names::computed;
-use super::{At, Memo, Outcome, Unit, clipped, violations};
+use super::{At, Memo, Outcome, Unit, clipped};
+use crate::schema::placed;
 use crate::workflow::definition::{CompiledWork, Definition, Step};
 use crate::workflow::params;
 use crate::workflow::template::{Leaf, Source, Template};
@@ -80,8 +81,7 @@ impl At<'_> {
         leaves.retain(|leaf| body.pointer(&leaf.at).is_some());
         let resolved = params::resolve(schema, body);
         let resolved = resolved.map_err(|found| {
-            let first = violations(found).into_iter().next();
-            let first = first.map_or_else(String::new, |one| format!(": {}", one.message));
+            let first = self.first_of(found);
             Outcome::failed(
                 "invalid_params",
                 format!(
@@ -220,9 +220,13 @@ impl At<'_> {
             }
         };
         if let Some(first) = schema.and_then(|schema| schema.check(&value).into_iter().next()) {
+            let what = match self.rules().places_are_pointers() {
+                true => placed(&first.message, &first.pointer),
+                false => format!("{} at {:?}", first.message, first.pointer),
+            };
             let message = format!(
-                "air-lock validation failed on the output of workflow \"{}\": {} at {:?}",
-                self.workflow.plan.name, first.message, first.pointer
+                "air-lock validation failed on the output of workflow \"{}\": {what}",
+                self.workflow.plan.name
             );
             return Err(("schema_violation", message));
         }

@@ -36,6 +36,7 @@ use serde_json::Value;
 use super::definition::{Definition, Step, Workflow};
 use super::expression::truthy;
 use super::rules::DecisionRules;
+use crate::schema::placed;
 
 /// The next unit, or nothing: the run has ended, or waits for the world.
 pub fn next(definition: &Definition, state: &RunState, memo: &Memo) -> Option<Vec<Draft>> {
@@ -126,6 +127,19 @@ pub(super) struct At<'a> {
     memo: &'a Memo,
     names: Scoped<'a>,
     position: u32,
+}
+
+impl At<'_> {
+    /// The first thing that is wrong with params, to follow words of their own.
+    fn first_of(&self, found: Vec<super::airlock::Violation>) -> String {
+        let Some(first) = found.into_iter().next() else {
+            return String::new();
+        };
+        match self.rules().places_are_pointers() {
+            true => format!(": {}", placed(&first.message, &first.pointer)),
+            false => format!(": {}", first.message),
+        }
+    }
 }
 
 /// What a step came to.

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::agent::AgentEnd;
 use super::{At, Outcome, Unit, violations};
+use crate::schema::placed;
 use crate::workflow::definition::Step;
 use crate::workflow::reserved::{self, End, Judged};
 
@@ -426,14 +427,8 @@ fn commanded(commands: &Value) -> Option<String> {
 /// What the air-lock says of the first place that breaks a schema.
 pub(super) fn air_lock_words(step: &Step, item: Option<u32>, first: &Violation) -> String {
     let name = ktsu_projections::lineage::item_name(&step.id, item);
-    let place = match first.path.as_str() {
-        "" => String::new(),
-        path => format!(" at {path}"),
-    };
-    format!(
-        "air-lock validation failed on step \"{name}\": {}{place}",
-        first.message
-    )
+    let what = placed(&first.message, &first.path);
+    format!("air-lock validation failed on step \"{name}\": {what}")
 }
 
 /// The code and the words of a fan-out that failed.

@@ -32,7 +32,7 @@ rules:
 default: {reply: {kept: true}}
 "#;
 
-fn kit() -> KitDir {
+pub(super) fn kit() -> KitDir {
     KitDir::new(&[("flow", FLOW)])
         .with("agents/keeper.agent.yaml", KEEPER)
         .with("gateway.yaml", GATEWAY)

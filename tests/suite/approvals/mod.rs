@@ -4,6 +4,7 @@ mod clock;
 mod edges;
 mod races;
 mod refused;
+mod times;
 
 use ktsu::assemble::LedgerPlace;
 use serde_json::{Value, json};

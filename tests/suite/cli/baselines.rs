@@ -78,7 +78,7 @@ fn a_recompute_ends_with_the_verdict_as_its_exit_code() {
     desk.ktsu(&["recompute", &run, "--kit", "kit", "--markdown"])
         .is(1)
         .says("### `each.1`: schema_violation")
-        .says("```diff\n! /: ")
+        .says("```diff\n! missing required field: kind (required)")
         .says("- /kind: \"cold\"");
     desk.ktsu(&["recompute", &run, "--kit", "kit", "--step", "absent"])
         .is(2)

@@ -71,6 +71,8 @@ fn refused(case: &Case) {
     }
     let said = desk.ktsu(&["validate", "w"]);
     assert_eq!(said.code, 1, "{}: {said:#?}", case.row);
+    let all = format!("{}{}", said.out, said.err);
+    assert!(!all.contains("hunter2"), "{}: a secret in {all}", case.row);
     for words in case.words.iter().chain(&[case.place, "not valid ("]) {
         assert!(said.out.contains(words), "{}: {words}: {said:#?}", case.row);
     }
@@ -92,6 +94,8 @@ fn refused(case: &Case) {
     ] {
         let said = desk.ktsu(&command);
         assert_eq!(said.code, 2, "{} {command:?}: {said:#?}", case.row);
+        let is_hidden = !said.err.contains("hunter2");
+        assert!(is_hidden, "{} {command:?}: {said:#?}", case.row);
         for line in &expected {
             let has = said
                 .err

@@ -17,6 +17,7 @@ mod failing;
 mod init;
 mod lock;
 mod locking_tools;
+mod names;
 mod owning;
 mod principals;
 mod project;

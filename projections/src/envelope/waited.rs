@@ -1,0 +1,74 @@
+//! How long steps and items waited for people: time in which nothing of theirs was at work. It is told
+//! apart from the time they took, as it is for whole runs.
+
+use ktsu_ledger::{Event, Frame, Timestamp};
+
+use crate::run::{RunState, TaskPhase};
+use crate::usage::ends_a_wait;
+
+/// Whether only people could move what a frame is about until it came: what it answers is asked of the
+/// state before it is applied. None of it for a frame that ends no wait.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Still {
+    /// The item.
+    pub(super) item: bool,
+    /// The step.
+    pub(super) step: bool,
+    /// The scope, and each scope around it.
+    pub(super) scopes: Vec<bool>,
+}
+
+impl Still {
+    /// Of a frame, by the state before it.
+    pub(super) fn before(state: &RunState, frame: &Frame) -> Self {
+        let mut still = Self::default();
+        let (true, Some(at), Event::Agent(event)) = (
+            ends_a_wait(&frame.event),
+            state.scope_at(&frame.scope),
+            &frame.event,
+        ) else {
+            return still;
+        };
+        let held = state.scope(at);
+        let position = held.and_then(|held| held.shape.position(event.step()));
+        let step = held.zip(position);
+        let step = step.and_then(|(held, position)| held.steps.get(position as usize));
+        still.step = step.is_some_and(|step| state.awaits_people(step));
+        let tasks = step.and_then(|step| step.tasks.as_deref());
+        still.item = tasks.is_some_and(|tasks| {
+            let mut list = (0u32..).zip(&tasks.list);
+            list.any(|(index, task)| {
+                tasks.item(index) == event.item() && task.phase == TaskPhase::Suspended
+            })
+        });
+        let mut scope = Some(at);
+        while let Some(at) = scope {
+            still.scopes.push(state.stands_still(at));
+            let parent = state.scope(at).and_then(|held| held.parent);
+            scope = parent.map(|(parent, _)| parent);
+        }
+        still
+    }
+}
+
+/// The waits of one attempt of a step, or of an item.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Waited {
+    last: Option<Timestamp>,
+    ms: u64,
+}
+
+impl Waited {
+    /// Takes the moment of a frame about it.
+    pub(super) fn take(&mut self, at: Timestamp, still: bool) {
+        let last = self.last.replace(at).unwrap_or(at);
+        if still {
+            self.ms = self.ms.saturating_add(at.millis_since(last));
+        }
+    }
+
+    /// In milliseconds.
+    pub(super) fn millis(&self) -> u64 {
+        self.ms
+    }
+}

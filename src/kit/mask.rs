@@ -1,0 +1,223 @@
+//! Secrets that are written out in the files of a kit, left out of what is shown of them: a report goes
+//! into logs, tickets and other people's screens.
+//!
+//! Two things are hidden: the places that a fault calls a secret, and whatever stands behind a key
+//! `secret`, which also holds where a file is no YAML. Templates stay, since they are no secret.
+
+use std::ops::Range;
+
+use super::fault::Fault;
+use super::yaml::Place;
+
+/// What is hidden of one file, in bytes.
+#[derive(Debug, Default)]
+pub(super) struct Mask {
+    ranges: Vec<Range<usize>>,
+}
+
+impl Mask {
+    /// Of a text, and the faults in it.
+    pub(super) fn of<'a>(text: &str, faults: impl IntoIterator<Item = &'a Fault>) -> Self {
+        let places = faults.into_iter().filter_map(|fault| fault.hidden);
+        Self {
+            ranges: places.filter_map(|place| range(text, place)).collect(),
+        }
+    }
+
+    /// A line of the text as it may be shown. `number` is counted from 1.
+    pub(super) fn line(&self, text: &str, number: usize) -> Option<String> {
+        let line = text.lines().nth(number.checked_sub(1)?)?;
+        let start = line.as_ptr() as usize - text.as_ptr() as usize;
+        let mut hidden: Vec<Range<usize>> = values(line);
+        let within = |range: &Range<usize>| {
+            let from = range.start.max(start) - start;
+            let to = range.end.min(start + line.len()).saturating_sub(start);
+            (from < to).then_some(from..to)
+        };
+        hidden.extend(self.ranges.iter().filter_map(within));
+        Some(starred(line, hidden))
+    }
+}
+
+/// The bytes of a place.
+fn range(text: &str, place: Place) -> Option<Range<usize>> {
+    let rest = text.get(place.offset..)?;
+    let end = rest.char_indices().nth(place.length);
+    Some(place.offset..place.offset + end.map_or(rest.len(), |(at, _)| at))
+}
+
+/// What stands behind each key `secret` of a line: to the closing quote, or else to the end. A flag is
+/// no secret, and neither is a map or a list.
+fn values(line: &str) -> Vec<Range<usize>> {
+    let mut found: Vec<Range<usize>> = Vec::new();
+    for (at, word) in line.match_indices("secret") {
+        let before = line.get(..at).unwrap_or_default();
+        let name = |c: char| c.is_alphanumeric() || "_-.$".contains(c);
+        if before.ends_with(name) || found.last().is_some_and(|one| one.contains(&at)) {
+            continue;
+        }
+        let after = line.get(at + word.len()..).unwrap_or_default();
+        let unquoted = after.strip_prefix(['"', '\'']).unwrap_or(after);
+        let Some(value) = unquoted.trim_start().strip_prefix(':') else {
+            continue;
+        };
+        let value = value.trim_start();
+        let start = line.len() - value.len();
+        let length = match value.chars().next() {
+            None | Some('{' | '[' | '|' | '>') => continue,
+            Some(quote @ ('"' | '\'')) => quoted(value, quote),
+            Some(_) if is_flag(value) => continue,
+            Some(_) => value.len(),
+        };
+        found.push(start..start + length);
+    }
+    found
+}
+
+fn is_flag(value: &str) -> bool {
+    let rest = value.strip_prefix("true").or(value.strip_prefix("false"));
+    rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'))
+}
+
+/// The bytes of a quoted text, its marks included; all there is where it is never closed.
+fn quoted(value: &str, quote: char) -> usize {
+    let mut characters = value.char_indices().skip(1).peekable();
+    while let Some((at, c)) = characters.next() {
+        if c == '\\' && quote == '"' {
+            characters.next();
+        } else if c == quote {
+            // Two single quotes are one within single quotes.
+            let doubled = quote == '\'' && characters.peek().is_some_and(|(_, c)| *c == quote);
+            if !doubled {
+                return at + 1;
+            }
+            characters.next();
+        }
+    }
+    value.len()
+}
+
+/// A star for every character of the ranges that is neither white space nor part of a template. Lines
+/// and columns stay what they are.
+fn starred(line: &str, mut hidden: Vec<Range<usize>>) -> String {
+    hidden.sort_by_key(|range| range.start);
+    let shown = templates(line);
+    let (mut hidden, mut shown) = (Sweep::new(&hidden), Sweep::new(&shown));
+    let star = |(at, c): (usize, char)| {
+        let (is_hidden, is_template) = (hidden.has(at), shown.has(at));
+        match is_hidden && !is_template && !c.is_whitespace() {
+            true => '*',
+            false => c,
+        }
+    };
+    line.char_indices().map(star).collect()
+}
+
+/// Ranges, asked for places that only grow.
+struct Sweep<'a> {
+    waiting: std::slice::Iter<'a, Range<usize>>,
+    end: usize,
+    next: Option<&'a Range<usize>>,
+}
+
+impl<'a> Sweep<'a> {
+    /// `ranges` are in the order of their beginnings.
+    fn new(ranges: &'a [Range<usize>]) -> Self {
+        let mut waiting = ranges.iter();
+        let next = waiting.next();
+        Self {
+            waiting,
+            end: 0,
+            next,
+        }
+    }
+
+    fn has(&mut self, at: usize) -> bool {
+        while let Some(range) = self.next.filter(|range| range.start <= at) {
+            self.end = self.end.max(range.end);
+            self.next = self.waiting.next();
+        }
+        at < self.end
+    }
+}
+
+/// The templates of a line, but for those that write a text out.
+fn templates(line: &str) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    let mut done = 0;
+    while let Some(open) = line.get(done..).and_then(|rest| rest.find("{{")) {
+        let open = done + open;
+        let inner = line.get(open + 2..).unwrap_or_default();
+        let Some(close) = inner.find("}}") else { break };
+        done = open + 2 + close + 2;
+        let expression = inner.get(..close).unwrap_or_default();
+        if !expression.contains(['\'', '`']) {
+            found.push(open..done);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_behind_a_key_secret_is_hidden_and_templates_are_not() {
+        for (line, shown) in [
+            ("  secret: hunter2", "  secret: *******"),
+            (
+                "auth: {secret: hunter2, header: X}",
+                "auth: {secret: ******** ******* **",
+            ),
+            (
+                "auth: {secret: \"hunter2, x\", header: X}",
+                "auth: {secret: ********* **, header: X}",
+            ),
+            (
+                "auth: {secret: 'a''b', header: X}",
+                "auth: {secret: ******, header: X}",
+            ),
+            ("secret: \"never closed", "secret: ****** ******"),
+            ("\"secret\": hunter2", "\"secret\": *******"),
+            ("secret: \"{{ params.key }}\"", "secret: *{{ params.key }}*"),
+            (
+                "secret: \"Bearer {{ params.key }}\"",
+                "secret: ******* {{ params.key }}*",
+            ),
+            ("secret: \"{{ 'hunter2' }}\"", "secret: *** ********* ***"),
+            ("- {name: K, secret: true}", "- {name: K, secret: true}"),
+            ("secret: {type: string}", "secret: {type: string}"),
+            ("secret: trueish", "secret: *******"),
+            ("my_secret: x", "my_secret: x"),
+            ("a secret is kept", "a secret is kept"),
+        ] {
+            assert_eq!(
+                Mask::default().line(line, 1).as_deref(),
+                Some(shown),
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_place_is_hidden_over_all_of_its_lines() {
+        let text = "é: 1\nkey: |\n  first\n  second\nend: 1\n";
+        let mask = Mask {
+            ranges: range(
+                text,
+                Place {
+                    line: 3,
+                    column: 3,
+                    length: 14,
+                    offset: 15,
+                },
+            )
+            .into_iter()
+            .collect(),
+        };
+        let shown: Vec<_> = (1..=5).filter_map(|line| mask.line(text, line)).collect();
+        assert_eq!(shown, ["é: 1", "key: |", "  *****", "  ******", "end: 1"]);
+        assert_eq!(mask.line(text, 9), None);
+    }
+}

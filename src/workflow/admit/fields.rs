@@ -1,0 +1,168 @@
+//! The fields that an output or params can have, where no others are possible: what a person sets
+//! under any other name is a slip, and would change nothing or be refused with less to go on.
+
+use ktsu_ledger::Json;
+use ktsu_ledger::event::plan::Work;
+use serde_json::Value;
+
+use crate::workflow::definition::{Definition, Workflow};
+use crate::workflow::nearest;
+
+/// A name that does not exist where it is used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{place} cannot have a field {field:?}")]
+pub struct NoField {
+    /// What has no such field: `the output of step "triage"`, `the params`.
+    pub place: String,
+    /// What was asked for.
+    pub field: String,
+    /// The name that was probably meant.
+    pub near: Option<String>,
+    /// Every name there is.
+    pub known: Vec<String>,
+}
+
+impl NoField {
+    /// Refuses a field that is not among those that can exist.
+    fn unless(place: &str, field: &str, known: Vec<String>) -> Result<(), Self> {
+        if known.iter().any(|one| one == field) {
+            return Ok(());
+        }
+        let near = nearest(field, known.iter().map(String::as_str)).map(str::to_owned);
+        Err(Self {
+            place: place.to_owned(),
+            field: field.to_owned(),
+            near,
+            known,
+        })
+    }
+
+    /// What to do about it.
+    pub fn hint(&self) -> String {
+        match (&self.near, self.known.as_slice()) {
+            (Some(near), _) => format!("did you mean {near}?"),
+            (None, []) => "it has none at all".to_owned(),
+            (None, known) => format!("it can have: {}", known.join(", ")),
+        }
+    }
+}
+
+/// Whether the output of a step can have a field. What stands there now can be replaced, whatever is
+/// declared.
+pub(super) fn of_output(
+    definition: &Definition,
+    workflow: &Workflow,
+    at: u32,
+    output: &Value,
+    field: &str,
+) -> Result<(), NoField> {
+    let Some(plan) = workflow.plan.steps.get(at as usize) else {
+        return Ok(());
+    };
+    let known = match &plan.work {
+        Work::Transform(_) => Some(vec!["result".to_owned()]),
+        Work::Webhook(_) => Some(vec!["sent".to_owned(), "status_code".to_owned()]),
+        Work::Agent(agent) if agent.for_each.is_some() => Some(vec!["results".to_owned()]),
+        Work::Agent(agent) => {
+            let file = definition.agents.get(&agent.file);
+            file.and_then(|file| closed(&file.file.output.to_value()))
+        }
+        Work::Workflow(child) => {
+            let child = definition.workflow(&child.workflow);
+            let output = child.and_then(|child| child.plan.output.as_ref());
+            let map = output.and_then(|output| output.map.as_ref().map(Json::to_value));
+            let schema = output.and_then(|output| output.schema.as_ref().map(Json::to_value));
+            match map {
+                Some(Value::Object(map)) => Some(map.into_iter().map(|(name, _)| name).collect()),
+                Some(_) | None => schema.as_ref().and_then(closed),
+            }
+        }
+    };
+    let own = match &plan.work {
+        // It may judge the value within the output.
+        Work::Transform(_) => None,
+        Work::Agent(_) | Work::Webhook(_) | Work::Workflow(_) => {
+            let schema = plan.schema.as_ref().map(Json::to_value);
+            schema.as_ref().and_then(closed)
+        }
+    };
+    let place = format!("the output of step {:?}", plan.id);
+    for mut known in known.into_iter().chain(own) {
+        let here = output.as_object().into_iter().flatten();
+        known.extend(here.map(|(name, _)| name.clone()));
+        known.sort();
+        known.dedup();
+        NoField::unless(&place, field, known)?;
+    }
+    Ok(())
+}
+
+/// Whether params can have what a path of names leads to.
+pub(super) fn of_params(schema: Option<&Json>, path: &[String]) -> Result<(), NoField> {
+    let document = schema.map(Json::to_value);
+    let mut below = document.as_ref();
+    let mut place = "the params".to_owned();
+    for name in path {
+        let Some(schema) = below else { break };
+        if let Some(known) = closed(schema) {
+            NoField::unless(&place, name, known)?;
+        }
+        below = schema
+            .get("properties")
+            .and_then(|properties| properties.get(name));
+        place = match place.as_str() {
+            "the params" => format!("params.{name}"),
+            place => format!("{place}.{name}"),
+        };
+    }
+    Ok(())
+}
+
+/// The fields of a schema that allows no others.
+fn closed(schema: &Value) -> Option<Vec<String>> {
+    let is_closed = schema.get("additionalProperties") == Some(&Value::Bool(false))
+        && schema.get("patternProperties").is_none();
+    let properties = schema.get("properties").and_then(Value::as_object);
+    let names = properties.into_iter().flatten().map(|(name, _)| name);
+    // Reserved fields are taken out of an output before anybody sees it.
+    let names = names.filter(|name| !ktsu_projections::run::reserved::is_reserved(name));
+    is_closed.then(|| names.cloned().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn params_that_cannot_exist_are_refused_at_every_level() {
+        let schema = json!({"additionalProperties": false, "properties": {
+            "limit": {"type": "integer"},
+            "user": {"additionalProperties": false, "properties": {"name": {}, "free": {}}},
+            "open": {"properties": {"a": {}}}}});
+        let schema = Json::from_value(&schema).unwrap();
+        let set = |path: &str| {
+            let path: Vec<String> = path.split('.').map(str::to_owned).collect();
+            of_params(Some(&schema), &path).map_err(|no| format!("{no}; {}", no.hint()))
+        };
+        for path in ["limit", "user.name", "user.free.deeper", "open.b.c", "open"] {
+            assert_eq!(set(path), Ok(()), "{path}");
+        }
+        let refused = set("lmit").unwrap_err();
+        assert_eq!(
+            refused,
+            "the params cannot have a field \"lmit\"; did you mean limit?"
+        );
+        let refused = set("user.nmae").unwrap_err();
+        assert_eq!(
+            refused,
+            "params.user cannot have a field \"nmae\"; did you mean name?"
+        );
+        let refused = set("something").unwrap_err();
+        assert!(
+            refused.ends_with("it can have: limit, open, user"),
+            "{refused}"
+        );
+        assert_eq!(of_params(None, &["anything".to_owned()]), Ok(()));
+    }
+}

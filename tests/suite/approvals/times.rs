@@ -1,0 +1,70 @@
+//! What took time, and what waited for people: told apart for items, steps, children and runs alike.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ktsu::assemble::LedgerPlace;
+use ktsu_ledger::Timestamp;
+use serde_json::{Value, json};
+
+use super::edges::kit;
+use crate::support::{Client, Lab};
+
+const HOUR: u64 = 3_600_000_000;
+
+/// Waits until a frame of this type about an item is there.
+async fn until(client: &Client, run: &str, kind: &str, item: u64) {
+    let mut events = client.events(run, None).await;
+    while let Some(event) = events.next().await {
+        let frame: Value = serde_json::from_str(&event.data).unwrap();
+        if frame["type"] == kind && frame["data"]["item"] == item {
+            return;
+        }
+    }
+    panic!("{run} ended without {kind}");
+}
+
+#[tokio::test]
+async fn time_in_which_only_people_could_move_it_is_told_apart_from_time_at_work() {
+    let kit = kit();
+    let now = Arc::new(AtomicU64::new(1_800_000_000_000_000));
+    let clock = Arc::clone(&now);
+    let clock = Arc::new(move || Timestamp::from_micros(clock.load(Ordering::SeqCst)));
+    let lab = Lab::on(LedgerPlace::Memory, kit.load(), &[], Some(clock)).await;
+    let client = &lab.client;
+    let list = json!({"list": ["keep", "let", "keep"]});
+    let run = client.invoke("flow", list).await;
+    for item in [0, 2] {
+        until(client, &run, "approval.requested", item).await;
+    }
+    until(client, &run, "item.completed", 1).await;
+    // An hour in which nothing is at work, then the first decision; and one more, then the second.
+    for item in [0, 2] {
+        now.fetch_add(HOUR, Ordering::SeqCst);
+        let decide = format!("/runs/{run}/steps/a.{item}/approval/decide");
+        let body = json!({"decision": "approved"}).to_string();
+        assert_eq!(client.post(&decide, body).await.status, 200);
+        until(client, &run, "item.completed", item).await;
+    }
+    let envelope = client.ended(&run).await;
+    let times = |metrics: &Value| {
+        let number = |name: &str| metrics[name].as_u64();
+        (number("duration_ms").unwrap(), number("waited_ms"))
+    };
+    let hours = |count: u64| Some(count * 3_600_000);
+    let step = &envelope["steps"][0];
+    assert_eq!(times(&step["items"][0]["metrics"]), (0, hours(1)));
+    assert_eq!(
+        times(&step["items"][1]["metrics"]),
+        (0, None),
+        "it waited for nobody"
+    );
+    assert_eq!(times(&step["items"][2]["metrics"]), (0, hours(2)));
+    assert_eq!(times(&step["metrics"]), (0, hours(2)));
+    assert_eq!(times(&envelope["totals"]), (0, hours(2)));
+    // The trace says the same.
+    let told = client.get(&format!("/runs/{run}/trace")).await.json();
+    let told = told.to_string();
+    assert!(told.contains("\"waited_ms\":7200000"), "{told}");
+    lab.close().await;
+}
