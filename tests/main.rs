@@ -24,6 +24,8 @@ mod cli;
 mod crash;
 #[path = "suite/cut.rs"]
 mod cut;
+#[path = "suite/damaged.rs"]
+mod damaged;
 #[path = "suite/durability.rs"]
 mod durability;
 #[path = "suite/evidence/mod.rs"]
@@ -32,6 +34,8 @@ mod evidence;
 mod exports;
 #[path = "suite/fork.rs"]
 mod fork;
+#[path = "suite/full_disk.rs"]
+mod full_disk;
 #[path = "suite/golden.rs"]
 mod golden;
 #[path = "suite/locked.rs"]

@@ -94,8 +94,12 @@ fn copy(from: &Path, to: &Path) -> Result<(), BackupError> {
     let target = Paths::of(to);
     // A log without its ledger would be replayed into the copy.
     for path in [&target.db, &target.wal] {
-        if path.symlink_metadata().is_ok() {
-            return Err(BackupError::Exists(path.clone()));
+        // An owner may leave an empty log behind.
+        let is_log = |found: &std::fs::Metadata| *path == target.wal && found.len() == 0;
+        match path.symlink_metadata() {
+            Ok(found) if is_log(&found) => discard(path),
+            Ok(_) => return Err(BackupError::Exists(path.clone())),
+            Err(_) => {}
         }
     }
     drop(fresh_file(&target.db)?);

@@ -202,7 +202,10 @@ pub fn frames(reader: &dyn Reader, stream: &StreamId) -> Result<Vec<Frame>, Stor
         match follows {
             true => Ok(frame),
             false => {
-                let words = format!("frame {} does not follow from what is before it", record.seq);
+                let words = format!(
+                    "frame {} does not follow from what is before it",
+                    record.seq
+                );
                 told(reader, Err(damaged(stream, &words)))
             }
         }

@@ -10,8 +10,8 @@ use clap::ValueEnum;
 use serde_json::json;
 
 use super::engine::{
-    load_environment, load_kit_as, open, open_reading, own_token, place, process_environment, receiver, refused,
-    warn_of,
+    load_environment, load_kit_as, open, open_reading, own_token, place, process_environment,
+    receiver, refused, warn_of,
 };
 use super::logging::{self, LogFormat};
 use super::output::{line, note};
@@ -342,12 +342,15 @@ async fn reading(
     warn_of_second_name(&ledger.path);
     let reading = open_reading(setup, &ledger.path).await?;
     if let Some(why) = &reading.damaged {
-        tracing::warn!(why, "the ledger is damaged, and served as far as it can be read");
+        tracing::warn!(
+            why,
+            "the ledger is damaged, and served as far as it can be read"
+        );
     }
     tracing::info!(ledger = %ledger.path.display(), url = reading.url, "ready to read");
     line(&match common.json {
         true => json!({"url": reading.url, "pid": std::process::id()}).to_string(),
-        false => format!("ktsu listens on {}, for reading", reading.url),
+        false => format!("ktsu listens on {}", reading.url),
     });
     signals.next().await;
     signals.unless_again(reading.close()).await;

@@ -38,7 +38,7 @@ pub enum Unreadable {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The list of runs says that it went further than its frames do.
-    #[error("frames are missing at the end; `ktsu verify` says more")]
+    #[error("its frames say less than the list of runs does; `ktsu verify` says more")]
     Cut,
     /// Its frames do not fold.
     #[error("{0}; `ktsu verify` says more")]
@@ -62,12 +62,19 @@ pub fn envelope(
     if frames.is_empty() && listed.is_none() {
         return Ok(None);
     }
+    if frames.is_empty() {
+        reader.found_damage(&format!("{stream}: all its frames are missing"));
+    }
     let folded = fold(&frames)?;
     let status = folded.state().status().as_str();
     let is_cut = |row: &IndexRow| row.status == UNREADABLE || is_ahead(&row.status, status);
     // A run may have begun again between the two looks; then its row is another one by now.
-    match listed.filter(is_cut).is_some_and(|listed| row() == Some(listed)) {
-        true => Err(Unreadable::Cut),
-        false => Ok(Some(folded)),
+    let cut = listed.filter(is_cut);
+    let Some(cut) = cut.filter(|cut| row().as_ref() == Some(cut)) else {
+        return Ok(Some(folded));
+    };
+    if cut.status != UNREADABLE {
+        reader.found_damage(&format!("{stream}: frames are missing at its end"));
     }
+    Err(Unreadable::Cut)
 }

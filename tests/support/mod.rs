@@ -51,6 +51,20 @@ pub(crate) async fn guarded<T>(what: &str, waiting: impl Future<Output = T>) -> 
     }
 }
 
+/// Why nothing can be mounted in a namespace of one's own here, if so.
+pub(crate) fn cannot_mount() -> Option<String> {
+    let dir = tempfile::tempdir().unwrap();
+    let tried = std::process::Command::new("unshare")
+        .args(["-m", "mount", "-t", "tmpfs", "-o", "size=64k", "none"])
+        .arg(dir.path())
+        .output();
+    match tried {
+        Ok(done) if done.status.success() => None,
+        Ok(done) => Some(String::from_utf8_lossy(&done.stderr).into_owned()),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
 /// A kit written to a folder that is removed with it.
 pub(crate) struct KitDir {
     pub(crate) dir: tempfile::TempDir,

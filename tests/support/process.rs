@@ -87,6 +87,11 @@ impl Process {
         self.child.wait().unwrap();
     }
 
+    /// Waits until it has ended by itself; its exit code.
+    pub(crate) fn ended(mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+
     /// SIGTERM to the engine, and waits until it and whatever stands around it has ended.
     pub(crate) fn stop(mut self) {
         let told = Command::new("kill")

@@ -506,6 +506,7 @@ async fn without_redaction_canaries_are_found_in_every_place() {
         "ledger.db-shm",
         "ledger.db.key",
         "ledger.db.lock",
+        "ledger.db.reserve",
         "ledger.db.signing-key",
         "log",
         "project",

@@ -102,7 +102,7 @@ fn rows_that_somebody_changed_are_made_again() {
 }
 
 #[test]
-fn a_run_that_cannot_be_read_stops_no_start_and_costs_no_second_rebuild() {
+fn a_damaged_run_is_listed_as_unreadable_and_its_ledger_is_not_written_on() {
     let desk = Desk::new();
     let (one, two) = (desk.hello(), desk.hello());
     let change = |from: &str, to: &str| {
@@ -110,25 +110,36 @@ fn a_run_that_cannot_be_read_stops_no_start_and_costs_no_second_rebuild() {
         forge(
             &desk,
             &format!(
-                "DELETE FROM index_rows; UPDATE frames SET body = {body} WHERE seq = 1 AND {}",
+                "UPDATE frames SET body = {body} WHERE seq = 1 AND {}",
                 of(&one)
             ),
         );
     };
     change("\"type\":", "\"tpye\":");
-    let said = desk.ktsu(&["runs"]);
-    said.is(0)
-        .says(&format!("{one}  hello     unreadable"))
-        .says(&two);
-    desk.hello();
-    desk.ktsu(&["runs"])
-        .is(0)
-        .says(&format!("{one}  hello     unreadable"));
-    assert_eq!(rows(&desk), 3);
-    let epoch = "SELECT epoch FROM meta";
-    let before = number(&desk, epoch);
-    desk.hello();
-    assert_eq!(number(&desk, epoch), before + 1, "the index was whole");
+    // Whether or not the list of runs still says something else.
+    for script in ["", "DELETE FROM index_rows"] {
+        forge(&desk, script);
+        let before = (rows(&desk), number(&desk, "SELECT epoch FROM meta"));
+        desk.ktsu(&["runs"])
+            .is(0)
+            .says(&format!("{one}  hello     unreadable"))
+            .says(&format!("{two}  hello     complete"));
+        for arguments in [
+            &["run", &kit("hello")][..],
+            &["start", "--port", "0", "--kit", &kit("hello")],
+        ] {
+            desk.ktsu(arguments)
+                .is(2)
+                .warns("the ledger is damaged")
+                .warns(&format!("run:{one}#1"))
+                .warns("ktsu start --read-only")
+                .warns("ktsu restore");
+        }
+        let after = (rows(&desk), number(&desk, "SELECT epoch FROM meta"));
+        assert_eq!(after, before, "nothing was written");
+    }
+    desk.ktsu(&["runs", "get", &two]).is(0);
+    desk.ktsu(&["runs", "get", &one]).is(2).warns("ktsu verify");
     desk.ktsu(&["verify"]).is(1).says(&format!("run:{one}#1: "));
     // Once somebody has put the frame back, the next start reads it.
     forge(
@@ -165,6 +176,13 @@ fn a_tail_cut_off_before_later_runs_is_named() {
         .says(&format!(
             "run:{one}#{first}: frames are missing from here on"
         ));
+    desk.ktsu(&["runs"])
+        .is(0)
+        .says(&format!("{one}  hello     unreadable"))
+        .says(&format!("{two}  hello     complete"));
+    desk.ktsu(&["runs", "get", &one])
+        .is(2)
+        .warns("say less than the list of runs does");
     let json = desk.ktsu(&["verify", "--json"]).is(1).json();
     let problems = json["report"]["problems"].as_array().unwrap();
     let named = |problem: &&serde_json::Value| problem["stream"] == format!("run:{one}");

@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::process::Stdio;
 
 use super::{Desk, kit, send};
+use crate::support::cannot_mount;
 
 #[test]
 fn a_second_owner_is_told_who_the_first_is_and_what_to_type() {
@@ -224,4 +225,174 @@ fn a_runtime_does_not_listen_where_the_orchestrator_is_to_be() {
         "{ready}"
     );
     assert!(!ready.ends_with(&format!(":{port}")), "{ready}");
+}
+
+/// The log and the lock of a ledger are found by its name: by another one they are missed.
+#[test]
+fn a_hard_link_of_a_ledger_is_refused_to_owners_and_readers_are_warned() {
+    let desk = Desk::new();
+    let run = desk.hello();
+    let owner = desk.start(&["--kit", &kit("hello")]);
+    std::fs::create_dir(desk.path().join("other")).unwrap();
+    let link = desk.path().join("other/ledger.db");
+    std::fs::hard_link(desk.path().join(".ktsu/ledger.db"), &link).unwrap();
+    let hello = kit("hello");
+    let owned = [
+        &["run", &hello][..],
+        &["start", "--port", "0", "--kit", &hello],
+        &["invoke", "hello", "--kit", &hello],
+        &["overlay", &run, "greet.result=\"x\"", "--reason", "y"],
+        &["import", "runs.jsonl"],
+        &["evidence", "key", "rotate"],
+    ];
+    desk.ktsu(&["export", "--all", "-o", "runs.jsonl"]).is(0);
+    for arguments in owned {
+        let arguments = [arguments, &["--ledger", "other/ledger.db"]].concat();
+        let said = desk.ktsu(&arguments);
+        assert_ne!(said.code, 0, "{said:#?}");
+        said.warns("2 names (hard links)");
+    }
+    desk.ktsu(&["runs", "--ledger", "other/ledger.db"])
+        .is(0)
+        .says(&run)
+        .warns("may be seen in an old state")
+        .warns("2 names (hard links)");
+    desk.ktsu(&["verify", "--ledger", "other/ledger.db"])
+        .warns("may be seen in an old state");
+    // Whoever owns it goes on, and nothing is lost.
+    let second = desk
+        .ktsu(&["invoke", "hello", "--wait", "--json"])
+        .is(0)
+        .json();
+    owner.stop("TERM");
+    std::fs::remove_file(&link).unwrap();
+    desk.ktsu(&["runs"])
+        .is(0)
+        .says(&run)
+        .says(second["run_id"].as_str().unwrap());
+    desk.ktsu(&["verify"]).is(0);
+    let said = desk.ktsu(&["runs"]);
+    assert!(!said.err.contains("warning"), "{said:#?}");
+}
+
+/// In a mount namespace of its own, so that nothing is left of it.
+#[test]
+fn a_bind_mount_of_a_ledger_is_refused_to_owners_and_readers_are_warned() {
+    if let Some(why) = cannot_mount() {
+        eprintln!("NOT RUN: whether a bind mount of a ledger is refused: {why}");
+        return;
+    }
+    let desk = Desk::new();
+    let run = desk.hello();
+    desk.write_file("other/ledger.db", "");
+    let elsewhere = |arguments: &[&str]| {
+        let script = "mount --bind .ktsu/ledger.db other/ledger.db && exec \"$@\"";
+        let ktsu = env!("CARGO_BIN_EXE_ktsu");
+        let mut command = std::process::Command::new("unshare");
+        command
+            .args(["-m", "sh", "-c", script, "sh", ktsu])
+            .args(arguments)
+            .args(["--ledger", "other/ledger.db"])
+            .current_dir(desk.path())
+            .stdin(Stdio::null());
+        let done = command.output().unwrap();
+        let err = String::from_utf8_lossy(&done.stderr).into_owned();
+        (done.status.code(), err)
+    };
+    let refused = |why: &str| {
+        let (code, err) = elsewhere(&["run", &kit("hello")]);
+        assert_eq!(code, Some(2), "{err}");
+        assert!(err.contains(why), "{err}");
+    };
+    // Whether or not somebody owns it by its own name: a log may be there all the same.
+    refused("mounted by itself (a bind mount)");
+    let owner = desk.start(&["--kit", &kit("hello")]);
+    refused("mounted by itself (a bind mount)");
+    let (code, err) = elsewhere(&["runs"]);
+    assert_eq!(code, Some(0), "{err}");
+    assert!(err.contains("may be seen in an old state"), "{err}");
+    let second = desk
+        .ktsu(&["invoke", "hello", "--wait", "--json"])
+        .is(0)
+        .json();
+    owner.stop("TERM");
+    desk.ktsu(&["runs"])
+        .is(0)
+        .says(&run)
+        .says(second["run_id"].as_str().unwrap());
+    desk.ktsu(&["verify"]).is(0);
+}
+
+#[test]
+fn an_emptied_ledger_is_refused_with_the_way_back() {
+    let desk = Desk::new();
+    let run = desk.hello();
+    desk.ktsu(&["backup", "copy.db"]).is(0);
+    let ledger = desk.path().join(".ktsu/ledger.db");
+    std::fs::write(&ledger, "").unwrap();
+    for arguments in [
+        &["run", &kit("hello")][..],
+        &["start", "--port", "0", "--kit", &kit("hello")],
+    ] {
+        desk.ktsu(arguments)
+            .is(2)
+            .warns("holds nothing")
+            .warns("ledger.db.key")
+            .warns("ktsu restore BACKUP --to .ktsu/ledger.db");
+    }
+    desk.ktsu(&["runs"]).is(2).warns("it is empty (0 bytes)");
+    assert_eq!(std::fs::metadata(&ledger).unwrap().len(), 0);
+    std::fs::rename(&ledger, desk.path().join("emptied.db")).unwrap();
+    desk.ktsu(&["restore", "copy.db", "--to", ".ktsu/ledger.db"])
+        .is(0);
+    desk.ktsu(&["runs"]).is(0).says(&run);
+    desk.hello();
+}
+
+#[test]
+fn reading_is_served_beside_the_owner_and_nothing_is_written() {
+    let desk = Desk::new();
+    let run = desk.hello();
+    let owner = desk.start(&["--kit", &kit("hello")]);
+    let reading = desk.start(&["--read-only"]);
+    let at = |path: &str| {
+        let address = reading.url.strip_prefix("http://").unwrap();
+        let mut stream = TcpStream::connect(address).unwrap();
+        let method = if path.starts_with("/invoke") {
+            "POST"
+        } else {
+            "GET"
+        };
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{{}}"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let health = at("/health");
+    assert!(health.starts_with("HTTP/1.1 200 "), "{health}");
+    assert!(
+        health.contains(r#""ledger":{"state":"read_only"}"#),
+        "{health}"
+    );
+    assert!(at("/runs").contains(&run));
+    // What the owner does next is seen.
+    let second = desk
+        .ktsu(&["invoke", "hello", "--wait", "--json"])
+        .is(0)
+        .json();
+    let second = second["run_id"].as_str().unwrap();
+    assert!(at(&format!("/runs/{second}")).contains("complete"));
+    assert!(at("/invoke/hello").starts_with("HTTP/1.1 404 "));
+    let (code, err) = reading.stop("TERM");
+    assert_eq!(code, 0, "{err}");
+    desk.ktsu(&["invoke", "hello", "--wait"]).is(0);
+    let (code, _) = owner.stop("TERM");
+    assert_eq!(code, 0);
+    desk.ktsu(&["start", "runtime", "--read-only"])
+        .is(2)
+        .warns("--read-only is about the ledger");
 }

@@ -73,7 +73,10 @@ impl Paths {
     /// may be put there before a ledger is made.
     pub(crate) fn emptied(&self) -> Option<PathBuf> {
         let found = fs::metadata(&self.db).ok();
-        if found.as_ref().is_some_and(|it| !it.is_file() || it.len() > 0) {
+        if found
+            .as_ref()
+            .is_some_and(|it| !it.is_file() || it.len() > 0)
+        {
             return None;
         }
         if fs::metadata(&self.wal).is_ok_and(|log| log.len() > 0) {

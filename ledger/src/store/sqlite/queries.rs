@@ -42,7 +42,9 @@ impl Queries<'_> {
             let record = record(row)?;
             if Hash::of(record.body.as_bytes()) != record.hash {
                 let seq = record.seq;
-                return Err(damaged(&format!("{stream}#{seq} is not what its hash says")));
+                return Err(damaged(&format!(
+                    "{stream}#{seq} is not what its hash says"
+                )));
             }
             bytes += record.body.len();
             records.push(record);

@@ -1,0 +1,283 @@
+//! Damaged ledgers: refused, or left alone once the damage is known; and what is still readable is
+//! never told wrongly.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use ktsu::assemble::{self, Agents, LedgerPlace, NotOpened, Setup, reading};
+use ktsu::damage::SEARCHED_BYTES;
+use serde_json::{Value, json};
+
+use crate::support::process::Process;
+use crate::support::{Client, KitDir, Lab, process};
+
+const PAGE: usize = 4096;
+
+fn kit() -> KitDir {
+    let step = "pipeline: [{id: t, transform: {inputs: [params], ops: []}}]\n";
+    KitDir::new(&[(
+        "w",
+        &format!("{step}output: {{map: {{all: '{{{{ step.t.result }}}}'}}}}\n"),
+    )])
+}
+
+fn setup(path: &Path, kit: &KitDir) -> Setup {
+    Setup {
+        kit: kit.load(),
+        environment: None,
+        process: process(&[]),
+        ledger: LedgerPlace::File(path.to_owned()),
+        listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        clock: None,
+        agents: Agents::Nowhere,
+        own_url: None,
+        gateway: None,
+        takes_up: true,
+    }
+}
+
+/// A closed ledger, and what its runs were answered with.
+struct Sound {
+    dir: tempfile::TempDir,
+    envelopes: Vec<(String, Value)>,
+}
+
+impl Sound {
+    async fn new(kit: &KitDir, inputs: &[Value]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let lab = Lab::on_file(&dir.path().join("ledger.db"), kit, &[]).await;
+        let mut envelopes = Vec::new();
+        for input in inputs {
+            let envelope = lab.client.run("w", input.clone()).await;
+            let run = envelope["run_id"].as_str().unwrap().to_owned();
+            let answer = lab.client.get(&format!("/runs/{run}/envelope")).await;
+            envelopes.push((run, answer.json()));
+        }
+        lab.close().await;
+        Self { dir, envelopes }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        std::fs::read(self.dir.path().join("ledger.db")).unwrap()
+    }
+
+    /// The same ledger in another folder, as somebody has changed it.
+    fn changed(&self, bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        for beside in ["ledger.db.key", "ledger.db.signing-key"] {
+            std::fs::copy(self.dir.path().join(beside), dir.path().join(beside)).unwrap();
+        }
+        let path = dir.path().join("ledger.db");
+        std::fs::write(&path, bytes).unwrap();
+        (dir, path)
+    }
+}
+
+/// What a reader is told: every run is listed, and is what it was or called unreadable.
+async fn told_rightly(client: &Client, envelopes: &[(String, Value)], place: &str) -> usize {
+    let list = client.get("/runs?limit=1000").await;
+    if list.status != 200 {
+        assert_eq!(
+            list.json()["code"],
+            "unreadable",
+            "{place}: {}",
+            list.text()
+        );
+        return envelopes.len();
+    }
+    let list = list.json();
+    let rows = list["runs"].as_array().unwrap();
+    let mut unreadable = 0;
+    for (run, before) in envelopes {
+        let row = rows.iter().find(|row| row["run_id"] == run.as_str());
+        let row = row.unwrap_or_else(|| panic!("{place}: {run} is not listed: {list}"));
+        let answer = client.get(&format!("/runs/{run}/envelope")).await;
+        match answer.status {
+            200 => {
+                assert_eq!(&answer.json(), before, "{place}");
+                assert_eq!(row["status"], "complete", "{place}: {row}");
+            }
+            _ => {
+                assert_eq!(answer.status, 500, "{place}: {}", answer.text());
+                assert_eq!(answer.json()["code"], "unreadable", "{place}");
+                assert_eq!(row["status"], "unreadable", "{place}: {row}");
+                let seen = client.get(&format!("/runs/{run}")).await;
+                assert_eq!(seen.json()["code"], "unreadable", "{place}");
+                unreadable += 1;
+            }
+        }
+    }
+    unreadable
+}
+
+/// One page after the other is zeroed, or has some bytes changed.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_page_damaged_is_refused_to_owners_and_never_read_wrongly() {
+    let kit = kit();
+    let inputs = [
+        json!({"name": "first"}),
+        json!({"name": "second", "much": "x".repeat(9_000)}),
+        json!({"name": "third", "more": "y".repeat(70_000)}),
+    ];
+    let sound = Sound::new(&kit, &inputs).await;
+    let bytes = sound.bytes();
+    let pages = bytes.len() / PAGE;
+    assert!(pages > 20, "{pages} pages");
+    let (mut refused, mut unreadable, mut closed) = (0, 0, 0);
+    for page in 0..pages {
+        for kind in ["zeroed", "changed"] {
+            let place = format!("page {} of {pages} {kind}", page + 1);
+            let mut damaged = bytes.clone();
+            let whole = &mut damaged[page * PAGE..(page + 1) * PAGE];
+            match kind {
+                "zeroed" => whole.fill(0),
+                _ => whole[PAGE - 1_200..PAGE - 1_100]
+                    .iter_mut()
+                    .for_each(|byte| *byte ^= 0x55),
+            }
+            let (_dir, path) = sound.changed(&damaged);
+            match assemble::open(setup(&path, &kit)).await {
+                Err(NotOpened::Store(_)) => {
+                    refused += 1;
+                    assert_eq!(
+                        std::fs::read(&path).unwrap(),
+                        damaged,
+                        "{place}: written on"
+                    );
+                }
+                Err(other) => panic!("{place}: {other}"),
+                // Bytes that nothing stands in: all is as it was, and it may go on.
+                Ok(engine) => {
+                    let client = Client::of(&engine.url);
+                    let wrong = told_rightly(&client, &sound.envelopes, &place).await;
+                    assert_eq!((wrong, kind), (0, "changed"), "{place}");
+                    client.run("w", json!({})).await;
+                    engine.close().await.unwrap();
+                    continue;
+                }
+            }
+            match reading::open(setup(&path, &kit), &path).await {
+                Ok(reading) => {
+                    let client = Client::of(&reading.url);
+                    let health = client.get("/health").await;
+                    assert_eq!(health.status, 503, "{place}: {}", health.text());
+                    assert_eq!(health.json()["ledger"]["state"], "damaged", "{place}");
+                    unreadable += told_rightly(&client, &sound.envelopes, &place).await;
+                    assert_eq!(client.post("/invoke/w", "{}").await.status, 503, "{place}");
+                    reading.close().await;
+                }
+                Err(NotOpened::Store(_)) => closed += 1,
+                Err(other) => panic!("{place}: {other}"),
+            }
+            assert_eq!(
+                std::fs::read(&path).unwrap(),
+                damaged,
+                "{place}: written on"
+            );
+        }
+    }
+    assert!(refused > pages, "{refused} of {pages} pages twice");
+    assert!(unreadable > pages / 4, "{unreadable}");
+    assert!(closed <= 8, "{closed} could not be opened at all");
+}
+
+/// A ledger too large to be searched at every start: damage is known once somebody meets it.
+#[tokio::test(flavor = "multi_thread")]
+async fn damage_that_a_reader_meets_stops_the_owner_and_the_next_start() {
+    let kit = kit();
+    let much = |name: usize| json!({"name": name, "much": format!("{name}").repeat(900_000)});
+    let inputs: Vec<Value> = (0..10).map(much).collect();
+    let sound = Sound::new(&kit, &inputs).await;
+    let mut bytes = sound.bytes();
+    assert!(bytes.len() as u64 > SEARCHED_BYTES);
+    let (bad, good) = (&sound.envelopes[3].0, &sound.envelopes[4].0);
+    let find = |from: usize, what: &str| {
+        let found = bytes[from..].windows(what.len());
+        from + found
+            .clone()
+            .position(|some| some == what.as_bytes())
+            .unwrap()
+    };
+    let frame = find(0, &format!(r#""stream":"run:{bad}","seq":1,"#));
+    let at = find(frame, r#""at":""#) + 7;
+    bytes[at] ^= 1;
+    let (dir, path) = sound.changed(&bytes);
+    let marker = dir.path().join("ledger.db.damaged");
+
+    let engine = assemble::open(setup(&path, &kit)).await.unwrap();
+    let client = Client::of(&engine.url);
+    client.run("w", json!({})).await;
+    assert_eq!(client.get(&format!("/runs/{good}")).await.status, 200);
+    assert_eq!(client.get("/health").await.status, 200);
+    let met = client.get(&format!("/runs/{bad}")).await;
+    assert_eq!(
+        (met.status, &met.json()["code"]),
+        (500, &json!("unreadable"))
+    );
+    let health = client.get("/health").await;
+    assert_eq!(health.status, 503);
+    assert_eq!(
+        health.json()["ledger"]["state"],
+        "damaged",
+        "{}",
+        health.text()
+    );
+    let late = client.post("/invoke/w", "{}").await;
+    assert_eq!(late.json()["code"], "ledger_stopped", "{}", late.text());
+    assert_eq!(client.get(&format!("/runs/{good}")).await.status, 200);
+    assert!(marker.exists());
+    assert!(
+        engine.close().await.is_err(),
+        "the owner knows why it stopped"
+    );
+
+    let again = assemble::open(setup(&path, &kit)).await;
+    assert!(
+        matches!(again, Err(NotOpened::Store(_))),
+        "it is remembered"
+    );
+    let reading = reading::open(setup(&path, &kit), &path).await.unwrap();
+    assert!(
+        reading.damaged.as_ref().unwrap().contains(bad),
+        "{:?}",
+        reading.damaged
+    );
+    let client = Client::of(&reading.url);
+    assert_eq!(told_rightly(&client, &sound.envelopes, "later").await, 1);
+    reading.close().await;
+    // The command ends, too.
+    let (_elsewhere, other) = sound.changed(&bytes);
+    let process = Process::start(kit.dir.path(), &other, &[]);
+    let client = process.client();
+    assert_eq!(client.get(&format!("/runs/{good}")).await.status, 200);
+    assert_eq!(client.get(&format!("/runs/{bad}")).await.status, 500);
+    assert_eq!(process.ended(), Some(2));
+    // Put right again, it is searched once and goes on.
+    let mut repaired = std::fs::read(&path).unwrap();
+    repaired[at] ^= 1;
+    std::fs::write(&path, repaired).unwrap();
+    let engine = assemble::open(setup(&path, &kit)).await.unwrap();
+    assert!(!marker.exists());
+    engine.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_engine_that_does_not_sign_is_not_well() {
+    let key = [("KTSU_SIGNING_KEY", "no key at all")];
+    let lab = Lab::new(&kit(), &key).await;
+    let told = async {
+        loop {
+            let health = lab.client.get("/health").await;
+            match health.json()["evidence"]["signing"] == "ok" {
+                true => tokio::task::yield_now().await,
+                false => return health,
+            }
+        }
+    };
+    let health = crate::support::guarded("that nothing is signed", told).await;
+    assert_eq!(health.status, 503);
+    assert_eq!(health.json()["status"], "error");
+    assert_eq!(health.json()["ledger"], json!({"state": "ok"}));
+    assert_eq!(lab.client.run("w", json!({})).await["status"], "complete");
+    lab.close().await;
+}
