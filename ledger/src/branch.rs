@@ -269,3 +269,40 @@ impl From<StoreError> for Failed {
         Self::Store(error)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first frame of a branch of a branch of a branch, as text: a ledger of any depth, made
+    /// link by link as it is asked for.
+    fn link(at: u64) -> Record {
+        let body = format!(
+            r#"{{"v":1,"stream":"branch:branch_{at}","seq":1,"type":"branch.created","scope":"","actor":"principal:local","cause":[],"at":"2027-01-15T08:00:00.000000Z","data":{{"branch_id":"branch_{at}","by":{{"auth":"none","id":"local"}},"effects":"suppress","engine":"test","fork_position":1,"parent_run_id":"branch_{}","rules":1}},"ext":[],"prev":"{}"}}"#,
+            at + 1,
+            Hash::ZERO
+        );
+        Record {
+            seq: 1,
+            hash: Hash::of(body.as_bytes()),
+            body,
+        }
+    }
+
+    #[test]
+    fn a_million_forks_of_forks_are_refused_where_a_ledger_has_no_more() {
+        let mut asked = 0u64;
+        let path = Path::found(
+            &mut |stream, _, _| {
+                asked += 1;
+                let at = stream.name().trim_start_matches("branch_");
+                let at: u64 = at.parse().unwrap_or(u64::MAX);
+                Ok((at < 1_000_000).then(|| link(at)).into_iter().collect())
+            },
+            &"branch:branch_0".parse().unwrap(),
+        );
+        let error = path.unwrap_err().to_string();
+        assert!(error.contains("too many forks"), "{error}");
+        assert_eq!(asked, MAX_FORKS as u64 + 1);
+    }
+}

@@ -62,6 +62,9 @@ pub(super) struct Verify {
     /// The public key the ledger is known by, or a file that holds it
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
+    /// The largest run that is decided again, its frames and blobs, in MiB [default: 24]
+    #[arg(long, value_name = "MIB")]
+    run_size: Option<u32>,
 }
 
 /// What `evidence key` takes.
@@ -221,13 +224,16 @@ fn verify(common: &Common, arguments: &Verify) -> Result<ExitCode, Failure> {
             None => Vec::new(),
         },
         key: arguments.key.as_deref().map(key).transpose()?,
+        run_bytes: arguments.run_size.map_or(check::MAX_RUN_BYTES, |mib| {
+            u64::from(mib).saturating_mul(1024 * 1024)
+        }),
     };
     let name = arguments.file.display().to_string();
     let failed = |why: &dyn std::fmt::Display| {
         Failure::could_not_run(format!("cannot verify {name}: {why}"))
     };
-    let bytes = std::fs::read(&arguments.file).map_err(|error| failed(&error))?;
-    let outcome = check::verify(&bytes, &against);
+    let file = std::fs::File::open(&arguments.file).map_err(|error| failed(&error))?;
+    let outcome = check::verify_from(file, &against);
     let outcome =
         outcome.map_err(|error| failed(&error).hint("ktsu evidence export RUN makes one"))?;
     if common.json {

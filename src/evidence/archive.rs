@@ -22,8 +22,6 @@ use ktsu_ledger::{Event, Frame};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::tar::Files;
-
 /// The version of the format.
 pub const FORMAT: u32 = 1;
 /// The manifest.
@@ -100,12 +98,36 @@ pub struct Tree {
 
 /// What the manifest says of a file.
 pub fn describe(name: &str, bytes: &[u8]) -> File {
-    let sha256 = Node::from_bytes(&Sha256::digest(bytes));
-    File {
-        blake3: Hash::of(bytes).to_string(),
-        bytes: bytes.len() as u64,
-        derived: name.starts_with("derived/"),
-        sha256: sha256.map(|hash| hash.to_string()).unwrap_or_default(),
+    let mut describing = Describing::default();
+    describing.take(bytes);
+    describing.done(name)
+}
+
+/// What the manifest says of a file that comes in pieces.
+#[derive(Default)]
+pub struct Describing {
+    blake3: blake3::Hasher,
+    bytes: u64,
+    sha256: Sha256,
+}
+
+impl Describing {
+    /// The next piece.
+    pub fn take(&mut self, piece: &[u8]) {
+        self.blake3.update(piece);
+        self.sha256.update(piece);
+        self.bytes += piece.len() as u64;
+    }
+
+    /// The end of the file.
+    pub fn done(self, name: &str) -> File {
+        let sha256 = Node::from_bytes(&self.sha256.finalize());
+        File {
+            blake3: self.blake3.finalize().to_hex().to_string(),
+            bytes: self.bytes,
+            derived: name.starts_with("derived/"),
+            sha256: sha256.map(|hash| hash.to_string()).unwrap_or_default(),
+        }
     }
 }
 
@@ -118,36 +140,45 @@ pub struct Placed {
     pub frame: Frame,
 }
 
-/// What stands in the frames and is put beside them for people and their tools: `checkpoints/`,
+/// What a file beside the frames repeats.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Extract {
+    /// A text that stands in a frame.
+    Text(Vec<u8>),
+    /// A blob that a frame names.
+    Blob(Hash),
+}
+
+/// What stands in a frame and is put beside the frames for people and their tools: `checkpoints/`,
 /// `keys/`, `config/`. A verifier makes it again and compares.
-pub fn extracts(origin: &str, frames: &[Placed], blob: &dyn Fn(&Hash) -> Option<Vec<u8>>) -> Files {
-    let mut files = Files::new();
-    for placed in frames {
-        match &placed.frame.event {
-            Event::Store(StoreEvent::CheckpointSigned(signed)) => {
-                let name = format!("checkpoints/{:012}.note", signed.size);
-                files.insert(name, signed.note.clone().into_bytes());
-            }
-            Event::Store(StoreEvent::KeyAdded(added)) => {
-                if let Ok(key) = PublicKey::from_base64(origin, &added.public_key) {
-                    let name = format!("keys/{:08}-{}.pub", placed.frame.seq, key.id_text());
-                    files.insert(name, format!("{key}\n").into_bytes());
-                }
-            }
-            Event::Store(StoreEvent::KeyRevoked(revoked)) => {
-                let name = format!("keys/{:08}-revoked.note", placed.frame.seq);
-                files.insert(name, revoked.note.clone().into_bytes());
-            }
-            _ => {}
+pub fn extracts(origin: &str, placed: &Placed) -> Vec<(String, Extract)> {
+    let mut files = Vec::new();
+    let mut text = |name: String, text: String| {
+        files.push((name, Extract::Text(text.into_bytes())));
+    };
+    match &placed.frame.event {
+        Event::Store(StoreEvent::CheckpointSigned(signed)) => {
+            let name = format!("checkpoints/{:012}.note", signed.size);
+            text(name, signed.note.clone());
         }
-        for external in &placed.frame.ext {
-            if external.path == "/definition"
-                && let Some(text) = blob(&external.hash)
-            {
-                files.insert(format!("config/{}.json", external.hash), text);
+        Event::Store(StoreEvent::KeyAdded(added)) => {
+            if let Ok(key) = PublicKey::from_base64(origin, &added.public_key) {
+                let name = format!("keys/{:08}-{}.pub", placed.frame.seq, key.id_text());
+                text(name, format!("{key}\n"));
             }
         }
+        Event::Store(StoreEvent::KeyRevoked(revoked)) => {
+            let name = format!("keys/{:08}-revoked.note", placed.frame.seq);
+            text(name, revoked.note.clone());
+        }
+        _ => {}
     }
+    let definitions = placed.frame.ext.iter();
+    let definitions = definitions.filter(|external| external.path == "/definition");
+    files.extend(definitions.map(|external| {
+        let name = format!("config/{}.json", external.hash);
+        (name, Extract::Blob(external.hash))
+    }));
     files
 }
 

@@ -13,8 +13,19 @@ use super::archive::Placed;
 /// The most rows of the timeline: what a browser still shows at once.
 const ROWS: usize = 10_000;
 
+/// All of them, by their names in an archive.
+pub(super) fn files(frames: &[Placed]) -> [(&'static str, String); 5] {
+    [
+        ("derived/approvals.csv", approvals(frames)),
+        ("derived/changes.csv", changes(frames)),
+        ("derived/costs.csv", costs(frames)),
+        ("derived/timeline.html", timeline(frames)),
+        ("derived/tools.csv", tools(frames)),
+    ]
+}
+
 /// What model calls cost, per stream.
-pub(super) fn costs(frames: &[Placed]) -> String {
+fn costs(frames: &[Placed]) -> String {
     let mut sums: BTreeMap<&str, [u64; 4]> = BTreeMap::new();
     for placed in frames {
         if let Event::Agent(AgentEvent::Response(response)) = &placed.frame.event {
@@ -38,7 +49,7 @@ pub(super) fn costs(frames: &[Placed]) -> String {
 }
 
 /// Who changed what: forks, overlays, resumptions, with the person and how we know them.
-pub(super) fn changes(frames: &[Placed]) -> String {
+fn changes(frames: &[Placed]) -> String {
     let mut text = "position,stream,seq,at,type,by,auth,what,reason\n".to_owned();
     for Placed { position, frame } in frames {
         let kind = frame.event.kind();
@@ -63,12 +74,12 @@ pub(super) fn changes(frames: &[Placed]) -> String {
 }
 
 /// Who approved what: a line for each word of a person, and one for each question without any.
-pub(super) fn approvals(frames: &[Placed]) -> String {
+fn approvals(frames: &[Placed]) -> String {
     let mut text =
         "stream,asked,approval_id,kind,step,server,tool,digest,proposer,status,executed,\
                     decided,decision,by,auth,independent,latency_ms,reason,scope\n"
             .to_owned();
-    for (own, history) in histories(frames) {
+    each_history(frames, &mut |own, history| {
         for record in Approvals::fold(history) {
             let stream = own.stream.as_str();
             let votes: Vec<&Vote> = record.votes.iter().collect();
@@ -113,7 +124,7 @@ pub(super) fn approvals(frames: &[Placed]) -> String {
                 line(None);
             }
         }
-    }
+    });
     text
 }
 
@@ -125,7 +136,7 @@ fn as_str(kind: Kind) -> &'static str {
 }
 
 /// What was called, with which arguments, on which approval, and what came of it.
-pub(super) fn tools(frames: &[Placed]) -> String {
+fn tools(frames: &[Placed]) -> String {
     let mut ends: BTreeMap<(&str, u64), (u64, String, String)> = BTreeMap::new();
     for Placed { frame, .. } in frames {
         let (called, outcome, duration) = match &frame.event {
@@ -174,8 +185,9 @@ pub(super) fn tools(frames: &[Placed]) -> String {
     text
 }
 
-/// The runs and branches, each by the first frame of its own, with all that they share.
-fn histories(frames: &[Placed]) -> Vec<(&Frame, Vec<&Frame>)> {
+/// The runs and branches, each by the first frame of its own, with all that they share; one at a
+/// time, since forks of forks share all that is before.
+fn each_history<'f>(frames: &'f [Placed], take: &mut dyn FnMut(&'f Frame, Vec<&'f Frame>)) {
     let mut streams: BTreeMap<&str, Vec<&Frame>> = BTreeMap::new();
     for Placed { frame, .. } in frames {
         streams
@@ -183,10 +195,13 @@ fn histories(frames: &[Placed]) -> Vec<(&Frame, Vec<&Frame>)> {
             .or_default()
             .push(frame);
     }
-    let own = streams.values();
-    let own = own.filter_map(|own| Some((*own.first()?, whole(&streams, own)?)));
-    own.filter(|(first, _)| first.stream.kind() != "store")
-        .collect()
+    for own in streams.values() {
+        if let Some(first) = own.first().filter(|first| first.stream.kind() != "store")
+            && let Some(whole) = whole(&streams, own)
+        {
+            take(first, whole);
+        }
+    }
 }
 
 /// The frames of a stream with those that it shares.
@@ -236,7 +251,7 @@ fn cell(value: Option<&Value>) -> String {
 }
 
 /// The frames in their order, for a browser; without scripts.
-pub(super) fn timeline(frames: &[Placed]) -> String {
+fn timeline(frames: &[Placed]) -> String {
     let mut text = "<!doctype html>\n<meta charset=\"utf-8\">\n<title>Timeline</title>\n\
                     <style>body{font:14px sans-serif}td{padding:2px 8px}</style>\n\
                     <p>Made from frames.jsonl; it can be made again at any time.</p>\n<table>\n\

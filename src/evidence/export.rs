@@ -8,15 +8,20 @@ use ktsu_ledger::merkle::{Node, cover};
 use ktsu_ledger::store::{MAX_PAGE, RawFrame, Reader, StoreError};
 use ktsu_ledger::{Cause, Event, Frame, Hash, Record, StreamId};
 
-use super::archive::{self, FORMAT, FRAMES, MANIFEST, Manifest, PLACES, Placed, TREE, Tree};
+use super::archive::{
+    self, Extract, FORMAT, FRAMES, MANIFEST, Manifest, PLACES, Placed, TREE, Tree,
+};
 use super::derived;
 use super::tar::{self, Files};
 use crate::workflow::admit::ENGINE;
 
-/// The independent verifier: the file that is run, and its parts.
-const VERIFIER: [(&str, &str); 4] = [
+/// The independent verifier: how to use it, the file that is run, and its parts.
+pub(super) const VERIFIER: [(&str, &str); 7] = [
+    ("VERIFY.md", include_str!("VERIFY.md")),
     ("verify.py", include_str!("verify.py")),
     ("verify_calls.py", include_str!("verify_calls.py")),
+    ("verify_content.py", include_str!("verify_content.py")),
+    ("verify_outputs.py", include_str!("verify_outputs.py")),
     ("verify_repeated.py", include_str!("verify_repeated.py")),
     ("verify_signed.py", include_str!("verify_signed.py")),
 ];
@@ -341,9 +346,16 @@ fn blobs(reader: &dyn Reader, frames: &[Placed]) -> Result<BTreeMap<Hash, Vec<u8
 
 /// The files of an archive; the bodies go into one of them.
 fn files(found: &mut Found, blobs: BTreeMap<Hash, Vec<u8>>) -> Result<Files, NotExported> {
-    let mut files = archive::extracts(&found.origin, &found.frames, &|hash| {
-        blobs.get(hash).cloned()
-    });
+    let mut files = Files::new();
+    for placed in &found.frames {
+        for (name, extract) in archive::extracts(&found.origin, placed) {
+            let text = match extract {
+                Extract::Text(text) => Some(text),
+                Extract::Blob(hash) => blobs.get(&hash).cloned(),
+            };
+            files.extend(text.map(|text| (name, text)));
+        }
+    }
     for (hash, text) in blobs {
         files.insert(format!("blobs/{hash}.json"), text);
     }
@@ -353,30 +365,12 @@ fn files(found: &mut Found, blobs: BTreeMap<Hash, Vec<u8>>) -> Result<Files, Not
     put(FRAMES, std::mem::take(&mut found.bodies));
     put(PLACES, archive::places(&found.frames).into_bytes());
     put(TREE, tree);
-    put("VERIFY.md", include_bytes!("VERIFY.md").to_vec());
     for (name, text) in VERIFIER {
         put(name, text.as_bytes().to_vec());
     }
-    put(
-        "derived/costs.csv",
-        derived::costs(&found.frames).into_bytes(),
-    );
-    put(
-        "derived/changes.csv",
-        derived::changes(&found.frames).into_bytes(),
-    );
-    put(
-        "derived/approvals.csv",
-        derived::approvals(&found.frames).into_bytes(),
-    );
-    put(
-        "derived/tools.csv",
-        derived::tools(&found.frames).into_bytes(),
-    );
-    put(
-        "derived/timeline.html",
-        derived::timeline(&found.frames).into_bytes(),
-    );
+    for (name, text) in derived::files(&found.frames) {
+        put(name, text.into_bytes());
+    }
     Ok(files)
 }
 

@@ -4,7 +4,9 @@
 //! reader that takes nothing else has nothing to be tricked with: no links, no paths that lead
 //! elsewhere, no name twice, no size beyond the bytes that are there.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::io::{self, Read, Seek, SeekFrom};
 
 /// Files by their names.
 pub type Files = BTreeMap<String, Vec<u8>>;
@@ -22,7 +24,7 @@ pub struct NotAnArchive {
     /// What is wrong.
     pub what: &'static str,
     /// Where.
-    pub at: usize,
+    pub at: u64,
 }
 
 /// Whether a name leads nowhere but into the archive.
@@ -77,55 +79,219 @@ fn header(name: &str, size: usize) -> [u8; BLOCK] {
     header
 }
 
-/// Reads an archive. It takes no more memory than the bytes it is given.
+/// Reads an archive that is in memory already, whole.
 ///
 /// # Errors
 /// [`NotAnArchive`].
 pub fn read(bytes: &[u8]) -> Result<Files, NotAnArchive> {
-    let mut files = Files::new();
-    let mut at = 0;
-    loop {
-        let wrong = |what| NotAnArchive { what, at };
-        let block: &[u8; BLOCK] = bytes
-            .get(at..at + BLOCK)
-            .and_then(|block| block.try_into().ok())
-            .ok_or_else(|| wrong("it ends early"))?;
-        if *block == [0; BLOCK] {
-            let rest = bytes.get(at..).unwrap_or_default();
-            return match rest.len() == 2 * BLOCK && rest.iter().all(|byte| *byte == 0) {
-                true => Ok(files),
-                false => Err(wrong("something stands behind its end")),
-            };
+    let archive = Archive::open(std::io::Cursor::new(bytes))?;
+    let file = |(name, place): (&String, &Place)| {
+        let from = usize::try_from(place.begin).ok()?;
+        let size = usize::try_from(place.size).ok()?;
+        let file = bytes.get(from..from.checked_add(size)?)?;
+        Some((name.clone(), file.to_vec()))
+    };
+    Ok(archive.places.iter().filter_map(file).collect())
+}
+
+/// Where a file stands in an archive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Its first byte.
+    pub begin: u64,
+    /// How many there are.
+    pub size: u64,
+}
+
+/// Whatever an archive is read from.
+pub trait Source: Read + Seek {}
+
+impl<T: Read + Seek> Source for T {}
+
+/// An archive, read piece by piece: what is held of it is where its files are.
+pub struct Archive<'a> {
+    source: RefCell<Box<dyn Source + 'a>>,
+    places: BTreeMap<String, Place>,
+}
+
+/// How much of a file is read at once.
+const PIECE: usize = 64 * 1024;
+
+impl<'a> Archive<'a> {
+    /// Finds the files of an archive.
+    ///
+    /// # Errors
+    /// [`NotAnArchive`].
+    pub fn open(source: impl Source + 'a) -> Result<Self, NotAnArchive> {
+        let mut source: Box<dyn Source + 'a> = Box::new(source);
+        let mut places: BTreeMap<String, Place> = BTreeMap::new();
+        let unread = |_| NotAnArchive {
+            what: "it cannot be read",
+            at: 0,
+        };
+        let length = source.seek(SeekFrom::End(0)).map_err(unread)?;
+        let mut at = 0;
+        loop {
+            let wrong = |what| NotAnArchive { what, at };
+            let block = part(&mut *source, at, BLOCK).map_err(|_| wrong("it ends early"))?;
+            if block.iter().all(|byte| *byte == 0) {
+                let rest = part(&mut *source, at, 2 * BLOCK);
+                let ends = rest.is_ok_and(|rest| rest.iter().all(|byte| *byte == 0));
+                return match ends && length - at == 2 * BLOCK as u64 {
+                    true => Ok(Self {
+                        source: RefCell::new(source),
+                        places,
+                    }),
+                    false => Err(wrong("something stands behind its end")),
+                };
+            }
+            let (name, size) = named(&block).map_err(wrong)?;
+            let begin = at + BLOCK as u64;
+            let end = begin.checked_add(size).filter(|end| *end <= length);
+            let end = end.ok_or_else(|| wrong("a file that is longer than the archive"))?;
+            let next = end.next_multiple_of(BLOCK as u64);
+            let padding = usize::try_from(next - end).unwrap_or(BLOCK);
+            let padding = part(&mut *source, end, padding);
+            if !padding.is_ok_and(|padding| padding.iter().all(|byte| *byte == 0)) {
+                return Err(wrong("something stands between two files"));
+            }
+            if places
+                .last_key_value()
+                .is_some_and(|(last, _)| *last >= name)
+            {
+                return Err(wrong("a name twice or out of order"));
+            }
+            places.insert(name, Place { begin, size });
+            at = next;
         }
-        let name: &[u8] = block.split(|byte| *byte == 0).next().unwrap_or_default();
-        let name = std::str::from_utf8(name).ok().filter(|name| is_name(name));
-        let name = name.ok_or_else(|| wrong("a name that no archive of evidence has"))?;
-        let digits = block
-            .get(124..135)
-            .and_then(|digits| std::str::from_utf8(digits).ok());
-        let octal = digits.filter(|digits| digits.bytes().all(|one| matches!(one, b'0'..=b'7')));
-        let size = octal.and_then(|digits| usize::from_str_radix(digits, 8).ok());
-        let size = size.ok_or_else(|| wrong("a size that is no number"))?;
-        // Everything else in a header follows from name and size.
-        if *block != header(name, size) {
-            return Err(wrong("a header that no archive of evidence has"));
+    }
+
+    /// The names of the files, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.places.keys().map(String::as_str)
+    }
+
+    /// Where a file stands.
+    pub fn place(&self, name: &str) -> Option<Place> {
+        self.places.get(name).copied()
+    }
+
+    /// Some bytes.
+    ///
+    /// # Errors
+    /// What the system says; also where there are not so many.
+    pub fn part(&self, begin: u64, length: usize) -> io::Result<Vec<u8>> {
+        part(&mut **self.source.borrow_mut(), begin, length)
+    }
+
+    /// All bytes of a file, if there are no more than so many.
+    pub fn whole(&self, name: &str, most: usize) -> Option<Vec<u8>> {
+        let place = self.place(name)?;
+        let length = usize::try_from(place.size).ok()?;
+        let fits = length <= most;
+        fits.then(|| self.part(place.begin, length).ok()).flatten()
+    }
+
+    /// The bytes of a file, one piece after another.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn pieces(&self, place: Place, mut take: impl FnMut(&[u8])) -> io::Result<()> {
+        let (mut at, end) = (place.begin, place.begin + place.size);
+        while at < end {
+            let left = usize::try_from(end - at).unwrap_or(PIECE);
+            let piece = self.part(at, left.min(PIECE))?;
+            take(&piece);
+            at += piece.len() as u64;
         }
-        let from = at + BLOCK;
-        let file = from.checked_add(size).and_then(|to| bytes.get(from..to));
-        let file = file.ok_or_else(|| wrong("a file that is longer than the archive"))?;
-        let next = (from + size).next_multiple_of(BLOCK);
-        let padding = bytes.get(from + size..next);
-        if padding.is_none_or(|padding| padding.iter().any(|byte| *byte != 0)) {
-            return Err(wrong("something stands between two files"));
+        Ok(())
+    }
+
+    /// The lines of a file.
+    pub fn lines(&self, place: Place) -> Lines<'_, 'a> {
+        Lines {
+            archive: self,
+            begin: place.begin,
+            at: place.begin,
+            end: place.begin + place.size,
+            piece: Vec::new(),
+            looked_at: 0,
         }
-        if files
-            .last_key_value()
-            .is_some_and(|(last, _)| last.as_str() >= name)
-        {
-            return Err(wrong("a name twice or out of order"));
+    }
+}
+
+fn part(source: &mut dyn Source, begin: u64, length: usize) -> io::Result<Vec<u8>> {
+    source.seek(SeekFrom::Start(begin))?;
+    let mut bytes = vec![0; length];
+    source.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// What a header says: everything else in it follows from name and size.
+fn named(block: &[u8]) -> Result<(String, u64), &'static str> {
+    let name: &[u8] = block.split(|byte| *byte == 0).next().unwrap_or_default();
+    let name = std::str::from_utf8(name).ok().filter(|name| is_name(name));
+    let name = name.ok_or("a name that no archive of evidence has")?;
+    let digits = block
+        .get(124..135)
+        .and_then(|digits| std::str::from_utf8(digits).ok());
+    let octal = digits.filter(|digits| digits.bytes().all(|one| matches!(one, b'0'..=b'7')));
+    let size = octal.and_then(|digits| u64::from_str_radix(digits, 8).ok());
+    let size = size.ok_or("a size that is no number")?;
+    match usize::try_from(size).is_ok_and(|size| *block == header(name, size)) {
+        true => Ok((name.to_owned(), size)),
+        false => Err("a header that no archive of evidence has"),
+    }
+}
+
+/// The lines of a file: where each begins, and how long it is.
+pub struct Lines<'s, 'a> {
+    archive: &'s Archive<'a>,
+    begin: u64,
+    at: u64,
+    end: u64,
+    /// What was read before `at`.
+    piece: Vec<u8>,
+    looked_at: usize,
+}
+
+impl Lines<'_, '_> {
+    /// Whether something stands behind the last end of a line.
+    pub fn is_cut(&self) -> bool {
+        self.begin != self.end
+    }
+}
+
+impl Iterator for Lines<'_, '_> {
+    type Item = io::Result<Place>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let rest = self.piece.get(self.looked_at..).unwrap_or_default();
+            if let Some(found) = rest.iter().position(|byte| *byte == b'\n') {
+                self.looked_at += found + 1;
+                let behind = self.at - (self.piece.len() - self.looked_at) as u64;
+                let begin = std::mem::replace(&mut self.begin, behind);
+                return Some(Ok(Place {
+                    begin,
+                    size: behind - 1 - begin,
+                }));
+            }
+            if self.at >= self.end {
+                return None;
+            }
+            let left = usize::try_from(self.end - self.at).unwrap_or(PIECE);
+            match self.archive.part(self.at, left.min(PIECE)) {
+                Ok(piece) => {
+                    self.at += piece.len() as u64;
+                    (self.piece, self.looked_at) = (piece, 0);
+                }
+                Err(error) => {
+                    self.end = self.at;
+                    return Some(Err(error));
+                }
+            }
         }
-        files.insert(name.to_owned(), file.to_vec());
-        at = next;
     }
 }
 

@@ -13,36 +13,36 @@ use ktsu_ledger::{Actor, Frame, Json};
 use serde_json::json;
 
 use super::history::server;
+use super::reading::Evidence;
 use super::story::{Call, Of, Question, State, Story, Task};
 use super::tools::Named;
-use super::{Claim, Evidence, Wrong};
+use super::{Against, Claim, Wrong};
 
 /// The codes by which people's words end a task.
 const ENDS: [&str; 3] = ["approval_rejected", "approval_timed_out", "tool_in_doubt"];
 
 impl Evidence {
     /// Whether people allowed what they had to be asked about.
-    pub(super) fn approvals(&self) -> Claim {
-        let judged = self.histories().and_then(|histories| {
-            let (mut decided, mut unknown) = (BTreeSet::new(), None);
-            for history in &histories {
-                let mut story = Story::of(history)?;
-                if let Some(wrong) = story.wrong.remove(&Of::Approvals) {
-                    return Err(wrong);
-                }
-                decided.append(&mut story.decided);
-                unknown = unknown.or(story.unknown);
+    pub(super) fn approvals(&self, against: &Against) -> Claim {
+        let (mut decided, mut unknown) = (BTreeSet::new(), None);
+        let judged = self.each_history(against, &mut |history| {
+            let mut story = Story::of(history)?;
+            if let Some(wrong) = story.wrong.remove(&Of::Approvals) {
+                return Err(wrong);
             }
-            Ok((decided.len(), unknown))
+            decided.append(&mut story.decided);
+            unknown = unknown.take().or(story.unknown);
+            Ok(())
         });
-        match judged {
-            Err(wrong) => Claim::failed("approvals", wrong),
-            Ok((_, Some(frame))) => Claim {
+        match (judged, unknown, decided.len()) {
+            (Err(wrong), ..) => Claim::failed("approvals", wrong),
+            (Ok(Some(large)), ..) => Claim::not_covered("approvals", large),
+            (Ok(None), Some(frame), _) => Claim {
                 frame: Some(frame),
                 ..Claim::not_covered("approvals", "nobody was asked who they are: auth is none")
             },
-            Ok((0, None)) => Claim::proven("approvals", "nobody decided, and nobody had to"),
-            Ok((count, None)) => {
+            (Ok(None), None, 0) => Claim::proven("approvals", "nobody decided, and nobody had to"),
+            (Ok(None), None, count) => {
                 Claim::proven("approvals", format!("{count} decisions of people hold"))
             }
         }

@@ -1,25 +1,44 @@
 //! What the frames of an archive say: extracts, definitions, and decisions made again.
 
-use ktsu_ledger::event::RunEvent;
-use ktsu_ledger::{Event, Frame, Hash, Json};
+use std::collections::BTreeSet;
 
-use super::super::archive::{Placed, extracts};
-use super::{Claim, Evidence, Wrong};
+use ktsu_ledger::event::RunEvent;
+use ktsu_ledger::{Event, Frame};
+
+use super::super::archive::{Extract, describe, extracts};
+use super::reading::Evidence;
+use super::{Against, Claim, Wrong};
 use crate::workflow::replay::{Definitions, Stopped, replay};
 
 impl Evidence {
     /// Whether the files beside the frames say what the frames say.
     pub(super) fn extracts(&self) -> Claim {
-        let origin = &self.manifest.origin;
-        let expected = extracts(origin, &self.frames, &|hash| self.blob(hash).cloned());
-        let of_frames = |name: &String| {
-            ["checkpoints/", "keys/", "config/"]
-                .iter()
-                .any(|folder| name.starts_with(folder))
-        };
-        let found = self.files.keys().filter(|name| of_frames(name));
-        let mut names = found.chain(expected.keys());
-        match names.find(|name| self.files.get(*name) != expected.get(*name)) {
+        let mut expected = BTreeSet::new();
+        let mut wrong = BTreeSet::new();
+        for placed in self.each() {
+            for (name, extract) in extracts(&self.manifest.origin, &placed) {
+                let there = self.describe(&name);
+                let meant = match extract {
+                    Extract::Text(text) => Some(describe(&name, &text)),
+                    Extract::Blob(hash) => self.describe(&Self::blob_name(&hash)),
+                };
+                // A blob that is missing is for another claim to say.
+                if meant.is_none() {
+                    continue;
+                }
+                match there == meant {
+                    true => wrong.remove(&name),
+                    false => wrong.insert(name.clone()),
+                };
+                expected.insert(name);
+            }
+        }
+        let folders = ["checkpoints/", "keys/", "config/"];
+        let of_frames = |name: &&str| folders.iter().any(|folder| name.starts_with(folder));
+        let stray = self.files.names().filter(of_frames);
+        let stray = stray.filter(|name| !expected.contains(*name));
+        wrong.extend(stray.map(str::to_owned));
+        match wrong.first() {
             Some(name) => {
                 let words = format!("{name} is not what the frames say");
                 Claim::failed("extracts", Wrong::new(words))
@@ -31,7 +50,8 @@ impl Evidence {
     /// Whether runs name the digest of the definition they record.
     pub(super) fn definitions(&self) -> Claim {
         let mut count = 0;
-        for Placed { frame, .. } in &self.frames {
+        for placed in self.each() {
+            let frame = &placed.frame;
             let digest = match &frame.event {
                 Event::Run(RunEvent::Created(created)) => Some(&created.digest),
                 Event::Run(RunEvent::Branched(branch)) => branch.digest.as_ref(),
@@ -55,15 +75,22 @@ impl Evidence {
     }
 
     /// Whether every decision follows from the recorded inputs.
-    pub(super) fn replay(&self) -> Claim {
+    pub(super) fn replay(&self, against: &Against) -> Claim {
         let mut definitions = Definitions::default();
-        let mut count = 0;
+        let (mut count, mut large) = (0, None);
         for (stream, frames) in self.by_stream() {
             if !matches!(stream.split(':').next(), Some("run" | "branch")) {
                 continue;
             }
-            let Some(whole) = self.effective(frames.last().map_or(0, |it| it.frame.seq), stream)
-            else {
+            let last = frames.last().copied().unwrap_or(0);
+            if self
+                .weight(stream, last)
+                .is_some_and(|weight| weight > against.run_bytes)
+            {
+                large.get_or_insert(stream);
+                continue;
+            }
+            let Some(whole) = self.effective(last, stream) else {
                 let words = format!("the frames of {stream} cannot be read");
                 return Claim::failed("replay", Wrong::new(words));
             };
@@ -77,29 +104,22 @@ impl Evidence {
                 }
             }
         }
-        Claim::proven(
-            "replay",
-            format!("{count} runs were decided again from their inputs"),
-        )
+        match large {
+            Some(stream) => Claim::not_covered("replay", too_large(stream)),
+            None => Claim::proven(
+                "replay",
+                format!("{count} runs were decided again from their inputs"),
+            ),
+        }
     }
 
     /// The frames of a run or branch with all it shares, blobs put back.
     fn effective(&self, last: u64, stream: &str) -> Option<Vec<Frame>> {
         (0..=last).map(|seq| self.whole(stream, seq)).collect()
     }
+}
 
-    pub(super) fn whole(&self, stream: &str, seq: u64) -> Option<Frame> {
-        let placed = self.shared(stream, seq)?;
-        let place = self.places.get(&(placed.frame.stream.to_string(), seq))?;
-        let record = ktsu_ledger::Record {
-            seq,
-            hash: placed.frame.hash,
-            body: self.bodies.get(*place)?.clone(),
-        };
-        let decoded = record.decode::<ktsu_ledger::FrameError>(&mut |hash| {
-            let text = self.blob(hash).filter(|text| Hash::of(text) == *hash);
-            Ok(text.and_then(|text| Json::parse(text).ok()))
-        });
-        decoded.ok()
-    }
+/// Why a run was not judged as one.
+pub(super) fn too_large(stream: &str) -> String {
+    format!("{stream} is larger than what is held at once; --run-size lets more of it in")
 }

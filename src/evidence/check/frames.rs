@@ -6,8 +6,9 @@ use ktsu_ledger::event::{AgentEvent, OPEN, RunEvent, StoreEvent, WebhookEvent};
 use ktsu_ledger::frame::MAX_BODY;
 use ktsu_ledger::{Cause, Event, Frame, Hash, Record, StreamId, strict};
 
-use super::super::archive::{MANIFEST, Placed, describe, ranges};
-use super::{Claim, Evidence, Wrong};
+use super::super::archive::{MANIFEST, Placed, Range};
+use super::reading::{Evidence, Row};
+use super::{Claim, Wrong};
 
 /// Reads a frame as strictly as anybody could.
 pub(super) fn read(record: &Record, stream: &str) -> Result<Frame, String> {
@@ -33,12 +34,13 @@ impl Evidence {
     /// Whether the files are those the manifest names.
     pub(super) fn manifest(&self) -> Claim {
         let listed = &self.manifest.files;
-        for (name, bytes) in &self.files {
-            if name != MANIFEST && listed.get(name) != Some(&describe(name, bytes)) {
+        for name in self.files.names() {
+            if name != MANIFEST && listed.get(name) != self.describe(name).as_ref() {
                 return Claim::failed("manifest", Wrong::new(format!("{name} is not as listed")));
             }
         }
-        match listed.keys().find(|name| !self.files.contains_key(*name)) {
+        let missing = |name: &&String| self.files.place(name).is_none();
+        match listed.keys().find(missing) {
             Some(name) => Claim::failed("manifest", Wrong::new(format!("{name} is missing"))),
             None => Claim::proven("manifest", format!("{} files", listed.len())),
         }
@@ -49,7 +51,7 @@ impl Evidence {
         match &self.chain {
             Some(wrong) => Claim::failed("chain", wrong.clone()),
             None => {
-                let (frames, streams) = (self.frames.len(), self.manifest.streams.len());
+                let (frames, streams) = (self.count(), self.manifest.streams.len());
                 Claim::proven("chain", format!("{frames} frames of {streams} streams"))
             }
         }
@@ -57,25 +59,38 @@ impl Evidence {
 
     /// Follows every stream.
     pub(super) fn follow(&self) -> Result<(), Wrong> {
-        for frames in self.by_stream().into_values() {
-            let mut before: Option<(u64, Hash)> = None;
-            for Placed { frame, .. } in frames {
-                let (seq, prev) = match before {
-                    Some((seq, hash)) => (seq + 1, hash),
-                    None => self.beginning(frame)?,
-                };
-                if frame.seq != seq {
-                    let words = format!("its number is not {seq}, which comes next");
-                    return Err(Wrong::at(frame.id(), words));
+        let mut ranges: BTreeMap<String, Range> = BTreeMap::new();
+        for placed in self.each() {
+            let frame = &placed.frame;
+            let range = ranges.get_mut(frame.stream.as_str());
+            let (seq, prev) = match &range {
+                Some(range) => (range.first + range.frames, range.head),
+                None => self.beginning(frame)?,
+            };
+            if frame.seq != seq {
+                let words = format!("its number is not {seq}, which comes next");
+                return Err(Wrong::at(frame.id(), words));
+            }
+            if frame.prev != prev {
+                let words = "it does not follow from the frame before it";
+                return Err(Wrong::at(frame.id(), words));
+            }
+            match range {
+                Some(range) => {
+                    range.frames += 1;
+                    range.head = frame.hash;
                 }
-                if frame.prev != prev {
-                    let words = "it does not follow from the frame before it";
-                    return Err(Wrong::at(frame.id(), words));
+                None => {
+                    let fresh = Range {
+                        first: frame.seq,
+                        frames: 1,
+                        head: frame.hash,
+                    };
+                    ranges.insert(frame.stream.to_string(), fresh);
                 }
-                before = Some((seq, frame.hash));
             }
         }
-        match ranges(&self.frames) == self.manifest.streams {
+        match ranges == self.manifest.streams {
             true => Ok(()),
             false => Err(Wrong::new(
                 "the manifest tells of other streams, or of more of them",
@@ -92,33 +107,21 @@ impl Evidence {
         let Some(last) = branch.fork_position.checked_sub(1) else {
             return Ok((0, Hash::ZERO));
         };
-        let mut parent = branch
+        let parent = branch
             .parent()
             .map_err(|_| wrong("its parent has no name"))?;
-        // A parent may share that frame itself; each step leads to a frame that came earlier.
-        for _ in 0..self.frames.len() {
-            if let Some(shared) = self.frame(parent.as_str(), last) {
-                return Ok((branch.fork_position, shared.frame.hash));
-            }
-            let of_parent = self.by_first(parent.as_str());
-            let Some(Event::Run(RunEvent::Branched(above))) = of_parent else {
-                break;
-            };
-            parent = above.parent().map_err(|_| wrong("a parent has no name"))?;
+        // A parent may share that frame itself.
+        match self.shared_row(parent.as_str(), last) {
+            Some(shared) => Ok((branch.fork_position, shared.hash)),
+            None => Err(wrong("the frame it was forked from is not in the archive")),
         }
-        Err(wrong("the frame it was forked from is not in the archive"))
-    }
-
-    /// What the first frame of a stream says.
-    fn by_first(&self, stream: &str) -> Option<&Event> {
-        let first = self.manifest.streams.get(stream)?.first;
-        self.frame(stream, first).map(|placed| &placed.frame.event)
     }
 
     /// Whether every cause is an earlier frame.
     pub(super) fn causes(&self) -> Claim {
         let mut outside = 0u64;
-        for Placed { position, frame } in &self.frames {
+        for placed in self.each() {
+            let Placed { position, frame } = &*placed;
             for cause in &frame.cause {
                 let wrong = || {
                     let words =
@@ -133,7 +136,7 @@ impl Evidence {
                             outside += u64::from(frame.stream.kind() != "store");
                             continue;
                         }
-                        let found = self.frame(stream.as_str(), *seq);
+                        let found = self.row(stream.as_str(), *seq);
                         if found.is_none_or(|found| found.position >= *position) {
                             return wrong();
                         }
@@ -150,23 +153,25 @@ impl Evidence {
     /// Whether every blob is what its hash says, and is named.
     pub(super) fn blobs(&self) -> Claim {
         let mut named = BTreeSet::new();
-        for Placed { frame, .. } in &self.frames {
+        for placed in self.each() {
+            let frame = &placed.frame;
             for external in &frame.ext {
-                named.insert(format!("blobs/{}.json", external.hash));
-                let blob = self.blob(&external.hash);
-                let right = blob.is_some_and(|blob| {
-                    blob.len() as u64 == external.bytes && Hash::of(blob) == external.hash
+                let name = Self::blob_name(&external.hash);
+                let right = self.describe(&name).is_some_and(|blob| {
+                    blob.bytes == external.bytes && blob.blake3 == external.hash.to_string()
                 });
+                named.insert(name);
                 if !right {
                     let words = format!("the blob {} is missing or another", external.hash);
                     return Claim::failed("blobs", Wrong::at(frame.id(), words));
                 }
             }
         }
-        let found = self.files.keys().filter(|name| name.starts_with("blobs/"));
-        match found.clone().find(|name| !named.contains(*name)) {
+        let found = self.files.names().filter(|name| name.starts_with("blobs/"));
+        let found: Vec<&str> = found.collect();
+        match found.iter().find(|name| !named.contains(**name)) {
             Some(name) => Claim::failed("blobs", Wrong::new(format!("no frame names {name}"))),
-            None => Claim::proven("blobs", format!("{} blobs", found.count())),
+            None => Claim::proven("blobs", format!("{} blobs", found.len())),
         }
     }
 
@@ -174,7 +179,8 @@ impl Evidence {
     /// signed tree is left out.
     pub(super) fn completeness(&self) -> Claim {
         let mut headed = BTreeMap::new();
-        for Placed { position, frame } in &self.frames {
+        for placed in self.each() {
+            let Placed { position, frame } = &*placed;
             let Event::Store(StoreEvent::RunHead(head)) = &frame.event else {
                 continue;
             };
@@ -187,8 +193,8 @@ impl Evidence {
                 continue;
             }
             let last = head.frames.checked_sub(1);
-            let found = last.and_then(|last| self.shared(stream, last));
-            if found.is_none_or(|found| found.frame.hash != head.hash) {
+            let found = last.and_then(|last| self.shared_row(stream, last));
+            if found.is_none_or(|found| found.hash != head.hash) {
                 let words = format!(
                     "{stream} does not have the {} frames it ended with",
                     head.frames
@@ -211,7 +217,7 @@ impl Evidence {
         }
         let mut open = Vec::new();
         for (stream, frames) in self.by_stream() {
-            let last = frames.last().map_or(0, |last| last.frame.seq + 1);
+            let last = frames.last().map_or(0, |last| last + 1);
             if matches!(stream.split(':').next(), Some("run" | "branch"))
                 && headed.get(stream) != Some(&last)
             {
@@ -219,8 +225,8 @@ impl Evidence {
             }
         }
         let doubt = self.in_doubt();
-        let signed = |placed: &&Placed| placed.position <= self.tree.size;
-        let here = self.frames.iter().filter(signed).count() as u64;
+        let signed = |row: &&Row| row.position <= self.tree.size;
+        let here = self.all().iter().filter(signed).count() as u64;
         match (open.first(), self.tree.size.saturating_sub(here)) {
             (Some(first), _) => {
                 let words = format!(
@@ -249,26 +255,12 @@ impl Evidence {
         }
     }
 
-    /// A frame of an effective stream, wherever it is kept.
-    pub(super) fn shared(&self, stream: &str, seq: u64) -> Option<&Placed> {
-        let mut stream = stream.to_owned();
-        for _ in 0..=self.frames.len() {
-            if let Some(found) = self.frame(&stream, seq) {
-                return Some(found);
-            }
-            let Some(Event::Run(RunEvent::Branched(branch))) = self.by_first(&stream) else {
-                return None;
-            };
-            stream = branch.parent().ok()?.to_string();
-        }
-        None
-    }
-
     /// Calls to the world that have no answer in the archive.
     fn in_doubt(&self) -> usize {
         let mut open = BTreeSet::new();
-        for Placed { frame, .. } in &self.frames {
-            let stream = frame.stream.as_str();
+        for placed in self.each() {
+            let frame = &placed.frame;
+            let stream = frame.stream.to_string();
             match &frame.event {
                 Event::Webhook(WebhookEvent::Sent(_)) | Event::Agent(AgentEvent::Request(_)) => {
                     open.insert((stream, frame.seq));
@@ -276,7 +268,7 @@ impl Evidence {
                 Event::Webhook(_) | Event::Agent(AgentEvent::Response(_)) => {
                     for cause in &frame.cause {
                         if let Cause::Here(seq) = cause {
-                            open.remove(&(stream, *seq));
+                            open.remove(&(stream.clone(), *seq));
                         }
                     }
                 }

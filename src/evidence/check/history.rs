@@ -1,43 +1,66 @@
 //! A run of an archive from its beginning, with all that it shares, and what its definition says of
 //! the tools its agents may call.
 
-use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use ktsu_ledger::event::plan::{Plan, ServerPlan, Work};
 use ktsu_ledger::{Event, Frame};
 
 use super::super::archive::Placed;
-use super::{Evidence, Wrong};
+use super::content::too_large;
+use super::reading::Evidence;
+use super::{Against, Wrong};
 
 /// The frames of a run or branch in order, those before a fork included; those about agents with
 /// their blobs put back.
 pub(super) struct History<'a> {
     evidence: &'a Evidence,
     pub(super) stream: &'a str,
-    pub(super) frames: Vec<Cow<'a, Frame>>,
+    pub(super) frames: Vec<Frame>,
 }
 
 impl Evidence {
-    /// The histories in which models were asked, or tools.
-    pub(super) fn histories(&self) -> Result<Vec<History<'_>>, Wrong> {
-        let streams = self.by_stream().into_iter();
-        let streams = streams.filter(|(_, frames)| frames.iter().any(|one| is_about_agents(one)));
-        streams
-            .map(|(stream, own)| self.history(stream, &own))
-            .collect()
+    /// Judges the histories in which models were asked, or tools, one after another; gives the
+    /// first that is too large to be held.
+    pub(super) fn each_history(
+        &self,
+        against: &Against,
+        judge: &mut dyn FnMut(&History<'_>) -> Result<(), Wrong>,
+    ) -> Result<Option<String>, Wrong> {
+        let about_agents: BTreeSet<String> = self
+            .each()
+            .filter(|placed| is_about_agents(placed))
+            .map(|placed| placed.frame.stream.to_string())
+            .collect();
+        let mut large = None;
+        for (stream, own) in self.by_stream() {
+            let last = own.last().copied().unwrap_or(0);
+            if !about_agents.contains(stream) {
+                continue;
+            }
+            if self
+                .weight(stream, last)
+                .is_some_and(|weight| weight > against.run_bytes)
+            {
+                large.get_or_insert_with(|| too_large(stream));
+                continue;
+            }
+            judge(&self.history(stream, last)?)?;
+        }
+        Ok(large)
     }
 
-    fn history<'a>(&'a self, stream: &'a str, own: &[&Placed]) -> Result<History<'a>, Wrong> {
-        let last = own.last().map_or(0, |last| last.frame.seq);
+    fn history<'a>(&'a self, stream: &'a str, last: u64) -> Result<History<'a>, Wrong> {
         let frame = |seq| {
             let placed = self.shared(stream, seq);
             let words = || Wrong::new(format!("the frames of {stream} cannot be read"));
-            let frame = &placed.ok_or_else(words)?.frame;
+            let placed = placed.ok_or_else(words)?;
+            let frame = &placed.frame;
             if frame.ext.is_empty() || !matches!(frame.event, Event::Agent(_)) {
-                return Ok(Cow::Borrowed(frame));
+                return Ok(frame.clone());
             }
             let words = || Wrong::at(frame.id(), "one of its blobs is missing or another");
-            self.whole(stream, seq).map(Cow::Owned).ok_or_else(words)
+            self.whole(stream, seq).ok_or_else(words)
         };
         Ok(History {
             evidence: self,

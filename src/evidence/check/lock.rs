@@ -8,7 +8,8 @@ use ktsu_ledger::{Event, Hash, strict};
 use serde_json::Value;
 
 use super::super::archive::Placed;
-use super::{Claim, Evidence, Wrong};
+use super::reading::Evidence;
+use super::{Claim, Wrong};
 
 /// What a lock shows of a run.
 enum Shown {
@@ -19,15 +20,15 @@ enum Shown {
 }
 
 /// What a frame keeps as blobs, by the place it was in: hashes, and the bytes that have them.
-type Apart<'a> = BTreeMap<&'a str, (Hash, &'a [u8])>;
+type Apart<'a> = BTreeMap<&'a str, (Hash, Vec<u8>)>;
 
 impl Evidence {
     /// Whether every run had the definition that its lock names.
     pub(super) fn lock(&self) -> Claim {
         let (mut locked, mut open) = (0, None);
-        for placed in &self.frames {
+        for placed in self.each() {
             let shown = match &placed.frame.event {
-                Event::Run(RunEvent::Created(created)) => self.locked(placed, created),
+                Event::Run(RunEvent::Created(created)) => self.locked(&placed, created),
                 Event::Run(RunEvent::Branched(branch)) if branch.digest.is_some() => {
                     Ok(Shown::Nothing("its definition was changed by a person"))
                 }
@@ -57,6 +58,11 @@ impl Evidence {
         if placed.frame.ext.iter().all(|one| one.path != "/lock") {
             return Ok(Shown::Nothing("it records no lock"));
         }
+        if placed.frame.ext.iter().any(|one| self.is_large(&one.hash)) {
+            return Ok(Shown::Nothing(
+                "one of its blobs is larger than what is read at once",
+            ));
+        }
         let apart = self.apart(placed)?;
         let definition = apart.get("/definition").map(|(hash, _)| hash.to_string());
         if definition.as_ref() != Some(&created.digest) {
@@ -83,10 +89,10 @@ impl Evidence {
         }
     }
 
-    fn apart<'a>(&'a self, placed: &'a Placed) -> Result<Apart<'a>, &'static str> {
+    fn apart<'p>(&self, placed: &'p Placed) -> Result<Apart<'p>, &'static str> {
         let mut apart = BTreeMap::new();
         for external in &placed.frame.ext {
-            let bytes = self.blob(&external.hash).map(Vec::as_slice);
+            let bytes = self.blob(&external.hash);
             let bytes = bytes.filter(|bytes| Hash::of(bytes) == external.hash);
             let bytes = bytes.ok_or("one of its blobs is missing or another")?;
             let before = apart.insert(external.path.as_str(), (external.hash, bytes));

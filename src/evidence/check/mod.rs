@@ -4,6 +4,8 @@
 //! frames      manifest, chain, causes, blobs, completeness        check/frames
 //! tree        inclusion, signatures, keys, held checkpoints       check/tree
 //! content     extracts, definitions, replay                       check/content
+//! beside      the verifier in it, tables for people               check/beside
+//! outputs     what replies and answers give                       check/outputs
 //! lock        what runs were locked to                            check/lock
 //! tools       every call asked for, permitted and answered        check/tools ─┐ check/story,
 //! approvals   every gated call approved, by whom it has to be     check/approvals ─┘ check/history
@@ -12,32 +14,48 @@
 //! Nothing here believes the archive: what it says of itself is compared with what its bytes give.
 
 mod approvals;
+mod beside;
 mod content;
 mod frames;
 mod history;
 mod lock;
 mod models;
+mod outputs;
+mod reading;
 mod repeated;
 mod story;
 mod tools;
 mod tree;
 
-use std::collections::{BTreeMap, HashMap};
-
 use ktsu_ledger::note::{Checkpoint, PublicKey};
-use ktsu_ledger::{Hash, Record, strict};
 use serde::Serialize;
 
-use super::archive::{FRAMES, MANIFEST, MAX_JSON, Manifest, PLACES, Placed, TREE, Tree};
-use super::tar::{self, Files};
+use self::reading::Evidence;
+use super::tar::Source;
 
 /// What an archive is judged against.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Against {
     /// Checkpoints that the auditor has kept, or got from a witness.
     pub held: Vec<Checkpoint>,
     /// The key that the auditor knows the ledger by.
     pub key: Option<PublicKey>,
+    /// The most bytes of one run, blobs put back, that are held in memory: what is larger is not
+    /// decided again, and its calls are not judged.
+    pub run_bytes: u64,
+}
+
+/// The largest run that is held in memory, where nobody says otherwise.
+pub const MAX_RUN_BYTES: u64 = 24 * 1024 * 1024;
+
+impl Default for Against {
+    fn default() -> Self {
+        Self {
+            held: Vec::new(),
+            key: None,
+            run_bytes: MAX_RUN_BYTES,
+        }
+    }
 }
 
 /// What is shown of one claim.
@@ -140,25 +158,21 @@ impl Outcome {
     }
 }
 
-/// An archive, taken apart.
-struct Evidence {
-    files: Files,
-    manifest: Manifest,
-    frames: Vec<Placed>,
-    bodies: Vec<String>,
-    /// Where a frame is among the frames.
-    places: HashMap<(String, u64), usize>,
-    /// What is wrong with the frames themselves.
-    chain: Option<Wrong>,
-    tree: Tree,
-}
-
 /// Judges an archive.
 ///
 /// # Errors
 /// Why there is nothing to judge: it is no archive of evidence, or not one this version reads.
 pub fn verify(bytes: &[u8], against: &Against) -> Result<Outcome, String> {
-    let evidence = Evidence::read(bytes)?;
+    verify_from(std::io::Cursor::new(bytes.to_vec()), against)
+}
+
+/// As [`verify`], read piece by piece: the memory it takes grows with the number of frames, and not
+/// with what they and their blobs weigh.
+///
+/// # Errors
+/// As [`verify`]; also where the archive changes meanwhile.
+pub fn verify_from(source: impl Source + 'static, against: &Against) -> Result<Outcome, String> {
+    let evidence = Evidence::read(source)?;
     let signed = tree::Signed::of(&evidence);
     let mut claims = vec![
         evidence.manifest(),
@@ -171,170 +185,20 @@ pub fn verify(bytes: &[u8], against: &Against) -> Result<Outcome, String> {
     claims.push(evidence.extracts());
     claims.push(evidence.definitions());
     claims.push(evidence.lock());
-    claims.push(evidence.replay());
-    claims.push(evidence.approvals());
-    claims.push(evidence.tools());
+    claims.push(evidence.verifier());
+    claims.push(evidence.derived(against));
+    claims.push(evidence.outputs(against));
+    claims.push(evidence.replay(against));
+    claims.push(evidence.approvals(against));
+    claims.push(evidence.tools(against));
+    if evidence.has_changed() {
+        return Err("the archive changed while it was read".to_owned());
+    }
     Ok(Outcome {
         claims,
-        frames: evidence.frames.len() as u64,
+        frames: evidence.count() as u64,
         origin: evidence.manifest.origin.clone(),
         size: evidence.tree.size,
         streams: evidence.manifest.streams.len() as u64,
     })
-}
-
-impl Evidence {
-    fn read(bytes: &[u8]) -> Result<Self, String> {
-        let files = tar::read(bytes).map_err(|error| error.to_string())?;
-        let manifest: Manifest = json(&files, MANIFEST)?;
-        if manifest.format != super::archive::FORMAT {
-            let format = manifest.format;
-            return Err(format!(
-                "the archive is in format {format}, which this version does not know"
-            ));
-        }
-        let tree: Tree = json(&files, TREE)?;
-        let (records, positions, streams) = rows(&files)?;
-        let mut evidence = Self {
-            manifest,
-            frames: Vec::with_capacity(records.len()),
-            bodies: Vec::with_capacity(records.len()),
-            places: HashMap::new(),
-            chain: None,
-            tree,
-            files,
-        };
-        for ((record, position), stream) in records.into_iter().zip(positions).zip(streams) {
-            evidence.take(record, position, &stream);
-        }
-        evidence.chain = evidence.chain.take().or_else(|| evidence.follow().err());
-        Ok(evidence)
-    }
-
-    /// Takes one frame; one that does not read is told once, and left out.
-    fn take(&mut self, record: Record, position: u64, stream: &str) {
-        let id = format!("{stream}#{}", record.seq);
-        let wrong = |reason: String| Wrong::at(&id, reason);
-        let read = frames::read(&record, stream).map_err(wrong);
-        let last = self.frames.last().map_or(0, |last| last.position);
-        let read = read.and_then(|frame| match position > last {
-            true => Ok(frame),
-            false => Err(Wrong::at(&id, "its position is not above the one before")),
-        });
-        match read {
-            Ok(frame) => {
-                let place = self.frames.len();
-                let before = self.places.insert((stream.to_owned(), frame.seq), place);
-                if before.is_some() {
-                    self.chain
-                        .get_or_insert(Wrong::at(&id, "it is there twice"));
-                }
-                self.frames.push(Placed { position, frame });
-                self.bodies.push(record.body);
-            }
-            Err(wrong) => drop(self.chain.get_or_insert(wrong)),
-        }
-    }
-
-    fn frame(&self, stream: &str, seq: u64) -> Option<&Placed> {
-        let place = self.places.get(&(stream.to_owned(), seq))?;
-        self.frames.get(*place)
-    }
-
-    fn blob(&self, hash: &Hash) -> Option<&Vec<u8>> {
-        self.files.get(&format!("blobs/{hash}.json"))
-    }
-
-    /// The frames of each stream, in order.
-    fn by_stream(&self) -> BTreeMap<&str, Vec<&Placed>> {
-        let mut streams: BTreeMap<&str, Vec<&Placed>> = BTreeMap::new();
-        for placed in &self.frames {
-            streams
-                .entry(placed.frame.stream.as_str())
-                .or_default()
-                .push(placed);
-        }
-        streams
-    }
-}
-
-fn file<'a>(files: &'a Files, name: &str) -> Result<&'a [u8], String> {
-    let bytes = files
-        .get(name)
-        .ok_or_else(|| format!("the archive has no {name}"))?;
-    match bytes.len() <= MAX_JSON || name == FRAMES {
-        true => Ok(bytes),
-        false => Err(format!("{name} is too large")),
-    }
-}
-
-fn json<T: serde::de::DeserializeOwned>(files: &Files, name: &str) -> Result<T, String> {
-    let text = std::str::from_utf8(file(files, name)?);
-    let text = text.map_err(|error| format!("{name}: {error}"))?;
-    // No key twice: two readers could read two things.
-    strict::check_value(text).map_err(|error| format!("{name}: {error}"))?;
-    serde_json::from_str(text).map_err(|error| format!("{name}: {error}"))
-}
-
-type Rows = (Vec<Record>, Vec<u64>, Vec<String>);
-
-/// The lines of both tables, side by side.
-fn rows(files: &Files) -> Result<Rows, String> {
-    let text = |name| {
-        let text = std::str::from_utf8(file(files, name)?);
-        text.map_err(|_| format!("{name} is not UTF-8"))
-    };
-    let whole = |name: &str, text: &str| match text.is_empty() || text.ends_with('\n') {
-        true => Ok(()),
-        false => Err(format!("the last line of {name} is cut")),
-    };
-    let (bodies, places) = (text(FRAMES)?, text(PLACES)?);
-    whole(FRAMES, bodies)?;
-    whole(PLACES, places)?;
-    let mut places = places.split_terminator('\n');
-    if places.next() != Some(super::archive::COLUMNS) {
-        return Err(format!(
-            "{PLACES} does not begin with {}",
-            super::archive::COLUMNS
-        ));
-    }
-    let mut bodies = bodies.split_terminator('\n');
-    let (mut records, mut positions, mut streams) = (Vec::new(), Vec::new(), Vec::new());
-    for (number, line) in places.enumerate() {
-        let damaged = || format!("{PLACES}: line {} is damaged", number + 2);
-        let mut cells = line.split(',');
-        let (Some(position), Some(stream), Some(seq), Some(hash), None) = (
-            cells.next(),
-            cells.next(),
-            cells.next(),
-            cells.next(),
-            cells.next(),
-        ) else {
-            return Err(damaged());
-        };
-        let body = bodies
-            .next()
-            .ok_or_else(|| format!("{FRAMES} has fewer lines than {PLACES}"))?;
-        records.push(Record {
-            seq: number_of(seq).ok_or_else(damaged)?,
-            hash: hash.parse().map_err(|_| damaged())?,
-            body: body.to_owned(),
-        });
-        positions.push(
-            number_of(position)
-                .filter(|it| *it > 0)
-                .ok_or_else(damaged)?,
-        );
-        streams.push(stream.to_owned());
-    }
-    match bodies.next() {
-        None => Ok((records, positions, streams)),
-        Some(_) => Err(format!("{FRAMES} has more lines than {PLACES}")),
-    }
-}
-
-/// A number, written the one way there is.
-fn number_of(text: &str) -> Option<u64> {
-    let number: u64 = text.parse().ok()?;
-    (number.to_string() == text && number < 1 << 53).then_some(number)
 }

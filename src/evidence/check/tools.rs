@@ -13,43 +13,45 @@ use ktsu_ledger::{Actor, Frame};
 use serde_json::Value;
 
 use super::history::server;
+use super::reading::Evidence;
 use super::story::{Call, Of, Question, Story, Task};
-use super::{Claim, Evidence, Wrong};
+use super::{Against, Claim, Wrong};
 use crate::workflow::admit::tools::key;
 
 impl Evidence {
     /// Whether every call of a tool is accounted for.
-    pub(super) fn tools(&self) -> Claim {
-        let judged = self.histories().and_then(|histories| {
-            let (mut open, mut made) = (None, BTreeSet::new());
-            for history in &histories {
-                let mut story = Story::of(history)?;
-                if let Some(wrong) = story.wrong.remove(&Of::Tools) {
-                    return Err(wrong);
-                }
-                let calls = story.tasks.values().flat_map(|task| &task.calls);
-                let mut stray = calls
-                    .filter(|call| call.open)
-                    .filter_map(|it| it.sent.last());
-                if let Some((frame, _)) = stray.next() {
-                    let words = "its run has ended, and nothing says what became of the call";
-                    if story.ended {
-                        return Err(Wrong::at(frame.id(), words));
-                    }
-                    open.get_or_insert_with(|| frame.id());
-                }
-                made.append(&mut story.made);
+    pub(super) fn tools(&self, against: &Against) -> Claim {
+        let (mut open, mut made) = (None, BTreeSet::new());
+        let judged = self.each_history(against, &mut |history| {
+            let mut story = Story::of(history)?;
+            if let Some(wrong) = story.wrong.remove(&Of::Tools) {
+                return Err(wrong);
             }
-            Ok((made.len(), open))
+            let calls = story.tasks.values().flat_map(|task| &task.calls);
+            let mut stray = calls
+                .filter(|call| call.open)
+                .filter_map(|it| it.sent.last());
+            if let Some((frame, _)) = stray.next() {
+                let words = "its run has ended, and nothing says what became of the call";
+                if story.ended {
+                    return Err(Wrong::at(frame.id(), words));
+                }
+                open.get_or_insert_with(|| frame.id());
+            }
+            made.append(&mut story.made);
+            Ok(())
         });
-        match judged {
-            Err(wrong) => Claim::failed("tools", wrong),
-            Ok((_, Some(frame))) => Claim {
+        match (judged, open, made.len()) {
+            (Err(wrong), ..) => Claim::failed("tools", wrong),
+            (Ok(Some(large)), ..) => Claim::not_covered("tools", large),
+            (Ok(None), Some(frame), _) => Claim {
                 frame: Some(frame),
                 ..Claim::not_covered("tools", "its run goes on, and the call has no result yet")
             },
-            Ok((0, None)) => Claim::proven("tools", "no tool was called"),
-            Ok((made, None)) => Claim::proven("tools", format!("{made} calls are accounted for")),
+            (Ok(None), None, 0) => Claim::proven("tools", "no tool was called"),
+            (Ok(None), None, made) => {
+                Claim::proven("tools", format!("{made} calls are accounted for"))
+            }
         }
     }
 }

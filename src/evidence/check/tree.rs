@@ -8,7 +8,8 @@ use ktsu_ledger::keys::{Keys, origin_of};
 use ktsu_ledger::merkle::{Node, cover};
 
 use super::super::archive::Placed;
-use super::{Against, Claim, Evidence, Wrong};
+use super::reading::Evidence;
+use super::{Against, Claim, Wrong};
 
 /// What the tree and the keys of an archive come to.
 pub(super) struct Signed {
@@ -37,9 +38,9 @@ impl Signed {
             last: 0,
             checkpoints: 0,
         };
-        for placed in &evidence.frames {
+        for placed in evidence.each() {
             if let Event::Store(event) = &placed.frame.event {
-                signed.take(placed, event);
+                signed.take(&placed, event);
             }
         }
         signed
@@ -91,12 +92,12 @@ impl Signed {
             (Ok(_), None) if size == 0 => Claim::not_covered("inclusion", none),
             (Ok(_), None) => {
                 let outside = evidence
-                    .frames
+                    .all()
                     .iter()
-                    .find(|placed| placed.position > size && placed.position != self.last);
+                    .find(|row| row.position > size && row.position != self.last);
                 match outside {
-                    Some(placed) => Claim {
-                        frame: Some(placed.frame.id()),
+                    Some(row) => Claim {
+                        frame: Some(format!("{}#{}", evidence.name(row), row.seq)),
                         ..Claim::not_covered("inclusion", "it came after the last checkpoint")
                     },
                     None => Claim::proven(
@@ -188,14 +189,14 @@ impl Signed {
 /// The roots that the frames and the proof give.
 fn roots(evidence: &Evidence) -> Result<BTreeMap<u64, Node>, Wrong> {
     let size = evidence.tree.size;
-    let first = evidence.frames.first().filter(|first| first.position == 1);
-    if first.is_some_and(|first| origin_of(&first.frame.hash) != evidence.manifest.origin) {
+    let first = evidence.all().first().filter(|first| first.position == 1);
+    if first.is_some_and(|first| origin_of(&first.hash) != evidence.manifest.origin) {
         let words = "the origin is not made from the first frame";
         return Err(Wrong::at("position 1", words));
     }
     let mut sizes = BTreeSet::new();
     let mut last = 0;
-    for placed in &evidence.frames {
+    for placed in evidence.each() {
         if let Event::Store(StoreEvent::CheckpointSigned(signed)) = &placed.frame.event {
             sizes.insert(signed.size);
             last = signed.size;
@@ -208,9 +209,9 @@ fn roots(evidence: &Evidence) -> Result<BTreeMap<u64, Node>, Wrong> {
         return Ok(BTreeMap::new());
     }
     let mut leaves = BTreeMap::new();
-    for (placed, body) in evidence.frames.iter().zip(&evidence.bodies) {
-        if placed.position <= size {
-            leaves.insert(placed.position - 1, Node::leaf(body.as_bytes()));
+    for row in evidence.all().iter().filter(|row| row.position <= size) {
+        if let Some(body) = evidence.bytes(row) {
+            leaves.insert(row.position - 1, Node::leaf(&body));
         }
     }
     let found = cover::roots(size, &leaves, &sizes, &evidence.tree.hashes);

@@ -51,7 +51,7 @@ fn forger(path: &Path) -> Connection {
 }
 
 /// Changes the frames of a run and makes its chain whole again.
-fn forge(desk: &Desk, run: &str, change: impl Fn(i64, String) -> Option<String>) {
+pub(super) fn forge(desk: &Desk, run: &str, change: impl Fn(i64, String) -> Option<String>) {
     let tool = forger(&ledger(desk));
     let frames: Vec<(i64, i64, String)> = tool
         .prepare(

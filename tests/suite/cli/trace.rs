@@ -2,12 +2,8 @@
 
 use serde_json::{Value, json};
 
-use ktsu_ledger::store::SqliteStore;
-
-use super::replay::{golden_desk, run_of};
+use super::replay::{forge, golden_desk, run_of};
 use super::{Desk, Said};
-use crate::evidence::book::rechained;
-use crate::golden::goldens;
 
 /// The numbers of the frames of an answer.
 fn numbers(said: &Said, name: &str) -> Vec<u64> {
@@ -343,40 +339,25 @@ fn the_page_of_every_golden_run_is_whole() {
 
 #[test]
 fn a_cause_that_is_not_there_is_said_to_be_missing() {
-    let desk = Desk::new();
-    let folder = desk.path().join(".ktsu");
-    std::fs::create_dir_all(&folder).unwrap();
-    let mut store = SqliteStore::open(&folder.join("ledger.db")).unwrap();
-    let mut golden = goldens().into_iter();
-    let (_, run) = golden.find(|(name, _)| name == "v1-failure").unwrap();
-    // As in a run that came from another ledger, or lost what it follows from.
-    let (_, other) = golden.next().unwrap();
-    other.put(&mut store);
-    let (here, beyond) = (
-        format!("{}#0", other.stream),
-        format!("{}#9999", other.stream),
-    );
-    let changed = rechained(&run, |place, body| match place {
-        2 => {
-            let causes = format!("\"cause\":[1,\"{here}\",\"{beyond}\",\"run:run_nobody#3\"]");
-            body.replacen("\"cause\":[1]", &causes, 1)
-        }
-        _ => body,
+    // A ledger takes no such frame: it lost what the frame follows from.
+    let desk = golden_desk();
+    let (run, other) = (run_of("v1-failure"), run_of("v1-dead"));
+    let (here, beyond) = (format!("run:{other}#0"), format!("run:{other}#9999"));
+    forge(&desk, &run, |seq, body| {
+        let causes = format!("\"cause\":[1,\"{here}\",\"{beyond}\",\"run:run_nobody#3\"]");
+        Some(match seq {
+            2 => body.replacen("\"cause\":[1]", &causes, 1),
+            _ => body,
+        })
     });
-    assert_ne!(changed.records[2], run.records[2]);
-    changed.put(&mut store);
-    drop(store);
-    let name = run.stream.name();
-    let told = desk.ktsu(&["trace", name, "2", "--json"]).is(0).json();
-    assert_eq!(
-        told["chain"][0]["missing"],
-        json!([beyond, "run:run_nobody#3"])
-    );
+    let told = desk.ktsu(&["trace", &run, "2", "--json"]).is(0).json();
+    let missing = json!([beyond, "run:run_nobody#3"]);
+    assert_eq!(told["chain"][0]["missing"], missing, "{told}");
     assert_eq!(told["chain"][1]["missing"], Value::Null);
-    desk.ktsu(&["trace", name, "2"]).is(0).says(&format!(
+    desk.ktsu(&["trace", &run, "2"]).is(0).says(&format!(
         "{here}, {beyond} (missing), run:run_nobody#3 (missing)"
     ));
-    desk.ktsu(&["trace", name, "--frames"])
+    desk.ktsu(&["trace", &run, "--frames"])
         .is(0)
         .says(&format!("its cause is missing: {beyond}, run:run_nobody#3"));
 }

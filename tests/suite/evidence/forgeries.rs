@@ -29,6 +29,7 @@ pub(super) fn judged(told: &str, bytes: &[u8], held: &str, key: Option<&PublicKe
     let against = Against {
         held: notes(held).unwrap(),
         key: key.cloned(),
+        ..Against::default()
     };
     let outcome = verify(bytes, &against).unwrap();
     if let Some(python) = Python::find() {

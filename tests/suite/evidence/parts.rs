@@ -13,11 +13,21 @@ use super::book::{Act, Book, rechained, repacked};
 use super::{Python, put, verdict};
 use crate::golden::goldens;
 
-const PARTS: [&str; 4] = [
+const PARTS: [&str; 6] = [
     "verify.py",
+    "verify_content.py",
+    "verify_outputs.py",
     "verify_signed.py",
     "verify_calls.py",
     "verify_repeated.py",
+];
+const OF_CONTENT: [&str; 6] = [
+    "blobs",
+    "completeness",
+    "extracts",
+    "definitions",
+    "lock",
+    "verifier",
 ];
 const OF_CALLS: [&str; 2] = ["approvals", "tools"];
 const OF_SIGNED: [&str; 5] = ["inclusion", "signatures", "rotation", "key", "held"];
@@ -43,6 +53,12 @@ fn each_file_of_the_verifier_can_be_read_and_is_the_one_that_is_pinned() {
             "PARTS of verify.py has to say that {name} is {digest}"
         );
     }
+    let guide = Sha256::digest(source("VERIFY.md").as_bytes());
+    let guide: String = guide.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert!(
+        source("verify_content.py").contains(&format!("GUIDE = \"{guide}\"\n")),
+        "GUIDE of verify_content.py has to say that VERIFY.md is {guide}"
+    );
 }
 
 #[test]
@@ -125,11 +141,15 @@ fn without_its_parts_the_verifier_calls_nothing_proven_that_they_judge() {
     let whole = desk.says();
     assert_eq!(verdict(&whole, "approvals"), "failed", "{whole}");
     assert_eq!(verdict(&whole, "signatures"), "proven", "{whole}");
-    for (there, missing, unknown) in [
-        ("verify_signed.py", "verify_calls.py", &OF_CALLS[..]),
-        ("verify_calls.py", "verify_signed.py", &OF_SIGNED[..]),
+    for (missing, unknown) in [
+        ("verify_calls.py", &OF_CALLS[..]),
+        ("verify_signed.py", &OF_SIGNED[..]),
+        ("verify_content.py", &OF_CONTENT[..]),
+        ("verify_outputs.py", &["outputs"][..]),
     ] {
-        let desk = Desk::with(&["verify.py", there]).unwrap();
+        let there = PARTS.iter().filter(|part| **part != missing);
+        let there: Vec<&str> = there.copied().collect();
+        let desk = Desk::with(&there).unwrap();
         let said = desk.says();
         for one in unknown {
             assert_eq!(verdict(&said, one), "not_covered", "{one}: {said}");
@@ -146,7 +166,8 @@ fn without_its_parts_the_verifier_calls_nothing_proven_that_they_judge() {
     }
     let desk = Desk::with(&["verify.py"]).unwrap();
     let said = desk.says();
-    for one in OF_CALLS.iter().chain(&OF_SIGNED).chain(&["completeness"]) {
+    let unknown = OF_CALLS.iter().chain(&OF_SIGNED).chain(&OF_CONTENT);
+    for one in unknown.chain(&["outputs"]) {
         assert_eq!(verdict(&said, one), "not_covered", "{one}: {said}");
     }
     // A question that nobody can answer is not left unanswered in silence.

@@ -1,0 +1,348 @@
+//! Whether outputs are what they were made of, as far as no expression is between: an agent's is the
+//! object that its model replied, a step's is what its agent gave or how its webhook was answered.
+//!
+//! What expressions make of them (the outputs of transforms, of children and of runs) `replay` shows.
+
+use std::collections::BTreeMap;
+
+use ktsu_ledger::event::plan::{Plan, Work};
+use ktsu_ledger::event::{
+    AgentEvent, ItemEvent, LlmResponse, Purpose, Reference, RunEvent, StepEvent, WebhookEvent,
+};
+use ktsu_ledger::{Event, Frame, Json, canonical};
+use ktsu_projections::run::reserved::is_reserved;
+use serde_json::{Value, json};
+
+use super::content::too_large;
+use super::reading::Evidence;
+use super::{Against, Claim, Wrong};
+use crate::contract::gateway::unfenced;
+
+/// What stands where a secret was.
+const HIDDEN: &str = "[REDACTED]";
+/// The levels that a reply may have: what is deeper is no output.
+const MAX_DEPTH: usize = 56;
+
+/// What was found.
+#[derive(Default)]
+struct Found {
+    held: u64,
+    unknown: Option<String>,
+}
+
+/// What is known of a step since it began.
+#[derive(Default)]
+struct Known {
+    /// The replies to each of its tasks.
+    replies: BTreeMap<Option<u32>, Vec<String>>,
+    /// What their agents gave, and in which frame.
+    given: BTreeMap<Option<u32>, (u64, Value)>,
+    /// How its webhook was answered.
+    answer: Option<u16>,
+}
+
+impl Evidence {
+    /// Whether outputs are what replies and answers give.
+    pub(super) fn outputs(&self, against: &Against) -> Claim {
+        let mut found = Found::default();
+        for (stream, own) in self.by_stream() {
+            if !matches!(
+                stream.split(':').next(),
+                Some("run" | "branch" | "recompute")
+            ) {
+                continue;
+            }
+            let (first, last) = (own.first().copied(), own.last().copied());
+            let (first, last) = (first.unwrap_or(0), last.unwrap_or(0));
+            if self
+                .weight(stream, last)
+                .is_some_and(|weight| weight > against.run_bytes)
+            {
+                found.unknown.get_or_insert_with(|| too_large(stream));
+                continue;
+            }
+            let judged = Told::of(self, stream, first, &mut found).read(last);
+            if let Err(wrong) = judged {
+                return Claim::failed("outputs", wrong);
+            }
+        }
+        match found.unknown {
+            Some(words) => Claim::not_covered("outputs", words),
+            None => {
+                let held = found.held;
+                let words = format!(
+                    "{held} outputs are what replies and answers give; what expressions make of \
+                     them, replay shows"
+                );
+                Claim::proven("outputs", words)
+            }
+        }
+    }
+}
+
+/// A run from its beginning, with all that it shares; only its own frames are judged.
+struct Told<'a> {
+    evidence: &'a Evidence,
+    stream: &'a str,
+    first: u64,
+    found: &'a mut Found,
+    steps: BTreeMap<(String, String), Known>,
+    purposes: BTreeMap<u64, Purpose>,
+    plan: Option<Plan>,
+}
+
+impl<'a> Told<'a> {
+    fn of(evidence: &'a Evidence, stream: &'a str, first: u64, found: &'a mut Found) -> Self {
+        Self {
+            evidence,
+            stream,
+            first,
+            found,
+            steps: BTreeMap::new(),
+            purposes: BTreeMap::new(),
+            plan: None,
+        }
+    }
+
+    fn read(mut self, last: u64) -> Result<(), Wrong> {
+        for seq in 0..=last {
+            let placed = self.evidence.shared(self.stream, seq);
+            let words = || Wrong::new(format!("the frames of {} cannot be read", self.stream));
+            let placed = placed.ok_or_else(words)?;
+            let apart = !placed.frame.ext.is_empty() && needs_blobs(&placed.frame.event);
+            if !apart {
+                self.take(&placed.frame)?;
+                continue;
+            }
+            let words = || {
+                let words = "one of its blobs is missing or another";
+                Wrong::at(placed.frame.id(), words)
+            };
+            let whole = self.evidence.whole(self.stream, seq).ok_or_else(words)?;
+            self.take(&whole)?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, frame: &Frame) -> Result<(), Wrong> {
+        if let Some((definition, _)) = frame.event.definition() {
+            self.plan = serde_json::from_str(definition.as_str()).ok();
+            self.steps.clear();
+        }
+        match &frame.event {
+            Event::Run(RunEvent::Branched(branch)) if branch.restarts => self.steps.clear(),
+            Event::Step(StepEvent::Started(_) | StepEvent::Reset(_)) => {
+                *self.step(frame) = Known::default();
+            }
+            Event::Agent(event) => self.agent(frame, event)?,
+            Event::Webhook(WebhookEvent::Delivered(answer) | WebhookEvent::Failed(answer))
+                if answer.approval.is_none() =>
+            {
+                self.step(frame).answer = answer.status;
+            }
+            Event::Step(StepEvent::Completed(done)) => {
+                let (from, output) = (done.output_from.as_ref(), done.output.as_ref());
+                match self.work(&frame.scope, &done.step).cloned() {
+                    Some(Work::Agent(agent)) if agent.for_each.is_none() => {
+                        self.given(frame, None, from, output, &done.stripped)?;
+                    }
+                    Some(Work::Webhook(_)) => self.answered(frame, output)?,
+                    _ => {}
+                }
+            }
+            Event::Item(ItemEvent::Completed(done)) if done.skipped.is_none() => {
+                let (from, item) = (done.output_from.as_ref(), Some(done.item));
+                self.given(frame, item, from, None, &done.stripped)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What is known of the step that a frame is about.
+    fn step(&mut self, frame: &Frame) -> &mut Known {
+        let step = match &frame.event {
+            Event::Step(event) => event.step(),
+            Event::Item(event) => event.step(),
+            Event::Agent(event) => event.step(),
+            Event::Webhook(event) => event.step(),
+            _ => "",
+        };
+        let key = (frame.scope.clone(), step.to_owned());
+        self.steps.entry(key).or_default()
+    }
+
+    /// The work of a step, as the definition has it.
+    fn work(&self, scope: &str, step: &str) -> Option<&Work> {
+        let plan = self.plan.as_ref()?;
+        let mut workflow = plan.workflows.get(&plan.root)?;
+        for id in scope.split('/').filter(|id| !id.is_empty()) {
+            let child = workflow.steps.iter().find(|step| step.id == id)?;
+            let Work::Workflow(child) = &child.work else {
+                return None;
+            };
+            workflow = plan.workflows.get(&child.workflow)?;
+        }
+        let step = workflow.steps.iter().find(|one| one.id == step)?;
+        Some(&step.work)
+    }
+
+    fn is_own(&self, frame: &Frame) -> bool {
+        frame.seq >= self.first && frame.stream.as_str() == self.stream
+    }
+
+    fn blame(&self, frame: &Frame, wrong: bool, words: &str) -> Result<(), Wrong> {
+        match wrong && self.is_own(frame) {
+            true => Err(Wrong::at(frame.id(), words)),
+            false => Ok(()),
+        }
+    }
+
+    fn unknown(&mut self, frame: &Frame, words: &str) {
+        if self.is_own(frame) {
+            let words = format!("{}: {words}", frame.id());
+            self.found.unknown.get_or_insert(words);
+        }
+    }
+
+    fn holds(&mut self, frame: &Frame) {
+        self.found.held += u64::from(self.is_own(frame));
+    }
+
+    fn agent(&mut self, frame: &Frame, event: &AgentEvent) -> Result<(), Wrong> {
+        match event {
+            AgentEvent::Request(request) => {
+                self.purposes.insert(frame.seq, request.purpose);
+            }
+            AgentEvent::Response(response) => self.replied(frame, response),
+            AgentEvent::Decided(decided) => {
+                if let Some(draft) = &decided.draft {
+                    self.follows(frame, decided.item, &draft.to_value(), "draft")?;
+                }
+            }
+            AgentEvent::Finished(finished) => {
+                let output = finished.outcome.pointer("/output").unwrap_or_default();
+                let given = (frame.seq, output.clone());
+                self.step(frame).given.insert(finished.item, given);
+                if !output.is_null() {
+                    self.follows(frame, finished.item, &output, "output")?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A reply that asks for no tools: whoever was asked to repair or to reflect may call nothing.
+    fn replied(&mut self, frame: &Frame, response: &LlmResponse) {
+        let purpose = self.purposes.get(&response.request);
+        let turn = purpose.is_none_or(|purpose| *purpose == Purpose::Turn);
+        let calls = response.tool_calls.as_ref().map(Json::to_value);
+        let calls = calls.is_some_and(|calls| calls.as_array().is_some_and(|it| !it.is_empty()));
+        if response.error.is_some() || (turn && calls) {
+            return;
+        }
+        let text = match response.content.as_ref().map(Json::to_value) {
+            Some(Value::String(text)) => text,
+            Some(other) => other.to_string(),
+            None => String::new(),
+        };
+        let step = self.step(frame);
+        step.replies.entry(response.item).or_default().push(text);
+    }
+
+    /// Whether a value is the object that the last reply is.
+    fn follows(
+        &mut self,
+        frame: &Frame,
+        item: Option<u32>,
+        value: &Value,
+        what: &str,
+    ) -> Result<(), Wrong> {
+        let replies = self.step(frame).replies.get(&item);
+        let Some(reply) = replies.and_then(|replies| replies.last()).cloned() else {
+            self.unknown(frame, "its runtime told of no reply");
+            return Ok(());
+        };
+        let said = spoken(&reply);
+        let same = said.as_ref().is_some_and(|said| said.to_value() == *value);
+        let hidden = reply.contains(HIDDEN) || value.to_string().contains(HIDDEN);
+        if same {
+            self.holds(frame);
+        } else if said.is_none() || hidden {
+            self.unknown(frame, "its reply, as it is recorded, is not such an object");
+        } else {
+            let words = format!("its {what} is not what its model replied");
+            self.blame(frame, true, &words)?;
+        }
+        Ok(())
+    }
+
+    /// Whether an output is the one that the agent of the step or of the item gave.
+    fn given(
+        &mut self,
+        frame: &Frame,
+        item: Option<u32>,
+        from: Option<&Reference>,
+        output: Option<&Json>,
+        stripped: &[String],
+    ) -> Result<(), Wrong> {
+        let given = self.step(frame).given.get(&item).cloned();
+        let (seq, value) = given.unwrap_or_default();
+        let named = from.is_some_and(|from| from.frame == seq && from.path == "/outcome/output");
+        let right = named && value.is_object() && output.is_none();
+        let words = "its output is not the one that its agent gave";
+        self.blame(frame, !right, words)?;
+        let members = value.as_object().into_iter().flatten();
+        let reserved = members
+            .map(|(name, _)| name)
+            .filter(|name| is_reserved(name));
+        let mut reserved: Vec<&String> = reserved.collect();
+        let mut stripped: Vec<&String> = stripped.iter().collect();
+        reserved.sort_unstable();
+        stripped.sort_unstable();
+        let words = "what it leaves out is not what is reserved";
+        self.blame(frame, reserved != stripped, words)?;
+        self.holds(frame);
+        Ok(())
+    }
+
+    /// Whether an output is how the webhook of the step was answered.
+    fn answered(&mut self, frame: &Frame, output: Option<&Json>) -> Result<(), Wrong> {
+        let given = json!({"sent": true, "status_code": self.step(frame).answer});
+        let right = output.is_some_and(|output| output.to_value() == given);
+        let words = "its output is not what its webhook was answered with";
+        self.blame(frame, !right, words)?;
+        self.holds(frame);
+        Ok(())
+    }
+}
+
+/// The object that a reply is, alone or within one fence, as strictly as runtimes read it; nothing
+/// where it is none.
+fn spoken(text: &str) -> Option<Json> {
+    let value = canonical::parse_strict(unfenced(text).as_bytes()).ok()?;
+    let fits = value.is_object() && depth(&value) <= MAX_DEPTH;
+    fits.then(|| Json::from_value(&value).ok()).flatten()
+}
+
+/// As deep as a value is nested, which whoever parsed it has bounded.
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        Value::Object(members) => 1 + members.values().map(depth).max().unwrap_or(0),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+    }
+}
+
+/// Whether what is judged here may stand in a blob.
+fn needs_blobs(event: &Event) -> bool {
+    match event {
+        Event::Agent(event) => matches!(
+            event,
+            AgentEvent::Response(_) | AgentEvent::Decided(_) | AgentEvent::Finished(_)
+        ),
+        Event::Step(StepEvent::Completed(_)) => true,
+        event => event.definition().is_some(),
+    }
+}

@@ -1,0 +1,463 @@
+//! An archive, read piece by piece: what is held of it is an index, and as many frames as fit into
+//! a bound.
+//!
+//! A pass over all frames reads those that are not held once more. So whatever the files of an
+//! archive weigh, the memory that judging it takes grows with the number of its frames alone.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+
+use ktsu_ledger::event::RunEvent;
+use ktsu_ledger::frame::MAX_BODY;
+use ktsu_ledger::{Event, Frame, Hash, Json, Record, strict};
+
+use super::super::archive::{
+    COLUMNS, Describing, FORMAT, FRAMES, File, MANIFEST, MAX_JSON, Manifest, PLACES, Placed, TREE,
+    Tree,
+};
+use super::super::tar::{Archive, Place, Source};
+use super::{Wrong, frames};
+
+/// The most bytes of frames that are held.
+const MAX_HELD: usize = 8 * 1024 * 1024;
+/// The largest blob there is; whoever reads one has seen to it that there is room.
+const MAX_BLOB: usize = 64 * 1024 * 1024;
+/// The largest definition or lock that is read.
+const MAX_TEXT: u64 = 8 * 1024 * 1024;
+/// The most forks between a branch and its run, as in a ledger.
+const MAX_FORKS: usize = 10_000;
+/// What a frame takes beside its text, about.
+const FRAME_BYTES: u64 = 512;
+/// The longest line of the table of places.
+const MAX_LINE: usize = 1024;
+
+/// Where a frame stands.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Row {
+    pub(super) position: u64,
+    /// Its stream, as [`Evidence::name`] has it.
+    stream: u32,
+    pub(super) seq: u64,
+    pub(super) hash: Hash,
+    begin: u64,
+    length: u32,
+    /// The bytes of its blobs.
+    apart: u64,
+}
+
+/// An archive, taken apart.
+pub(super) struct Evidence {
+    pub(super) files: Rc<Archive<'static>>,
+    pub(super) manifest: Manifest,
+    pub(super) tree: Tree,
+    rows: Vec<Row>,
+    names: Vec<String>,
+    streams: HashMap<String, u32>,
+    /// Where a frame is among the rows, by stream and number.
+    places: HashMap<(u32, u64), u32>,
+    /// What is wrong with the frames themselves.
+    pub(super) chain: Option<Wrong>,
+    held: RefCell<Held>,
+    /// The way that was asked for last.
+    path: RefCell<Path>,
+    digests: RefCell<HashMap<String, File>>,
+    /// Whether something could not be read a second time.
+    changed: Cell<bool>,
+}
+
+/// Which streams hold the frames of an effective stream.
+#[derive(Default)]
+struct Path {
+    of: String,
+    parts: Vec<(u64, String)>,
+}
+
+#[derive(Default)]
+struct Held {
+    frames: HashMap<u32, Rc<Placed>>,
+    bytes: usize,
+}
+
+impl Evidence {
+    pub(super) fn read(source: impl Source + 'static) -> Result<Self, String> {
+        let files = Archive::open(source).map_err(|error| error.to_string())?;
+        let manifest: Manifest = json(&files, MANIFEST)?;
+        if manifest.format != FORMAT {
+            let format = manifest.format;
+            return Err(format!(
+                "the archive is in format {format}, which this version does not know"
+            ));
+        }
+        let tree: Tree = json(&files, TREE)?;
+        let mut evidence = Self {
+            files: Rc::new(files),
+            manifest,
+            tree,
+            rows: Vec::new(),
+            names: Vec::new(),
+            streams: HashMap::new(),
+            places: HashMap::new(),
+            chain: None,
+            held: RefCell::default(),
+            path: RefCell::default(),
+            digests: RefCell::default(),
+            changed: Cell::new(false),
+        };
+        evidence.rows()?;
+        evidence.chain = evidence.chain.take().or_else(|| evidence.follow().err());
+        Ok(evidence)
+    }
+
+    /// The lines of both tables, side by side.
+    fn rows(&mut self) -> Result<(), String> {
+        let files = Rc::clone(&self.files);
+        let lines = |name: &str| {
+            let place = files.place(name);
+            let place = place.ok_or_else(|| format!("the archive has no {name}"))?;
+            Ok::<_, String>(files.lines(place))
+        };
+        let (mut bodies, mut places) = (lines(FRAMES)?, lines(PLACES)?);
+        let failed = |error: std::io::Error| format!("the archive cannot be read: {error}");
+        let columns = places.next().transpose().map_err(failed)?;
+        let columns = columns.and_then(|line| self.line(line));
+        if columns.as_deref() != Some(COLUMNS) {
+            return Err(format!("{PLACES} does not begin with {COLUMNS}"));
+        }
+        for number in 2u64.. {
+            let line = places.next().transpose().map_err(failed)?;
+            let body = bodies.next().transpose().map_err(failed)?;
+            match (line, body) {
+                (None, None) => break,
+                (Some(_), None) => return Err(format!("{FRAMES} has fewer lines than {PLACES}")),
+                (None, Some(_)) => return Err(format!("{FRAMES} has more lines than {PLACES}")),
+                (Some(line), Some(body)) => {
+                    let damaged = || format!("{PLACES}: line {number} is damaged");
+                    let line = self.line(line).ok_or_else(damaged)?;
+                    let cells = Cells::of(&line).ok_or_else(damaged)?;
+                    self.take(&cells, body);
+                }
+            }
+        }
+        for (name, cut) in [(FRAMES, bodies.is_cut()), (PLACES, places.is_cut())] {
+            if cut {
+                return Err(format!("the last line of {name} is cut"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A short line.
+    fn line(&self, place: Place) -> Option<String> {
+        let length = usize::try_from(place.size).ok();
+        let length = length.filter(|length| *length <= MAX_LINE)?;
+        let bytes = self.files.part(place.begin, length).ok()?;
+        String::from_utf8(bytes).ok()
+    }
+
+    /// Takes one frame; one that does not read is told once, and left out.
+    fn take(&mut self, cells: &Cells<'_>, place: Place) {
+        let id = format!("{}#{}", cells.stream, cells.seq);
+        let wrong = |reason: &str| Wrong::at(&id, reason);
+        let read = self.taken(cells, place).map_err(|reason| wrong(&reason));
+        let last = self.rows.last().map_or(0, |last| last.position);
+        let read = read.and_then(|frame| match cells.position > last {
+            true => Ok(frame),
+            false => Err(wrong("its position is not above the one before")),
+        });
+        match read {
+            Ok(frame) => {
+                let stream = self.stream(cells.stream);
+                let at = u32::try_from(self.rows.len()).unwrap_or(u32::MAX);
+                if self.places.insert((stream, cells.seq), at).is_some() {
+                    self.chain.get_or_insert(wrong("it is there twice"));
+                }
+                self.rows.push(Row {
+                    position: cells.position,
+                    stream,
+                    seq: cells.seq,
+                    hash: cells.hash,
+                    begin: place.begin,
+                    length: u32::try_from(place.size).unwrap_or(u32::MAX),
+                    apart: frame.ext.iter().map(|one| one.bytes).sum(),
+                });
+                let position = cells.position;
+                self.hold(at, place, Rc::new(Placed { position, frame }));
+            }
+            Err(wrong) => drop(self.chain.get_or_insert(wrong)),
+        }
+    }
+
+    fn taken(&self, cells: &Cells<'_>, place: Place) -> Result<Frame, String> {
+        let length = usize::try_from(place.size).ok();
+        let length = length.filter(|length| *length <= MAX_BODY);
+        let length = length.ok_or("it is larger than a frame may be")?;
+        let bytes = self.files.part(place.begin, length);
+        let bytes = bytes.map_err(|error| error.to_string())?;
+        let body = String::from_utf8(bytes).map_err(|_| "its bytes are not UTF-8")?;
+        let record = Record {
+            seq: cells.seq,
+            hash: cells.hash,
+            body,
+        };
+        frames::read(&record, cells.stream)
+    }
+
+    fn stream(&mut self, name: &str) -> u32 {
+        if let Some(known) = self.streams.get(name) {
+            return *known;
+        }
+        let at = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
+        self.names.push(name.to_owned());
+        self.streams.insert(name.to_owned(), at);
+        at
+    }
+
+    fn hold(&self, at: u32, place: Place, placed: Rc<Placed>) {
+        let size = usize::try_from(place.size).unwrap_or(usize::MAX);
+        let mut held = self.held.borrow_mut();
+        // The first that fit stay: passes go from the beginning to the end.
+        let bytes = held.bytes.saturating_add(size);
+        if bytes <= MAX_HELD {
+            held.bytes = bytes;
+            held.frames.insert(at, placed);
+        }
+    }
+
+    /// Whether the archive changed while it was judged.
+    pub(super) fn has_changed(&self) -> bool {
+        self.changed.get()
+    }
+
+    /// How many frames there are.
+    pub(super) fn count(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Where all frames stand, in the order of appending.
+    pub(super) fn all(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// All frames, in the order of appending.
+    pub(super) fn each(&self) -> impl Iterator<Item = Rc<Placed>> + '_ {
+        let count = u32::try_from(self.rows.len()).unwrap_or(u32::MAX);
+        (0..count).filter_map(|at| self.at(at))
+    }
+
+    fn at(&self, at: u32) -> Option<Rc<Placed>> {
+        if let Some(held) = self.held.borrow().frames.get(&at) {
+            return Some(Rc::clone(held));
+        }
+        let row = self.rows.get(at as usize)?;
+        let frame = self
+            .record(row)
+            .and_then(|record| record.decode_bare().ok());
+        if frame.is_none() {
+            self.changed.set(true);
+        }
+        let position = row.position;
+        frame.map(|frame| Rc::new(Placed { position, frame }))
+    }
+
+    fn record(&self, row: &Row) -> Option<Record> {
+        Some(Record {
+            seq: row.seq,
+            hash: row.hash,
+            body: String::from_utf8(self.bytes(row)?).ok()?,
+        })
+    }
+
+    /// The bytes of a frame.
+    pub(super) fn bytes(&self, row: &Row) -> Option<Vec<u8>> {
+        let bytes = self.files.part(row.begin, row.length as usize).ok();
+        if bytes.is_none() {
+            self.changed.set(true);
+        }
+        bytes
+    }
+
+    /// The name of the stream that a frame is of.
+    pub(super) fn name(&self, row: &Row) -> &str {
+        let name = self.names.get(row.stream as usize);
+        name.map_or("", String::as_str)
+    }
+
+    fn place(&self, stream: &str, seq: u64) -> Option<u32> {
+        let stream = self.streams.get(stream)?;
+        self.places.get(&(*stream, seq)).copied()
+    }
+
+    /// Where a frame of a stream stands.
+    pub(super) fn row(&self, stream: &str, seq: u64) -> Option<&Row> {
+        self.rows.get(self.place(stream, seq)? as usize)
+    }
+
+    /// A frame of a stream, without its blobs.
+    pub(super) fn frame(&self, stream: &str, seq: u64) -> Option<Rc<Placed>> {
+        self.at(self.place(stream, seq)?)
+    }
+
+    /// The numbers of the frames of each stream, in order.
+    pub(super) fn by_stream(&self) -> BTreeMap<&str, Vec<u64>> {
+        let mut streams: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+        for row in &self.rows {
+            streams.entry(self.name(row)).or_default().push(row.seq);
+        }
+        streams
+    }
+
+    /// What the first frame of a stream says, if it begins a branch.
+    fn fork(&self, stream: &str) -> Option<String> {
+        let first = self.manifest.streams.get(stream)?.first;
+        match &self.frame(stream, first)?.frame.event {
+            Event::Run(RunEvent::Branched(branch)) => Some(branch.parent().ok()?.to_string()),
+            _ => None,
+        }
+    }
+
+    /// Where a frame of an effective stream stands, wherever it is kept.
+    pub(super) fn shared_row(&self, stream: &str, seq: u64) -> Option<&Row> {
+        let mut path = self.path.borrow_mut();
+        if path.of != stream {
+            *path = Path {
+                of: stream.to_owned(),
+                parts: self.parts(stream),
+            };
+        }
+        let parts = &path.parts;
+        let at = parts.partition_point(|(from, _)| *from > seq);
+        let (_, owner) = parts.get(at)?;
+        self.row(owner, seq)
+    }
+
+    /// The streams that hold the frames of an effective stream, its own first, each with the number
+    /// from which on.
+    fn parts(&self, stream: &str) -> Vec<(u64, String)> {
+        let mut parts = Vec::new();
+        let mut next = Some(stream.to_owned());
+        let mut until = u64::MAX;
+        for _ in 0..=MAX_FORKS {
+            let Some(stream) = next else { break };
+            let first = self.manifest.streams.get(&stream).map(|range| range.first);
+            next = self.fork(&stream);
+            // A fork before the fork position of its parent shares nothing of the parent's own.
+            if let Some(first) = first.filter(|first| *first < until) {
+                until = first;
+                parts.push((first, stream));
+            }
+            if until == 0 {
+                break;
+            }
+        }
+        parts
+    }
+
+    /// A frame of an effective stream, wherever it is kept.
+    pub(super) fn shared(&self, stream: &str, seq: u64) -> Option<Rc<Placed>> {
+        let row = self.shared_row(stream, seq)?;
+        self.frame(self.name(row), seq)
+    }
+
+    /// The same with its blobs put back.
+    pub(super) fn whole(&self, stream: &str, seq: u64) -> Option<Frame> {
+        let row = self.shared_row(stream, seq)?;
+        let decoded = self
+            .record(row)?
+            .decode::<ktsu_ledger::FrameError>(&mut |hash| {
+                let text = self.blob(hash).filter(|text| Hash::of(text) == *hash);
+                Ok(text.and_then(|text| Json::parse(&text).ok()))
+            });
+        decoded.ok()
+    }
+
+    /// What the frames of an effective stream weigh in memory, about, with their blobs put back;
+    /// nothing where one of them is missing.
+    pub(super) fn weight(&self, stream: &str, last: u64) -> Option<u64> {
+        let mut weight = 0u64;
+        for seq in 0..=last {
+            let row = self.shared_row(stream, seq)?;
+            weight = weight.saturating_add(self.weight_of(row).saturating_add(row.apart));
+        }
+        Some(weight)
+    }
+
+    /// The same of one frame, without its blobs.
+    pub(super) fn weight_of(&self, row: &Row) -> u64 {
+        u64::from(row.length) + FRAME_BYTES
+    }
+
+    /// The name of the file that a blob is.
+    pub(super) fn blob_name(hash: &Hash) -> String {
+        format!("blobs/{hash}.json")
+    }
+
+    /// The bytes of a blob.
+    pub(super) fn blob(&self, hash: &Hash) -> Option<Vec<u8>> {
+        self.files.whole(&Self::blob_name(hash), MAX_BLOB)
+    }
+
+    /// Whether a blob is there, and too large to be read.
+    pub(super) fn is_large(&self, hash: &Hash) -> bool {
+        let place = self.files.place(&Self::blob_name(hash));
+        place.is_some_and(|place| place.size > MAX_TEXT)
+    }
+
+    /// What the manifest has to say of a file, if it is there.
+    pub(super) fn describe(&self, name: &str) -> Option<File> {
+        if let Some(known) = self.digests.borrow().get(name) {
+            return Some(known.clone());
+        }
+        let mut describing = Describing::default();
+        let place = self.files.place(name)?;
+        let read = self.files.pieces(place, |piece| describing.take(piece));
+        if read.is_err() {
+            self.changed.set(true);
+        }
+        let made = describing.done(name);
+        let mut known = self.digests.borrow_mut();
+        known.insert(name.to_owned(), made.clone());
+        Some(made)
+    }
+}
+
+/// A line of the table of places.
+struct Cells<'l> {
+    position: u64,
+    stream: &'l str,
+    seq: u64,
+    hash: Hash,
+}
+
+impl<'l> Cells<'l> {
+    fn of(line: &'l str) -> Option<Self> {
+        let mut cells = line.split(',');
+        let (position, stream, seq, hash) =
+            (cells.next()?, cells.next()?, cells.next()?, cells.next()?);
+        let made = Self {
+            position: number_of(position).filter(|position| *position > 0)?,
+            stream,
+            seq: number_of(seq)?,
+            hash: hash.parse().ok()?,
+        };
+        cells.next().is_none().then_some(made)
+    }
+}
+
+/// A number, written the one way there is.
+fn number_of(text: &str) -> Option<u64> {
+    let number: u64 = text.parse().ok()?;
+    (number.to_string() == text && number < 1 << 53).then_some(number)
+}
+
+fn json<T: serde::de::DeserializeOwned>(files: &Archive<'_>, name: &str) -> Result<T, String> {
+    if files.place(name).is_none() {
+        return Err(format!("the archive has no {name}"));
+    }
+    let bytes = files.whole(name, MAX_JSON);
+    let bytes = bytes.ok_or_else(|| format!("{name} is too large"))?;
+    let text = std::str::from_utf8(&bytes).map_err(|error| format!("{name}: {error}"))?;
+    // No key twice: two readers could read two things.
+    strict::check_value(text).map_err(|error| format!("{name}: {error}"))?;
+    serde_json::from_str(text).map_err(|error| format!("{name}: {error}"))
+}
