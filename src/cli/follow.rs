@@ -100,8 +100,10 @@ async fn heard<T>(
     };
     let heard = tokio::time::timeout(silence, saying).await;
     heard.unwrap_or_else(|_| {
-        Err(Failure::could_not_run("the engine does not answer any more")
-            .hint("the run may go on; ktsu runs shows it"))
+        Err(
+            Failure::could_not_run("the engine does not answer any more")
+                .hint("the run may go on; ktsu runs shows it"),
+        )
     })
 }
 

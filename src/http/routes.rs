@@ -23,13 +23,13 @@ pub mod wire;
 
 use std::sync::LazyLock;
 
+use axum::Router;
 use axum::body::Bytes;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::middleware::from_fn;
 use axum::response::IntoResponse;
 use axum::routing::get;
-use axum::Router;
 use ktsu_ledger::StreamId;
 use ktsu_ledger::event;
 use ktsu_ledger::store::StoreError;

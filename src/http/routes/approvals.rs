@@ -52,7 +52,10 @@ pub(super) struct Which {
 /// Which records are listed.
 #[derive(Debug, ToSchema)]
 #[schema(rename_all = "snake_case")]
-#[expect(dead_code, reason = "declared for the description; queries are read as words")]
+#[expect(
+    dead_code,
+    reason = "declared for the description; queries are read as words"
+)]
 enum Wanted {
     Pending,
     All,
@@ -85,11 +88,7 @@ impl Asked for Which {
 
 /// A list as it is answered: the header `Link` names the next page, if there is one (RFC 8288). The
 /// body is an array, so that clients of earlier systems read it.
-fn listed<T: Serialize>(
-    found: &[T],
-    next: Option<impl std::fmt::Display>,
-    uri: &Uri,
-) -> Response {
+fn listed<T: Serialize>(found: &[T], next: Option<impl std::fmt::Display>, uri: &Uri) -> Response {
     let mut response = json(value!(found).to_string());
     let link = next.and_then(|next| {
         let query = uri.query().unwrap_or_default();

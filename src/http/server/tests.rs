@@ -246,10 +246,7 @@ async fn beyond_the_cap_a_connection_is_answered_503() {
     };
     let served = serve_router(Router::new().route("/", post(forever)), limits).await;
     let mut first = served.open().await;
-    first
-        .write_all(&post_request("/", ""))
-        .await
-        .expect("sent");
+    first.write_all(&post_request("/", "")).await.expect("sent");
     has_entered.recv().await.expect("its request is under way");
     let answer = served.ask(&post_request("/", "")).await;
     assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");

@@ -58,7 +58,9 @@ async fn who_takes_nothing_within_the_time_to_write_is_closed() {
     })
     .await;
     let _unread = asking(&served, "/endless").await;
-    patiently(is_gone.recv()).await.expect("the answer is given up");
+    patiently(is_gone.recv())
+        .await
+        .expect("the answer is given up");
 }
 
 #[tokio::test]
@@ -131,7 +133,9 @@ async fn a_newcomer_gets_the_place_of_who_asks_nothing() {
     .await;
     let mut idle = asking(&served, "/small").await;
     let mut start = [0; 15];
-    patiently(idle.read_exact(&mut start)).await.expect("answered");
+    patiently(idle.read_exact(&mut start))
+        .await
+        .expect("answered");
     let mut second = asking(&served, "/small").await;
     patiently(second.read_exact(&mut start))
         .await
@@ -149,7 +153,10 @@ async fn requests_ahead_of_their_answers_are_answered_up_to_a_bound() {
     let answer = served.ask(&asks("/small").repeat(20)).await;
     assert_eq!(answer.matches("HTTP/1.1 200 OK").count(), 5, "{answer}");
     assert_eq!(answer.matches("connection: close").count(), 1, "{answer}");
-    assert!(answer.ends_with("small"), "the last answer is whole: {answer}");
+    assert!(
+        answer.ends_with("small"),
+        "the last answer is whole: {answer}"
+    );
     // Who waits for each answer may go on as long as it likes.
     let mut stream = served.open().await;
     for _ in 0..20 {
@@ -185,7 +192,8 @@ async fn a_body_that_nobody_read_is_read_on_as_well() {
     let (served, _is_gone) = endless(limits()).await;
     let bytes = 8 << 20;
     let mut stream = served.open().await;
-    let head = format!("POST /nowhere HTTP/1.1\r\nhost: localhost\r\ncontent-length: {bytes}\r\n\r\n");
+    let head =
+        format!("POST /nowhere HTTP/1.1\r\nhost: localhost\r\ncontent-length: {bytes}\r\n\r\n");
     stream.write_all(head.as_bytes()).await.expect("sent");
     patiently(stream.write_all(&vec![b' '; bytes]))
         .await
