@@ -9,7 +9,7 @@ use super::yaml::{Data, Node, Place};
 use crate::workflow::airlock::{Schema, SchemaError};
 use crate::workflow::expression::{Expression, ExpressionError, Root};
 use crate::workflow::params::ParamsSchema;
-use crate::workflow::template::Template;
+use crate::workflow::template::{Template, located};
 
 impl Reader<'_> {
     /// A tree as canonical JSON.
@@ -104,8 +104,11 @@ impl Reader<'_> {
         match &node.data {
             Data::Text(text) => {
                 let template = Template::text(text);
-                for expression in template.iter().flat_map(Template::expressions) {
-                    self.note(expression, node.place, usage);
+                let starts = located(text).0;
+                let starts = starts.into_iter().map(|(start, _)| start);
+                let expressions = template.iter().flat_map(Template::expressions);
+                for (expression, start) in expressions.zip(starts) {
+                    self.note(expression, node, start, usage);
                 }
             }
             Data::List(items) => items.iter().for_each(|item| self.mention(item, usage)),
@@ -116,17 +119,38 @@ impl Reader<'_> {
         }
     }
 
-    fn note(&mut self, expression: &Expression, place: Place, usage: Usage) {
-        let new = expression.roots().iter().map(|root| Mention {
-            params: match root {
-                Root::Params => expression.params().names.iter().cloned().collect(),
-                Root::Env(_) | Root::Step(_) | Root::Item | Root::ItemIndex => Vec::new(),
-            },
-            root: root.clone(),
-            place,
-            usage,
-        });
-        self.mentions.extend(new);
+    fn note(&mut self, expression: &Expression, node: &Node, start: usize, usage: Usage) {
+        for root in expression.roots() {
+            let mention = |name: &str, params: Vec<String>| Mention {
+                params,
+                root: root.clone(),
+                place: self.line_of(expression, node, start, name),
+                usage,
+            };
+            let new = match root {
+                Root::Params if !expression.params().names.is_empty() => {
+                    let names = expression.params().names.iter();
+                    names
+                        .map(|name| mention(name, vec![name.clone()]))
+                        .collect()
+                }
+                Root::Params => vec![mention("params", Vec::new())],
+                Root::Env(name) | Root::Step(name) => vec![mention(name, Vec::new())],
+                Root::Item => vec![mention("item", Vec::new())],
+                Root::ItemIndex => vec![mention("item_index", Vec::new())],
+            };
+            self.mentions.extend(new);
+        }
+    }
+
+    /// Where a text stands that mentions a name; of one over several lines the line of the name.
+    fn line_of(&self, expression: &Expression, node: &Node, start: usize, name: &str) -> Place {
+        let offset = expression.offset_of(name).unwrap_or_default();
+        let place = self.spot(node, start + offset, name.chars().count());
+        match place.line == node.place.line {
+            true => node.place,
+            false => place,
+        }
     }
 
     /// An expression over names; a surrounding `{{ }}` is tolerated. Gives the bare text.
@@ -134,7 +158,7 @@ impl Reader<'_> {
         let (source, start) = bare(self.string(node, what)?);
         match Expression::parse(source) {
             Ok(expression) => {
-                self.note(&expression, node.place, usage);
+                self.note(&expression, node, start, usage);
                 Some(source.to_owned())
             }
             Err(error) => self.bad_expression(node, start, error),

@@ -245,7 +245,7 @@ fn conditions() -> Scenario {
         "conditions",
         r#"
 env: [{name: SINK}]
-params: {schema: {type: object, properties: {go: {type: boolean, default: false}}}}
+params: {schema: {type: object, properties: {go: {default: false}}}}
 pipeline:
   - {id: no, condition: "params.go", webhook: {url: "{{ env.SINK }}/status/200"}}
   - {id: broken, condition: "length(params.go)", transform: {inputs: [], ops: []}}

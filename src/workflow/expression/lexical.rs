@@ -98,6 +98,33 @@ fn rewrite(source: &str) -> Result<(String, Offsets), ExpressionError> {
     Ok((out, Offsets { added }))
 }
 
+/// Where an identifier stands for the first time, outside text.
+pub(super) fn identifier(source: &str, name: &str) -> Option<usize> {
+    let mut at = 0;
+    while let Some(c) = source.get(at..)?.chars().next() {
+        let end = match c {
+            '\'' | '`' => skip_quoted(source, at, c)?,
+            '"' => {
+                let end = skip_quoted(source, at, c)?;
+                if source.get(at + 1..end - 1) == Some(name) {
+                    return Some(at);
+                }
+                end
+            }
+            'A'..='Z' | 'a'..='z' | '_' => {
+                let end = identifier_end(source, at);
+                if source.get(at..end) == Some(name) {
+                    return Some(at);
+                }
+                end
+            }
+            _ => at + c.len_utf8(),
+        };
+        at = end;
+    }
+    None
+}
+
 fn identifier_end(source: &str, start: usize) -> usize {
     source[start..]
         .find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '-'))

@@ -198,6 +198,11 @@ impl Expression {
         self.offsets.source(offset)
     }
 
+    /// Where a name stands for the first time in the text as written.
+    pub(crate) fn offset_of(&self, name: &str) -> Option<usize> {
+        lexical::identifier(&self.source, name)
+    }
+
     /// The names at the root.
     pub fn roots(&self) -> &BTreeSet<Root> {
         &self.roots

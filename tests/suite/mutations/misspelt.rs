@@ -12,6 +12,9 @@ use super::sound::{ktsu, written};
 /// How many slips there are at the least.
 const LEAST: usize = 300;
 
+/// Set to anything, each reference is misspelt in every way; otherwise each in one of them.
+const EVERY: &str = "KTSU_TEST_EVERY_SLIP";
+
 #[test]
 fn every_misspelt_reference_of_the_shipped_kits_is_found_at_its_line() {
     let mut tried = 0;
@@ -125,9 +128,16 @@ fn slips(path: &str, text: &str) -> Vec<(Range<usize>, String)> {
     found.extend(listed(text));
     found.sort_by_key(|at| at.start);
     found.dedup();
-    let misspelt = found.into_iter().flat_map(|at| {
+    let every = std::env::var_os(EVERY).is_some();
+    let misspelt = found.into_iter().enumerate().flat_map(|(number, at)| {
         let ways = misspellings(&text[at.clone()]);
-        ways.into_iter().map(move |slip| (at.clone(), slip))
+        let (from, most) = if every {
+            (0, ways.len())
+        } else {
+            (number % ways.len(), 1)
+        };
+        let ways = ways.into_iter().skip(from).take(most);
+        ways.map(move |slip| (at.clone(), slip))
     });
     misspelt.collect()
 }

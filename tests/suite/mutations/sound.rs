@@ -81,8 +81,13 @@ fn nothing_is_found_in_the_values_of_recorded_definitions() {
     assert!(definitions.len() > 15, "{}", definitions.len());
     for (name, plan) in definitions.values() {
         let dir = written(&files(plan));
-        assert_eq!(found(dir.path()), [], "{name}");
-        // They are read as what they were: one field misspelt is found.
+        let mut found = found(dir.path());
+        if name.ends_with("-conditions") {
+            // Its condition is there to fail: what is found is the truth.
+            found.retain(|fault| !fault.message.starts_with("length needs"));
+        }
+        assert_eq!(found, [], "{name}");
+        // Otherwise nothing would be found because nothing is read.
         let faults = match kit::load(dir.path()) {
             Ok(_) => continue,
             Err(faults) => faults,
