@@ -270,7 +270,7 @@ fn ticking() -> Clock {
 async fn record_what_is_missing() {
     let mut manifest = manifest();
     std::fs::create_dir_all(folder()).unwrap();
-    let name = "v1-people";
+    let name = "v2-people";
     if !manifest.contains_key(name) {
         let store = people().await;
         let lines = transfer::export(&store, &everything()).unwrap();

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ktsu::workflow::replay::{Definitions, Stopped, replay};
+use ktsu::workflow::rules::RULES;
 use ktsu_ledger::event::{Role, RunEvent};
 use ktsu_ledger::store::{MemoryStore, Reader};
 use ktsu_ledger::verify::{self, verify};
@@ -81,7 +82,7 @@ async fn record_what_is_missing() {
         Err(_) => BTreeMap::new(),
     };
     for scenario in scenarios::all() {
-        let name = format!("v1-{}", scenario.name);
+        let name = format!("v{RULES}-{}", scenario.name);
         if manifest.contains_key(&name) {
             continue;
         }
@@ -90,7 +91,7 @@ async fn record_what_is_missing() {
         manifest.insert(name, pinned(&played.recorded));
     }
     for acting in scenarios::tools::all() {
-        let name = format!("v1-{}", acting.name);
+        let name = format!("v{RULES}-{}", acting.name);
         if manifest.contains_key(&name) {
             continue;
         }
@@ -183,7 +184,9 @@ fn every_golden_ledger_follows_from_its_inputs_byte_for_byte() {
         assert_eq!(state.next_seq(), frames.len() as u64, "{name}");
         *replayed.entry(rules(&frames)).or_insert(0) += 1;
     }
-    assert!(replayed[&1] >= 40, "{replayed:?}");
+    for rules in 1..=RULES {
+        assert!(replayed[&rules] >= 40, "rules {rules}: {replayed:?}");
+    }
 }
 
 /// Between them the goldens show every type of frame a run can have, and what each was made for.

@@ -168,8 +168,12 @@ impl Call<'_> {
         self.has_values_for(server)?;
         let given = self.given();
         let words = |missing: Missing| NotAsked::Failed(missing.to_string());
-        let mut params = server.values(&given, false, DecisionRules::NEWEST).map_err(words)?;
-        let mut secret = server.values(&given, true, DecisionRules::NEWEST).map_err(words)?;
+        let mut params = server
+            .values(&given, false, DecisionRules::NEWEST)
+            .map_err(words)?;
+        let mut secret = server
+            .values(&given, true, DecisionRules::NEWEST)
+            .map_err(words)?;
         let auth = server.plan.auth.as_ref().and_then(|auth| {
             let value = secret.remove(&auth.param)?;
             let value = match auth.scheme {
@@ -230,7 +234,10 @@ impl Call<'_> {
         let names = Environ(self.known.map(|known| &known.values));
         let rendered = self.params.iter().filter_map(|(name, value)| {
             let template = Template::from_value(value).ok()?;
-            let value = template.render(&names, &|_| false, DecisionRules::NEWEST).ok()?.value;
+            let value = template
+                .render(&names, &|_| false, DecisionRules::NEWEST)
+                .ok()?
+                .value;
             (!value.is_null()).then(|| (name.clone(), value))
         });
         let mut given: Map<String, Value> = rendered.collect();

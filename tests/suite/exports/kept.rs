@@ -13,7 +13,7 @@ use crate::support::sink::Reply;
 use crate::support::{Client, KitDir, Lab, Sink};
 
 /// The name of the export.
-pub(super) const NAME: &str = "v1-kept";
+pub(super) const NAME: &str = "v2-kept";
 
 const FLOW: &str = r#"
 params: {schema: {type: object, required: [note], properties: {note: {type: string}}}}
