@@ -197,6 +197,12 @@ fn cases() -> Vec<Case> {
                 br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"x"}}"#,
             )
         }),
+        ("a 400 before the session is open", List, Status, |_| {
+            http("400 Bad Request", "", b"unsupported protocol version")
+        }),
+        ("a 404 before the session is open", List, Status, |_| {
+            http("404 Not Found", "", b"")
+        }),
         ("a 400 within a session", Call, SessionExpired, |_| {
             http("400 Bad Request", "", b"no valid session id")
         }),

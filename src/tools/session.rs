@@ -104,7 +104,12 @@ impl Door {
             Err(error) => {
                 // What the server may keep of it, it can forget.
                 shared.end().await;
-                Err(self.unsent(error))
+                // A session that was never open was not forgotten either.
+                let code = match error.code {
+                    ToolErrorCode::SessionExpired => ToolErrorCode::Status,
+                    code => code,
+                };
+                Err(self.unsent(ToolError { code, ..error }))
             }
         }
     }
