@@ -18,6 +18,7 @@ mod init;
 mod lock;
 mod names;
 mod owning;
+mod page;
 mod principals;
 mod project;
 mod reading;
