@@ -56,7 +56,9 @@ impl TaskWait {
     fn note(&mut self, kind: &str, seq: u64, data: &Value) {
         let call = data["call"].as_u64().unwrap_or_default();
         match kind {
-            "approval.requested" => drop(self.asked.insert(call)),
+            "approval.requested" => {
+                self.asked.insert(call);
+            }
             "tool.called" => {
                 self.asked.remove(&call);
                 self.made.insert(call, seq);
@@ -163,7 +165,16 @@ impl Waits {
 
 impl StepWait {
     fn is_still(&self) -> bool {
-        let mut open = self.tasks.values().filter(|task| !task.ended).peekable();
+        // What is said of a fan-out as a whole is about none of its tasks.
+        let has_items = self.tasks.keys().any(Option::is_some);
+        let own = self
+            .tasks
+            .iter()
+            .filter(|(item, _)| item.is_some() || !has_items);
+        let mut open = own
+            .map(|(_, task)| task)
+            .filter(|task| !task.ended)
+            .peekable();
         !self.moves && open.peek().is_some() && open.all(TaskWait::is_still)
     }
 }
