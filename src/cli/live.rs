@@ -8,6 +8,7 @@
 
 mod tally;
 mod tools;
+mod waits;
 
 use std::time::Instant;
 
@@ -16,6 +17,7 @@ use serde_json::Value;
 
 use self::tally::{Items, Tally};
 use self::tools::Tools;
+use self::waits::Waits;
 use super::output::{BAD, DIM, GOOD, ODD, is_live, note, painted, transient};
 use super::{agents, text};
 
@@ -32,6 +34,8 @@ pub(super) struct Live {
     cost_micro_usd: u64,
     /// Calls of tools that are under way.
     tools: Tools,
+    /// How long what is under way waited for people.
+    waits: Waits,
     /// Where lines go.
     out: Box<dyn Fn(&str)>,
 }
@@ -64,6 +68,7 @@ impl Live {
             running: Vec::new(),
             cost_micro_usd: 0,
             tools: Tools::default(),
+            waits: Waits::default(),
             out: Box::new(note),
         }
     }
@@ -74,7 +79,10 @@ impl Live {
         let data = &frame["data"];
         let step = text_of(&data["step"]);
         let at = frame["at"].as_str().and_then(|at| at.parse().ok());
-        match frame["type"].as_str().unwrap_or_default() {
+        let seq = frame["seq"].as_u64().unwrap_or_default();
+        let kind = frame["type"].as_str().unwrap_or_default();
+        self.waits.take(scope, kind, seq, at, data);
+        match kind {
             "run.started" if !scope.is_empty() => self.enter(scope),
             "step.started" => self.running.push(Running {
                 scope: scope.to_owned(),
@@ -92,7 +100,6 @@ impl Live {
                 self.agent(scope, step, kind, data);
             }
             kind if kind.starts_with("tool.") || kind.starts_with("approval.") => {
-                let seq = frame["seq"].as_u64().unwrap_or_default();
                 self.tool(scope, step, kind, seq, data);
             }
             "reserved.evaluated" => self.flagged(scope, step, data),
@@ -256,8 +263,14 @@ impl Live {
         if self.terminal && end.word == "complete" && !tally.is_flagged() {
             return;
         }
-        let took = tally.until(at);
-        let detail = agents::joined([text::short(&end.detail, 300), tally.words()]);
+        let waited = self.waits.of(scope, step, Some(index));
+        let took = tally.until(at).map(|whole| whole.saturating_sub(waited));
+        let words = [
+            text::short(&end.detail, 300),
+            tally.words(),
+            text::waited(waited),
+        ];
+        let detail = agents::joined(words);
         self.told(scope, &format!("{step}.{index}"), took, &end, &detail);
     }
 
@@ -359,15 +372,16 @@ impl Live {
             .iter()
             .rposition(|one| one.scope == scope && one.step == step);
         let running = known.map(|place| self.running.remove(place));
+        let waited = self.waits.end(scope, step);
         let took = running
             .as_ref()
-            .and_then(|running| Some(at?.millis_since(running.at?)));
+            .and_then(|running| Some(at?.millis_since(running.at?).saturating_sub(waited)));
         let came = running.map(|running| running.words()).unwrap_or_default();
         let detail = match end.detail.is_empty() {
             true => text::line(&came.call).into_owned(),
             false => text::short(&end.detail, 300),
         };
-        let detail = agents::joined([detail, came.items, came.agent]);
+        let detail = agents::joined([detail, came.items, came.agent, text::waited(waited)]);
         self.told(scope, step, took, end, &detail);
     }
 

@@ -23,6 +23,7 @@ impl View {
             running: Vec::new(),
             cost_micro_usd: 0,
             tools: Tools::default(),
+            waits: Waits::default(),
             out: Box::new(move |line| {
                 let plain = anstream::adapter::strip_str(line).to_string();
                 kept.borrow_mut().push(plain);
@@ -268,4 +269,57 @@ fn calls_of_tools_are_told_with_what_people_said_to_them() {
     let lines = view(true).lines();
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert!(lines[0].contains("asks people about desk.put"), "{lines:?}");
+}
+
+#[test]
+fn what_waited_for_people_is_told_apart_from_what_took_time() {
+    let asked = |call: u64| json!({"call": call, "tool": "put", "server": "desk", "arguments": {}});
+    let view = View::new(false)
+        .then("step.started", "each", None, json!({"items": 2}))
+        .then("item.started", "each", Some(0), json!({}))
+        .then("item.started", "each", Some(1), json!({}))
+        .then("approval.requested", "each", Some(0), asked(0))
+        .then("approval.requested", "each", Some(1), asked(0))
+        // 100 ms in which nothing moved; then the first goes on while the other waits.
+        .then(
+            "approval.decided",
+            "each",
+            Some(0),
+            json!({"request": 4, "decision": "approved"}),
+        )
+        .then("worker.dispatched", "each", Some(0), json!({"attempt": 2}))
+        .then(
+            "approval.decided",
+            "each",
+            Some(1),
+            json!({"request": 5, "decision": "rejected"}),
+        )
+        .then("tool.called", "each", Some(0), asked(0))
+        .then(
+            "item.failed",
+            "each",
+            Some(1),
+            json!({"code": "approval_rejected", "message": "m"}),
+        )
+        .then("item.completed", "each", Some(0), json!({}))
+        .then("step.completed", "each", None, json!({}));
+    let lines = view.lines();
+    let line = |begin: &str| {
+        let found = lines.iter().find(|line| line.starts_with(begin));
+        found
+            .cloned()
+            .unwrap_or_else(|| panic!("no {begin} in {lines:#?}"))
+    };
+    assert!(
+        line("step each.1 failed 400 ms").ends_with("waited 300 ms"),
+        "{lines:#?}"
+    );
+    assert!(
+        line("step each.0 complete 700 ms").ends_with("waited 200 ms"),
+        "{lines:#?}"
+    );
+    assert!(
+        line("step each complete 1.0 s").ends_with("waited 100 ms"),
+        "{lines:#?}"
+    );
 }

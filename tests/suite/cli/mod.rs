@@ -19,6 +19,7 @@ mod lock;
 mod locking_tools;
 mod names;
 mod owning;
+mod page;
 mod principals;
 mod project;
 mod reading;

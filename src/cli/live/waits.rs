@@ -1,0 +1,192 @@
+//! How long what is under way waited for people: the same rule as that of envelopes, on the frames as
+//! they come. A task waits while a call of it is asked about and none is being made; a step, while all
+//! of its open tasks do; what holds a child, while everything in the child does.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ktsu_ledger::Timestamp;
+use serde_json::Value;
+
+/// The waits of everything under way, by scope and step.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Waits {
+    steps: BTreeMap<(String, String), StepWait>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct StepWait {
+    /// Whether it holds a child, which moves it.
+    holds: bool,
+    /// Whether something else than people moves it, such as a webhook.
+    moves: bool,
+    clock: Clock,
+    /// By item; a step without items has one, without a number.
+    tasks: BTreeMap<Option<u64>, TaskWait>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct TaskWait {
+    clock: Clock,
+    ended: bool,
+    /// Calls that people are asked about, and calls that are being made.
+    asked: BTreeSet<u64>,
+    made: BTreeMap<u64, u64>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Clock {
+    last: Option<Timestamp>,
+    waited_ms: u64,
+}
+
+impl Clock {
+    fn take(&mut self, at: Timestamp, still: bool) {
+        let last = self.last.replace(at).unwrap_or(at);
+        if still {
+            self.waited_ms = self.waited_ms.saturating_add(at.millis_since(last));
+        }
+    }
+}
+
+impl TaskWait {
+    fn is_still(&self) -> bool {
+        !self.asked.is_empty() && self.made.is_empty()
+    }
+
+    fn note(&mut self, kind: &str, seq: u64, data: &Value) {
+        let call = data["call"].as_u64().unwrap_or_default();
+        match kind {
+            "approval.requested" => {
+                self.asked.insert(call);
+            }
+            "tool.called" => {
+                self.asked.remove(&call);
+                self.made.insert(call, seq);
+            }
+            "tool.returned" => {
+                self.asked.remove(&call);
+                self.made.remove(&call);
+            }
+            "tool.in_doubt" => {
+                let called = data["called"].as_u64();
+                let call = self.made.iter().find(|(_, seq)| Some(**seq) == called);
+                if let Some(call) = call.map(|(call, _)| *call) {
+                    self.made.remove(&call);
+                    self.asked.insert(call);
+                }
+            }
+            "llm.request" | "worker.dispatched" => {
+                self.asked.clear();
+                self.made.clear();
+            }
+            "item.completed" | "item.failed" | "agent.finished" => self.ended = true,
+            _ => {}
+        }
+    }
+}
+
+impl Waits {
+    /// Takes a frame about a step, before anything else is done with it.
+    pub(super) fn take(
+        &mut self,
+        scope: &str,
+        kind: &str,
+        seq: u64,
+        at: Option<Timestamp>,
+        data: &Value,
+    ) {
+        let (Some(step), Some(at)) = (data["step"].as_str(), at) else {
+            return;
+        };
+        if kind == "step.started" {
+            self.begin(scope, step, at);
+        }
+        let ends = matches!(kind, "approval.decided" | "approval.expired");
+        let item = data["item"].as_u64();
+        let place = (scope.to_owned(), step.to_owned());
+        let still = ends && self.steps.get(&place).is_some_and(StepWait::is_still);
+        // What is around it stands still where everything in it does.
+        let around: Vec<(String, String, bool)> = outer(scope)
+            .map(|(outer, holder, path)| (outer, holder, ends && self.stands(&path)))
+            .collect();
+        if let Some(held) = self.steps.get_mut(&place) {
+            held.moves |= kind == "webhook.sent";
+            if kind == "item.started" {
+                held.tasks.insert(item, TaskWait::default());
+            }
+            let task = held.tasks.entry(item).or_default();
+            let task_still = ends && task.is_still();
+            task.clock.take(at, task_still);
+            task.note(kind, seq, data);
+            held.clock.take(at, still);
+        }
+        for (scope, step, still) in around {
+            if let Some(held) = self.steps.get_mut(&(scope, step)) {
+                held.holds = true;
+                held.clock.take(at, still);
+            }
+        }
+    }
+
+    /// How long a step, or an item of it, waited.
+    pub(super) fn of(&self, scope: &str, step: &str, item: Option<u64>) -> u64 {
+        let held = self.steps.get(&(scope.to_owned(), step.to_owned()));
+        let clock = held.and_then(|held| match item {
+            None => Some(held.clock),
+            Some(_) => held.tasks.get(&item).map(|task| task.clock),
+        });
+        clock.map_or(0, |clock| clock.waited_ms)
+    }
+
+    /// A step that has ended moves nothing any more.
+    pub(super) fn end(&mut self, scope: &str, step: &str) -> u64 {
+        let held = self.steps.remove(&(scope.to_owned(), step.to_owned()));
+        held.map_or(0, |held| held.clock.waited_ms)
+    }
+
+    fn begin(&mut self, scope: &str, step: &str, at: Timestamp) {
+        let mut begun = StepWait::default();
+        begun.clock.take(at, false);
+        self.steps
+            .insert((scope.to_owned(), step.to_owned()), begun);
+    }
+
+    /// Whether nothing but people moves what is under way in a scope and below it.
+    fn stands(&self, scope: &str) -> bool {
+        let below = format!("{scope}/");
+        let within = self
+            .steps
+            .iter()
+            .filter(|((inner, _), _)| inner == scope || inner.starts_with(&below));
+        let mut own = within.filter(|(_, step)| !step.holds).peekable();
+        own.peek().is_some() && own.all(|(_, step)| step.is_still())
+    }
+}
+
+impl StepWait {
+    fn is_still(&self) -> bool {
+        // What is said of a fan-out as a whole is about none of its tasks.
+        let has_items = self.tasks.keys().any(Option::is_some);
+        let own = self
+            .tasks
+            .iter()
+            .filter(|(item, _)| item.is_some() || !has_items);
+        let mut open = own
+            .map(|(_, task)| task)
+            .filter(|task| !task.ended)
+            .peekable();
+        !self.moves && open.peek().is_some() && open.all(TaskWait::is_still)
+    }
+}
+
+/// The steps around a scope, from the inside out: the scope each stands in, its id, and the scope it
+/// holds.
+fn outer(scope: &str) -> impl Iterator<Item = (String, String, String)> + '_ {
+    let mut rest = (!scope.is_empty()).then_some(scope);
+    std::iter::from_fn(move || {
+        let path = rest?;
+        let (outer, step) = path.rsplit_once('/').unwrap_or(("", path));
+        rest = (!outer.is_empty()).then_some(outer);
+        Some((outer.to_owned(), step.to_owned(), path.to_owned()))
+    })
+}
