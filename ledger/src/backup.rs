@@ -82,7 +82,10 @@ pub fn restore(backup: &Path, ledger: &Path) -> Result<Report, BackupError> {
             pid: holder.map_or(0, |holder| holder.pid),
         },
         NotOwned::Io { source, .. } => StoreError::failed("lock the ledger", source).into(),
-        other => StoreError::failed("lock the ledger", other).into(),
+        other @ (NotOwned::HeldElsewhere(_)
+        | NotOwned::SecondName { .. }
+        | NotOwned::Emptied { .. }
+        | NotOwned::NotMade(_)) => StoreError::failed("lock the ledger", other).into(),
     })?;
     copy(backup, ledger)?;
     drop(owned);

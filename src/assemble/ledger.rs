@@ -15,8 +15,6 @@ use crate::readers::Readers;
 
 /// A ledger in the hands of its owner.
 pub(super) struct Opened {
-    /// For a file.
-    pub(super) lock: Option<OwnerLock>,
     pub(super) store: Box<dyn Store>,
     /// What they meet becomes known.
     pub(super) readers: Readers,
@@ -24,6 +22,8 @@ pub(super) struct Opened {
     pub(super) damage: Damage,
     /// Space set aside, for a file.
     pub(super) reserve: Option<Reserve>,
+    /// For a file. Given back last: closing it drops the locks that SQLite has on the same file.
+    pub(super) lock: Option<OwnerLock>,
 }
 
 /// Opens a ledger as its owner.
