@@ -166,7 +166,7 @@ pub async fn serve(
                 queue.push_back((stream, Instant::now() + limits.place_time));
             }
             Some(_) = connections.join_next() => {}
-            _ = looks.tick(), if !queue.is_empty() => {}
+            _ = looks.tick(), if !queue.is_empty() => room.make_places(queue.len()),
             () = &mut shutdown => break,
         }
         while !queue.is_empty()
@@ -182,7 +182,6 @@ pub async fn serve(
                 closing.subscribe(),
             ));
         }
-        room.make_places(queue.len());
         let refusals = connections.len().saturating_sub(room.seated());
         for stream in hopeless(&mut queue).take(MAX_REFUSALS.saturating_sub(refusals)) {
             connections.spawn(turn_away(stream));

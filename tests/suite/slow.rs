@@ -34,7 +34,7 @@ impl Engine {
         let kit = KitDir::new(&[("hello", HELLO)]);
         let dir = tempfile::tempdir().unwrap();
         let process = Process::start(kit.dir.path(), &dir.path().join("ledger.db"), &[]);
-        let msg = "x".repeat(700 * 1024);
+        let msg = "x".repeat(150 * 1024);
         let run = process.client().run("hello", json!({"msg": msg})).await;
         Self {
             run: run["run_id"].as_str().unwrap().to_owned(),

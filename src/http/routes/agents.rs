@@ -167,14 +167,14 @@ pub(super) async fn address(
 /// A body as what it should be; what it breaks is told as `/openapi.json` has it.
 fn read<T: DeserializeOwned>(bytes: &Bytes, shape: &Shape) -> Result<T, Problem> {
     let body = Value::Object(body::object(bytes)?);
-    // Hardly any body takes the second way.
-    if let Ok(said) = T::deserialize(&body) {
-        return Ok(said);
-    }
     let found = shape.check(&body);
     if !found.is_empty() {
         let words = in_words(&found);
         return Err(Problem::new(ErrorCode::InvalidReport, words).with_errors(found));
+    }
+    // Hardly any body takes the second way.
+    if let Ok(said) = T::deserialize(&body) {
+        return Ok(said);
     }
     T::deserialize(shape.with_integers(body)).map_err(|_| {
         let words = "the body is not what the description of this route says";

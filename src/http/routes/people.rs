@@ -201,7 +201,7 @@ fn fork_asked(body: Map<String, Value>, by: Principal) -> Result<ForkAsked, Prob
     };
     let definition = match members.0.remove("definition") {
         None | Some(Value::Null) => None,
-        Some(plan @ Value::Object(_)) => Some(compiled(plan)?),
+        Some(plan @ Value::Object(_)) => Some(plan),
         Some(_) => return Err(invalid("definition is an object")),
     };
     let go = members.flag("go")?;
@@ -210,7 +210,7 @@ fn fork_asked(body: Map<String, Value>, by: Principal) -> Result<ForkAsked, Prob
         by,
         reason,
         effects,
-        definition,
+        definition: None,
         params: Vec::new(),
         overlays: Vec::new(),
         go,
@@ -225,6 +225,7 @@ fn fork_asked(body: Map<String, Value>, by: Principal) -> Result<ForkAsked, Prob
         Some(_) => return Err(invalid("set is an object of values by path")),
     }
     members.none_left()?;
+    asked.definition = definition.map(compiled).transpose()?;
     Ok(asked)
 }
 
