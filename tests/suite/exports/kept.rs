@@ -301,7 +301,13 @@ async fn second(client: &Client, runtime: &Sink) {
 
 #[test]
 fn a_call_that_came_twice_is_one_fact_among_what_was_kept() {
-    let (_folder, path) = imported(NAME);
+    for name in ["v1-kept", NAME] {
+        one_fact_among_what_was_kept(name);
+    }
+}
+
+fn one_fact_among_what_was_kept(name: &str) {
+    let (_folder, path) = imported(name);
     let reader = SqliteReader::open(&path).unwrap();
     let streams = reader.streams(None, 100).unwrap();
     let kept: Vec<&StreamId> = streams.iter().filter(|one| one.kind() == "kv").collect();
