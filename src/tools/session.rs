@@ -105,11 +105,11 @@ impl Door {
                 // What the server may keep of it, it can forget.
                 shared.end().await;
                 // A session that was never open was not forgotten either.
-                let code = match error.code {
-                    ToolErrorCode::SessionExpired => ToolErrorCode::Status,
-                    code => code,
-                };
-                Err(self.unsent(ToolError { code, ..error }))
+                let mut error = self.unsent(error);
+                if error.code == ToolErrorCode::SessionExpired {
+                    error.code = ToolErrorCode::Status;
+                }
+                Err(error)
             }
         }
     }
