@@ -45,7 +45,7 @@ fn a_full_disk_stops_what_is_new_then_all_and_the_next_start_waits_for_room() {
 fn fill(path: &Path, left: u64) {
     let mut file = std::fs::File::create(path).unwrap();
     let folder = path.parent().unwrap();
-    let block = vec![0; 64 * 1024];
+    let block = vec![0; 1024 * 1024];
     while free(folder) > left {
         let some = usize::try_from((free(folder) - left).min(block.len() as u64)).unwrap();
         if file.write_all(&block[..some]).is_err() {
