@@ -7,11 +7,13 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{HeaderValue, Request, header};
 use axum::response::{IntoResponse as _, Response};
 use hyper::body::{Frame, Incoming, SizeHint};
+use tokio::time::{Sleep, sleep};
 use tower::{Service, ServiceExt as _};
 
 use super::room::Seat;
@@ -78,12 +80,22 @@ pub(super) struct Answer {
     body: Body,
     /// Bytes that were counted before they were handed over.
     ahead: usize,
+    /// A stream waits for room before its next piece is made.
+    pause: Option<Pin<Box<Sleep>>>,
     seat: Arc<Seat>,
 }
 
+/// How often a stream looks for room.
+const PAUSE: Duration = Duration::from_millis(50);
+
 impl Answer {
     fn new(body: Body, ahead: usize, seat: Arc<Seat>) -> Self {
-        Self { body, ahead, seat }
+        Self {
+            body,
+            ahead,
+            pause: None,
+            seat,
+        }
     }
 }
 
@@ -95,13 +107,17 @@ impl HttpBody for Answer {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        while self.ahead == 0 && !self.seat.has_room() {
+            let pause = self.pause.get_or_insert_with(|| Box::pin(sleep(PAUSE)));
+            ready!(pause.as_mut().poll(cx));
+            self.pause = None;
+        }
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         if let Some(Ok(frame)) = &frame
             && let Some(data) = frame.data_ref()
         {
             let counted = data.len().min(self.ahead);
             self.ahead -= counted;
-            // Of a stream: it goes on in any case, at the cost of those that do not read.
             self.seat.holds_more(data.len() - counted);
         }
         Poll::Ready(frame)

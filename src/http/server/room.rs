@@ -278,11 +278,16 @@ impl Seat {
         fits
     }
 
+    /// Whether an answer that is made as it is sent may go on: less waits than may, once those are
+    /// closed that do not read.
+    pub(super) fn has_room(&self) -> bool {
+        let mut state = self.room.lock();
+        state.make_room(0, self.room.unsent_bytes)
+    }
+
     /// A piece of this many bytes, of an answer that is made as it is sent, is to wait.
     pub(super) fn holds_more(&self, bytes: usize) {
-        let mut state = self.room.lock();
-        state.make_room(bytes, self.room.unsent_bytes);
-        state.hold(self.id, bytes);
+        self.room.lock().hold(self.id, bytes);
     }
 
     /// So many bytes wait no longer: they were sent, or will not be.
@@ -390,8 +395,10 @@ mod tests {
         assert!(one.holds(large) && two.holds(large));
         assert!(!three.holds(large), "both may be reading");
         assert!(three.holds(SMALL_ANSWER), "a small answer always goes");
+        assert!(!three.has_room(), "a stream waits");
         three.released(SMALL_ANSWER);
         one.released(large);
+        assert!(three.has_room());
         assert!(three.holds(large), "what was sent waits no longer");
         two.stalls();
         tokio::time::advance(UNREAD_TIME).await;
