@@ -48,28 +48,29 @@ pub(super) fn told(
     let mut told = ItemTold {
         state: match items {
             Some(items) if item < items => ItemState::NotBegun,
-            _ => ItemState::Unknown { items },
+            Some(_) | None => ItemState::Unknown { items },
         },
         frame: None,
     };
     let begins = told.state.clone();
     for frame in frames.iter().filter(|frame| frame.scope == scope) {
-        match &frame.event {
-            // Another attempt of the step begins with none of what the one before it came to.
-            Event::Step(StepEvent::Started(_) | StepEvent::Reset(_)) if matches!(&frame.event, Event::Step(event) if event.step() == step) =>
-            {
-                told = ItemTold {
-                    state: begins.clone(),
-                    frame: None,
-                };
-            }
-            Event::Item(event) if event.step() == step && event.item() == item => {
-                told = ItemTold {
-                    state: state_of(event),
-                    frame: Some(frame.seq),
-                };
-            }
-            _ => {}
+        // Another attempt of the step begins with none of what the one before it came to.
+        if let Event::Step(event @ (StepEvent::Started(_) | StepEvent::Reset(_))) = &frame.event
+            && event.step() == step
+        {
+            told = ItemTold {
+                state: begins.clone(),
+                frame: None,
+            };
+        }
+        if let Event::Item(event) = &frame.event
+            && event.step() == step
+            && event.item() == item
+        {
+            told = ItemTold {
+                state: state_of(event),
+                frame: Some(frame.seq),
+            };
         }
     }
     told
