@@ -9,7 +9,7 @@ use ktsu_ledger::event::plan::{Plan, Work};
 use ktsu_ledger::event::{
     AgentEvent, ItemEvent, LlmResponse, Purpose, Reference, RunEvent, StepEvent, WebhookEvent,
 };
-use ktsu_ledger::{Event, Frame, Json, canonical};
+use ktsu_ledger::{Event, Frame, Hash, Json, canonical};
 use ktsu_projections::run::reserved::is_reserved;
 use serde_json::{Value, json};
 
@@ -89,6 +89,8 @@ struct Told<'a> {
     steps: BTreeMap<(String, String), Known>,
     purposes: BTreeMap<u64, Purpose>,
     plan: Option<Plan>,
+    /// Whether there is a definition, and it cannot be read.
+    unread: bool,
 }
 
 impl<'a> Told<'a> {
@@ -101,7 +103,23 @@ impl<'a> Told<'a> {
             steps: BTreeMap::new(),
             purposes: BTreeMap::new(),
             plan: None,
+            unread: false,
         }
+    }
+
+    /// The definition that a frame brings, whatever its other blobs are.
+    fn defined(&self, frame: &Frame) -> Option<Plan> {
+        let mut apart = frame.ext.iter();
+        let hash = apart
+            .find(|one| one.path == "/definition")
+            .map(|one| one.hash);
+        let Some(hash) = hash else {
+            let (definition, _) = frame.event.definition()?;
+            return serde_json::from_str(definition.as_str()).ok();
+        };
+        let bytes = self.evidence.blob(&hash);
+        let bytes = bytes.filter(|bytes| Hash::of(bytes) == hash)?;
+        serde_json::from_slice(&bytes).ok()
     }
 
     fn read(mut self, last: u64) -> Result<(), Wrong> {
@@ -125,8 +143,10 @@ impl<'a> Told<'a> {
     }
 
     fn take(&mut self, frame: &Frame) -> Result<(), Wrong> {
-        if let Some((definition, _)) = frame.event.definition() {
-            self.plan = serde_json::from_str(definition.as_str()).ok();
+        let apart = frame.ext.iter().any(|one| one.path == "/definition");
+        if apart || frame.event.definition().is_some() {
+            self.plan = self.defined(frame);
+            self.unread = self.plan.is_none();
             self.steps.clear();
         }
         match &frame.event {
@@ -139,6 +159,10 @@ impl<'a> Told<'a> {
                 if answer.approval.is_none() =>
             {
                 self.step(frame).answer = answer.status;
+            }
+            Event::Step(StepEvent::Completed(_)) if self.unread => {
+                let words = "one of its blobs is missing or another";
+                return Err(Wrong::at(frame.id(), words));
             }
             Event::Step(StepEvent::Completed(done)) => {
                 let (from, output) = (done.output_from.as_ref(), done.output.as_ref());
@@ -343,6 +367,6 @@ fn needs_blobs(event: &Event) -> bool {
             AgentEvent::Response(_) | AgentEvent::Decided(_) | AgentEvent::Finished(_)
         ),
         Event::Step(StepEvent::Completed(_)) => true,
-        event => event.definition().is_some(),
+        _ => false,
     }
 }
