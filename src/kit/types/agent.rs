@@ -9,9 +9,15 @@ use crate::kit::fault::Fault;
 use crate::kit::read::Reader;
 use crate::kit::yaml::{Data, Node};
 use crate::workflow::types::ValueType;
-use crate::workflow::types::infer::NameTypes;
+use crate::workflow::types::infer::{Effort, NameTypes};
 
-pub(super) fn check(path: &str, text: &str, root: &Node, params: &ValueType) -> Vec<Fault> {
+pub(super) fn check(
+    path: &str,
+    text: &str,
+    root: &Node,
+    params: &ValueType,
+    effort: &Effort,
+) -> Vec<Fault> {
     let mut expressions = Expressions {
         reader: Reader::new(Path::new(path), text),
         names: NameTypes {
@@ -20,6 +26,7 @@ pub(super) fn check(path: &str, text: &str, root: &Node, params: &ValueType) -> 
             item: ValueType::any(),
             steps: BTreeMap::new(),
         },
+        effort,
     };
     let prompt = member(Some(root), "prompt");
     for name in ["user", "reflect"] {

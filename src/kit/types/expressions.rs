@@ -7,12 +7,13 @@ use crate::kit::yaml::{Data, Node};
 use crate::workflow::expression::Expression;
 use crate::workflow::template::located;
 use crate::workflow::types::ValueType;
-use crate::workflow::types::infer::{Finding, NameTypes, Problem, infer, infer_element};
+use crate::workflow::types::infer::{Effort, Finding, NameTypes, Problem, infer, infer_element};
 
 /// Reads expressions of one file.
 pub(super) struct Expressions<'a> {
     pub(super) reader: Reader<'a>,
     pub(super) names: NameTypes,
+    pub(super) effort: &'a Effort,
 }
 
 impl Expressions<'_> {
@@ -46,7 +47,7 @@ impl Expressions<'_> {
         let Ok(expression) = Expression::parse_element(source) else {
             return ValueType::any();
         };
-        let (found, findings) = infer_element(&expression, element);
+        let (found, findings) = infer_element(&expression, element, self.effort);
         self.tell(node, start, findings);
         found
     }
@@ -87,7 +88,7 @@ impl Expressions<'_> {
         let Ok(expression) = Expression::parse(source) else {
             return ValueType::any();
         };
-        let (found, findings) = infer(&expression, &self.names);
+        let (found, findings) = infer(&expression, &self.names, self.effort);
         self.tell(node, start, findings);
         found
     }

@@ -19,6 +19,7 @@ use super::fault::{Fault, FaultCode};
 use super::loader::Loader;
 use super::yaml::Node;
 use crate::workflow::graph;
+use crate::workflow::types::infer::Effort;
 use crate::workflow::types::schema::{of_output, of_params};
 use crate::workflow::types::{ValueType, step};
 
@@ -46,6 +47,7 @@ struct KitTypes<'l> {
     outputs: BTreeMap<String, ValueType>,
     /// What workflows take, by path.
     params: BTreeMap<&'l str, ValueType>,
+    effort: Effort,
     faults: Vec<Fault>,
 }
 
@@ -79,6 +81,7 @@ impl<'l> KitTypes<'l> {
                     (path, of_params(schema.as_ref()))
                 })
                 .collect(),
+            effort: Effort::of_a_kit(),
             faults: Vec::new(),
         }
     }
@@ -100,7 +103,7 @@ impl<'l> KitTypes<'l> {
             let params = self.agent_params.get(path.as_str());
             let node = self.nodes.get(path);
             if let (Some(_), Some(text), Some(params), Some(node)) = (draft, text, params, node) {
-                let faults = agent::check(path, text, node, params);
+                let faults = agent::check(path, text, node, params, &self.effort);
                 self.faults.extend(faults);
             }
         }

@@ -43,6 +43,7 @@ pub(super) fn check(
                 item: ValueType::any(),
                 steps: BTreeMap::new(),
             },
+            effort: &kit.effort,
         },
         outputs: BTreeMap::new(),
         skips: BTreeSet::new(),
@@ -86,17 +87,17 @@ fn order(steps: &[StepDraft]) -> Vec<usize> {
     }
 }
 
-struct Walk<'k, 'a> {
+struct Walk<'k> {
     kit: &'k KitTypes<'k>,
     path: &'k str,
-    expressions: Expressions<'a>,
+    expressions: Expressions<'k>,
     /// What steps give where they complete, by position.
     outputs: BTreeMap<usize, ValueType>,
     /// Positions of steps that may be skipped, their own needs counted in.
     skips: BTreeSet<usize>,
 }
 
-impl Walk<'_, '_> {
+impl Walk<'_> {
     fn step(&mut self, draft: &StepDraft, node: &Node, position: usize) {
         if let Some(condition) = member(Some(node), "condition") {
             self.expressions.expression(condition);
@@ -188,9 +189,12 @@ impl Walk<'_, '_> {
         let mut value = transform::start(&inputs);
         for node in list(member(body, "ops")) {
             value = match members(Some(node)) {
-                [(key, body)] => self.op(&key.text, key.place, body, value),
+                [(key, body)] if !self.kit.effort.is_spent() => {
+                    self.op(&key.text, key.place, body, value)
+                }
                 _ => ValueType::any(),
             };
+            self.kit.effort.spend(&value);
         }
         value
     }

@@ -4,6 +4,7 @@
 //! no value can have, and a value that can never be what is done with it, are findings; what was
 //! found counts as every value from there on, so that nothing is found twice.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use jmespath::ast::{Ast, Comparator};
@@ -56,29 +57,68 @@ pub enum Problem {
 }
 
 /// What an expression over names gives, and what was found.
-pub fn infer(expression: &Expression, names: &NameTypes) -> (ValueType, Vec<Finding>) {
-    let mut walk = Walk::new(expression);
+pub fn infer(
+    expression: &Expression,
+    names: &NameTypes,
+    effort: &Effort,
+) -> (ValueType, Vec<Finding>) {
+    let mut walk = Walk::new(expression, effort);
     let found = walk.walk(Data::Root(names), Owner::Names, expression.ast());
     (found, walk.findings)
 }
 
 /// What an expression on an element gives, and what was found.
-pub fn infer_element(expression: &Expression, element: &ValueType) -> (ValueType, Vec<Finding>) {
-    let mut walk = Walk::new(expression);
+pub fn infer_element(
+    expression: &Expression,
+    element: &ValueType,
+    effort: &Effort,
+) -> (ValueType, Vec<Finding>) {
+    let mut walk = Walk::new(expression, effort);
     let found = walk.walk(Data::Value(element), Owner::Element, expression.ast());
     (found, walk.findings)
 }
 
 /// More levels of syntax than evaluation allows are not walked.
 const MAX_LEVELS: usize = 256;
-/// The most work for one expression: beyond, everything may be anything.
-const MAX_WORK: u32 = 1_000_000;
+/// The most work for a kit: far above what thousands of files of people need.
+const MAX_EFFORT: u64 = 50_000_000;
+
+/// What all expressions of a kit may cost together: once it is spent, everything may be anything, and
+/// nothing more is found.
+#[derive(Debug)]
+pub struct Effort {
+    left: Cell<u64>,
+}
+
+impl Effort {
+    /// As much as a kit may take.
+    pub fn of_a_kit() -> Self {
+        Self::of(MAX_EFFORT)
+    }
+
+    pub(super) fn of(work: u64) -> Self {
+        Self {
+            left: Cell::new(work),
+        }
+    }
+
+    /// Pays for a type that was made.
+    pub fn spend(&self, made: &ValueType) {
+        let left = self.left.get();
+        self.left.set(left.saturating_sub(u64::from(made.size)));
+    }
+
+    /// Whether nothing is left.
+    pub fn is_spent(&self) -> bool {
+        self.left.get() == 0
+    }
+}
 
 pub(super) struct Walk<'e> {
     expression: &'e Expression,
     pub(super) findings: Vec<Finding>,
     level: usize,
-    left: u32,
+    effort: &'e Effort,
 }
 
 /// What the current node is.
@@ -108,23 +148,23 @@ pub(super) enum Owner<'e> {
 }
 
 impl<'e> Walk<'e> {
-    fn new(expression: &'e Expression) -> Self {
+    fn new(expression: &'e Expression, effort: &'e Effort) -> Self {
         Self {
             expression,
             findings: Vec::new(),
             level: 0,
-            left: MAX_WORK,
+            effort,
         }
     }
 
     pub(super) fn walk(&mut self, data: Data<'_>, owner: Owner<'e>, ast: &'e Ast) -> ValueType {
-        if self.level >= MAX_LEVELS || self.left == 0 {
+        if self.level >= MAX_LEVELS || self.effort.is_spent() {
             return ValueType::any();
         }
         self.level += 1;
         let found = self.node(data, owner, ast);
         self.level -= 1;
-        self.left = self.left.saturating_sub(found.size);
+        self.effort.spend(&found);
         found
     }
 

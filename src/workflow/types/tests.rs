@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::infer::{Finding, NameTypes, Problem, infer, infer_element};
+use super::infer::{Effort, Finding, NameTypes, Problem, infer, infer_element};
 use super::schema::{of_output, of_params, of_schema};
 use super::{ValueType, misfit, step, transform};
 use crate::workflow::expression::Expression;
@@ -18,7 +18,12 @@ fn names(steps: &[(&str, ValueType)]) -> NameTypes {
 }
 
 fn found(source: &str, names: &NameTypes) -> Vec<Finding> {
-    infer(&Expression::parse(source).unwrap(), names).1
+    infer(
+        &Expression::parse(source).unwrap(),
+        names,
+        &Effort::of_a_kit(),
+    )
+    .1
 }
 
 fn problems(source: &str, names: &NameTypes) -> Vec<(Problem, usize)> {
@@ -176,7 +181,9 @@ fn an_element_may_be_compared_with_null_and_not_with_a_bare_true() {
         "properties": {"spam": {"type": ["boolean", "null"]}}}));
     let found = |source: &str| {
         let expression = Expression::parse_element(source).unwrap();
-        infer_element(&expression, &element).1.len()
+        infer_element(&expression, &element, &Effort::of_a_kit())
+            .1
+            .len()
     };
     assert_eq!(found("spam != null && !spam && @"), 0);
     assert_eq!(found("spam == true"), 1);
@@ -338,4 +345,14 @@ fn what_is_said_to_be_absent_is_null_when_it_is_evaluated() {
         let given = expression.evaluate(&values).map(|value| to_value(&value));
         assert_eq!(given, Ok(Value::Null), "{source}");
     }
+}
+
+#[test]
+fn what_a_kit_may_cost_has_a_bound_behind_which_nothing_is_found() {
+    let names = rows();
+    let expression = Expression::parse("step.read.txt || step.read.txt").unwrap();
+    let effort = Effort::of(1);
+    let (value, found) = infer(&expression, &names, &effort);
+    assert!(effort.is_spent() && value.is_any() && found.is_empty());
+    assert_eq!(infer(&expression, &names, &Effort::of_a_kit()).1.len(), 2);
 }
