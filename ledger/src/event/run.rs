@@ -234,11 +234,11 @@ pub enum TimerKind {
 pub struct ClockJumped {
     /// What the clock said.
     pub clock: Timestamp,
-    /// The `at` of the frame before.
-    pub last: Timestamp,
     /// Of a jump forward: by how many milliseconds. Every deadline that is pending moves by as much,
     /// so that no time is lost that did not pass (decision F3). At most the time from `last` to the
     /// frame's own `at`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forward_ms: Option<u64>,
+    /// The `at` of the frame before.
+    pub last: Timestamp,
 }

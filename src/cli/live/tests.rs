@@ -262,7 +262,8 @@ fn calls_of_tools_are_told_with_what_people_said_to_them() {
             "step act calls desk.put",
             "step act does not know what became of desk.put",
             "step act nobody decided on desk.put in time",
-            "step act complete 1.1 s p/m, 1 call, 100+10 tokens, 2 tool calls, $0.0015",
+            "step act complete 900 ms p/m, 1 call, 100+10 tokens, 2 tool calls, $0.0015, \
+             waited 200 ms",
         ]
     );
     // A terminal has calls in its last line; what people are asked stays.

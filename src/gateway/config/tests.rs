@@ -298,7 +298,7 @@ fn a_group_says_whom_it_asks_how_often_and_how_long() {
     for (more, words) in [
         ("strategy: fallbck", "there is no strategy \"fallbck\""),
         ("deadline: 5", "deadline"),
-        ("deadline: 0s", "must be a duration"),
+        ("deadline: 0s", "must be between 1ms"),
         ("retry: {attempts: 1}", "retry.attempts"),
         ("retry: {attempts: 2, on: [always]}", "retry.on"),
         ("retry: {backoff: 1s}", "attempts"),

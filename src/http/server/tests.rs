@@ -4,7 +4,7 @@ use axum::routing::post;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-mod slow;
+mod slow_tests;
 
 use super::*;
 use crate::http::body::JsonObject;

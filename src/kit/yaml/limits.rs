@@ -87,7 +87,7 @@ mod tests {
             (
                 format!("a: &a 1\nx:\n{}z: 1\n", "  - *a\n".repeat(500)),
                 502,
-                "500 aliases",
+                "written out",
             ),
             (bomb.to_owned(), 4, "10000 values"),
             ("a: 1\n---\nb: 1\n".to_owned(), 2, "one document"),

@@ -2,7 +2,8 @@
 
 use jmespath::ast::Ast;
 
-use super::infer::{Data, Owner, Walk};
+use super::infer::{Data, Walk};
+use super::written::Owner;
 use super::{KindSet, ValueType};
 
 /// What a call gives; an argument that can never be what it has to be is found.

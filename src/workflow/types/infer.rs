@@ -11,6 +11,7 @@ use jmespath::ast::{Ast, Comparator};
 
 use super::functions;
 use super::near::slip;
+use super::written::{Owner, begins_with_a_field, describe, first, path_of};
 use super::{KindSet, ValueType, transform};
 use crate::workflow::expression::{Expression, to_value};
 use crate::workflow::nearest;
@@ -132,19 +133,6 @@ pub(super) enum Data<'t> {
     Env,
     /// Some value.
     Value(&'t ValueType),
-}
-
-/// Whose field is looked at: for the words of a finding.
-#[derive(Clone, Copy)]
-pub(super) enum Owner<'e> {
-    /// None: it is a name.
-    Names,
-    /// An element of a list.
-    Element,
-    /// All params.
-    Params,
-    /// The value of a part of the expression.
-    Node(&'e Ast),
 }
 
 impl<'e> Walk<'e> {
@@ -539,89 +527,5 @@ fn unless_null(data: Data<'_>, made: ValueType) -> ValueType {
     match data {
         Data::Value(value) if value.kinds().meets(KindSet::NULL) => made.or_null(),
         Data::Value(_) | Data::Root(_) | Data::Steps(_) | Data::Env => made,
-    }
-}
-
-pub(super) fn describe(owner: Owner<'_>) -> String {
-    match owner {
-        Owner::Names => "the value".to_owned(),
-        Owner::Element => "an element".to_owned(),
-        Owner::Params => "params".to_owned(),
-        Owner::Node(ast) => path_of(ast).unwrap_or_else(|| "the value".to_owned()),
-    }
-}
-
-/// A path as it is written, if it is one.
-fn path_of(ast: &Ast) -> Option<String> {
-    let mut text = String::new();
-    write_path(ast, &mut text, 0)?;
-    Some(text)
-}
-
-#[expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "a path is made of a few kinds of nodes, anything else makes it none"
-)]
-fn write_path(ast: &Ast, text: &mut String, level: usize) -> Option<()> {
-    if level > MAX_LEVELS {
-        return None;
-    }
-    match ast {
-        Ast::Field { name, .. } => text.push_str(name),
-        Ast::Identity { .. } => text.push('@'),
-        Ast::Index { idx, .. } => text.push_str(&format!("[{idx}]")),
-        Ast::Subexpr { lhs, rhs, .. } => {
-            write_path(lhs, text, level + 1)?;
-            if begins_with_a_field(rhs) {
-                text.push('.');
-            }
-            write_path(rhs, text, level + 1)?;
-        }
-        _ => return None,
-    }
-    Some(())
-}
-
-#[expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "what begins with a field is one or has one on its left"
-)]
-fn begins_with_a_field(ast: &Ast) -> bool {
-    let mut at = ast;
-    loop {
-        match at {
-            Ast::Field { .. } => return true,
-            Ast::Subexpr { lhs, .. } | Ast::Projection { lhs, .. } => at = lhs,
-            _ => return false,
-        }
-    }
-}
-
-/// The first name in a part of an expression and its offset, or where the part stands.
-fn first(ast: &Ast) -> (usize, &str) {
-    let mut at = ast;
-    loop {
-        at = match at {
-            Ast::Field { offset, name } => return (*offset, name),
-            Ast::Subexpr { lhs, .. }
-            | Ast::Projection { lhs, .. }
-            | Ast::Or { lhs, .. }
-            | Ast::And { lhs, .. }
-            | Ast::Comparison { lhs, .. } => lhs,
-            Ast::Flatten { node, .. } | Ast::ObjectValues { node, .. } => node,
-            Ast::Function { offset, args, .. } => match args.first() {
-                Some(one) if !matches!(one, Ast::Expref { .. }) => one,
-                Some(_) | None => return (*offset, ""),
-            },
-            Ast::Identity { offset }
-            | Ast::Literal { offset, .. }
-            | Ast::Index { offset, .. }
-            | Ast::Slice { offset, .. }
-            | Ast::Not { offset, .. }
-            | Ast::Condition { offset, .. }
-            | Ast::Expref { offset, .. }
-            | Ast::MultiList { offset, .. }
-            | Ast::MultiHash { offset, .. } => return (*offset, ""),
-        };
     }
 }

@@ -22,6 +22,7 @@ pub mod near;
 pub mod schema;
 pub mod step;
 pub mod transform;
+mod written;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

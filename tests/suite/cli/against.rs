@@ -101,7 +101,7 @@ fn each_change_of_a_kit_is_named_exactly() {
     let condition = under(
         TRIAGE,
         "\"step.urgent.result\"\n    workflow",
-        "\"step.urgent.nothing\"\n    workflow",
+        "\"params.tickets == `null`\"\n    workflow",
     );
     assert_eq!(
         names(&condition),
@@ -422,7 +422,7 @@ fn each_divergence_names_the_frame_in_which_history_says_otherwise() {
         one(
             text,
             "\"step.urgent.result\"\n    workflow",
-            "\"step.urgent.nothing\"\n    workflow",
+            "\"params.tickets == `null`\"\n    workflow",
         )
     });
     for divergence in &found {
