@@ -10,10 +10,10 @@ use tokio::sync::Semaphore;
 /// Makes another reader.
 type Open = dyn Fn() -> Result<Box<dyn Reader>, StoreError> + Send + Sync;
 
-/// As many as the machine can use: reading is work for the processor and the page cache.
-const KEPT: usize = 4;
+/// Kept open between questions.
+const KEPT: usize = 2;
 /// As many read at once: whoever comes later waits, instead of a thread and a cache for each.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 4;
 
 /// Readers of one ledger. Cheap to clone.
 #[derive(Clone)]
@@ -50,14 +50,15 @@ impl Readers {
         // It is never closed; were it, reading would go on without a bound.
         let permit = Arc::clone(&self.free).acquire_owned().await;
         let readers = self.clone();
-        // The work goes on if nobody waits for it any more, and keeps its permit.
-        let work = move || {
-            let _permit = permit;
-            readers.with_blocking(work)
-        };
+        // The work goes on if nobody waits for it any more, and keeps its permit. What it gave keeps
+        // it, too, until somebody takes it: otherwise answers pile up faster than they are sent.
+        let work = move || (readers.with_blocking(work), permit);
         let done = tokio::task::spawn_blocking(work).await;
         match done {
-            Ok(outcome) => outcome,
+            Ok((outcome, permit)) => {
+                drop(permit);
+                outcome
+            }
             Err(error) => Err(E::from(StoreError::Failed {
                 doing: "read the ledger",
                 why: error.to_string(),

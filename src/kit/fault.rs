@@ -236,7 +236,7 @@ pub struct Fault {
     pub severity: Severity,
     /// Where a secret is written out, which no report shows.
     #[serde(skip)]
-    pub hidden: Option<Place>,
+    pub hidden: Option<Box<Place>>,
 }
 
 impl Fault {
@@ -258,7 +258,7 @@ impl Fault {
     /// About a secret that is written out at a place: no report shows it.
     #[must_use]
     pub fn hiding(mut self, place: Place) -> Self {
-        self.hidden = Some(place);
+        self.hidden = Some(Box::new(place));
         self
     }
 

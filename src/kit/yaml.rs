@@ -200,7 +200,9 @@ fn refusal(text: &str, error: &serde_yaml::Error) -> Fault {
                 ..Place::default()
             })
         };
-        let place = known.or_else(alias).unwrap_or_default();
+        // What is found only once all is read stands behind the last line.
+        let within = known.filter(|place| place.line <= text.lines().count());
+        let place = within.or_else(alias).or(known).unwrap_or_default();
         return Fault::new(FaultCode::YamlLimit, place, words);
     }
     let said = error.without_snippet().to_string();

@@ -74,7 +74,7 @@ fn everything() -> Wanted {
 fn imported(name: &str) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");
-    import(&path, &lines(name)).unwrap();
+    import(&path, lines(name)).unwrap();
     (folder, path)
 }
 

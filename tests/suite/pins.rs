@@ -49,7 +49,7 @@ pipeline:
   - id: t
     transform:
       inputs: []
-      ops: [{merge: [h]}, {map: {expr: "@"}}, {filter: {expr: "@"}}, {flatten: {}}, {sort: {field: a}}, {deduplicate: {field: a}}]
+      ops: [{merge: [h]}, {map: {expr: "@"}}, {filter: {expr: "@"}}, {flatten: {}}, {sort: {field: sent}}, {deduplicate: {field: sent}}]
   - {id: h, webhook: {url: "{{ env.SINK }}"}}
   - {id: w, workflow: ./child.workflow.yaml}
 "#,
@@ -84,7 +84,7 @@ pipeline:
             &ops[..],
         ),
         (
-            "{id: x, transform: {inputs: [], ops: [{map: {expr: a}, sort: {field: a}}]}}",
+            "{id: x, transform: {inputs: [], ops: [{map: {expr: a}, sort: {field: sent}}]}}",
             &["map", "sort"],
         ),
     ] {

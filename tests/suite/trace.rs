@@ -41,7 +41,7 @@ fn leaves(value: &Value, at: &str, found: &mut BTreeMap<String, Value>) {
 }
 
 fn fields(frames: &[Frame]) -> Fields {
-    let fold = EnvelopeFold::of(frames).unwrap();
+    let fold = ktsu::history::fold(frames).unwrap();
     let mut found = Fields::new();
     for scope in fold.state().scopes() {
         let envelope = serde_json::to_value(fold.envelope(&scope.path)).unwrap();

@@ -135,7 +135,7 @@ impl HttpBody for Answer {
 impl Drop for Answer {
     fn drop(&mut self) {
         // Of an answer to HEAD nothing is sent.
-        self.seat.released(self.ahead);
+        self.seat.given_up(self.ahead);
         self.seat.answered();
     }
 }

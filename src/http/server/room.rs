@@ -10,7 +10,7 @@
 //!
 //! There is no bound per address: all clients behind a proxy have one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -61,8 +61,12 @@ struct Client {
     idle_since: Instant,
     /// Since when it has taken nothing of what waits for it.
     unread_since: Option<Instant>,
-    /// Bytes of answers that wait for it.
+    /// What waits for it, piece by piece: each stays in memory as a whole until all of it is sent.
+    waiting: VecDeque<usize>,
+    /// Bytes of those pieces.
     unsent: usize,
+    /// Bytes of the first piece that are sent.
+    sent: usize,
     /// Whether nothing was there to read at some time since its last request began.
     paused: bool,
     /// Requests in a row that were there without a pause.
@@ -111,7 +115,9 @@ impl Room {
             busy: false,
             idle_since: Instant::now(),
             unread_since: None,
+            waiting: VecDeque::new(),
             unsent: 0,
+            sent: 0,
             paused: true,
             pipelined: 0,
         };
@@ -165,11 +171,13 @@ impl State {
             client.leave.notify_one();
             self.unsent = self.unsent.saturating_sub(client.unsent);
             client.unsent = 0;
+            client.waiting.clear();
         }
     }
 
     fn hold(&mut self, id: u64, bytes: usize) {
         if let Some(client) = self.seated.get_mut(&id).filter(|client| !client.leaves) {
+            client.waiting.push_back(bytes);
             client.unsent += bytes;
             self.unsent += bytes;
         }
@@ -202,6 +210,22 @@ enum Dispensable {
 }
 
 impl Client {
+    /// Forgets the pieces that are sent, and tells how many bytes they had.
+    fn let_go(&mut self) -> usize {
+        let mut freed = 0;
+        while let Some(piece) = self.waiting.front().filter(|piece| **piece <= self.sent) {
+            self.sent -= piece;
+            freed += piece;
+            self.waiting.pop_front();
+        }
+        if self.waiting.is_empty() {
+            // Headers are sent, too, and were not counted.
+            self.sent = 0;
+        }
+        self.unsent = self.unsent.saturating_sub(freed);
+        freed
+    }
+
     fn dispensable(&self, now: Instant) -> Option<Dispensable> {
         if self.leaves {
             return None;
@@ -290,14 +314,29 @@ impl Seat {
         self.room.lock().hold(self.id, bytes);
     }
 
-    /// So many bytes wait no longer: they were sent, or will not be.
-    pub(super) fn released(&self, bytes: usize) {
+    /// So many bytes are sent. A piece waits no longer once all of it is.
+    pub(super) fn sent(&self, bytes: usize) {
         let mut state = self.room.lock();
-        if let Some(client) = state.seated.get_mut(&self.id) {
-            let bytes = bytes.min(client.unsent);
+        let freed = state.seated.get_mut(&self.id).map(|client| {
+            client.sent += bytes;
+            client.let_go()
+        });
+        state.unsent = state.unsent.saturating_sub(freed.unwrap_or_default());
+    }
+
+    /// So many bytes of the answer that was counted last will not be sent.
+    pub(super) fn given_up(&self, bytes: usize) {
+        let mut state = self.room.lock();
+        let freed = state.seated.get_mut(&self.id).map(|client| {
+            let Some(last) = client.waiting.back_mut() else {
+                return 0;
+            };
+            let bytes = bytes.min(*last);
+            *last -= bytes;
             client.unsent -= bytes;
-            state.unsent -= bytes.min(state.unsent);
-        }
+            bytes + client.let_go()
+        });
+        state.unsent = state.unsent.saturating_sub(freed.unwrap_or_default());
     }
 
     /// The client takes nothing more for now.
@@ -396,8 +435,10 @@ mod tests {
         assert!(!three.holds(large), "both may be reading");
         assert!(three.holds(SMALL_ANSWER), "a small answer always goes");
         assert!(!three.has_room(), "a stream waits");
-        three.released(SMALL_ANSWER);
-        one.released(large);
+        three.sent(SMALL_ANSWER);
+        one.sent(large - 1);
+        assert!(!three.has_room(), "the rest of an answer keeps all of it");
+        one.sent(1);
         assert!(three.has_room());
         assert!(three.holds(large), "what was sent waits no longer");
         two.stalls();

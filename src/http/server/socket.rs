@@ -64,7 +64,7 @@ impl Socket {
     ) -> Poll<io::Result<usize>> {
         match written {
             Poll::Ready(Ok(taken)) => {
-                self.seat.released(taken);
+                self.seat.sent(taken);
                 if let Some(blocked) = &mut self.blocked {
                     blocked.taken += taken;
                     if taken == offered || blocked.taken >= LEAST_TAKEN {

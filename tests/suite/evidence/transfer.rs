@@ -148,7 +148,8 @@ fn a_bad_line_is_named_and_its_beginning_shown() {
         lines[at] = change(&lines[at]);
         import(&path, lines.join(&b'\n')).unwrap_err()
     };
-    let changes: [(&str, &dyn Fn(&[u8]) -> Vec<u8>); 4] = [
+    type Change<'a> = (&'a str, &'a dyn Fn(&[u8]) -> Vec<u8>);
+    let changes: [Change<'_>; 4] = [
         ("a changed byte", &|line| {
             String::from_utf8_lossy(line)
                 .replacen("\"at\":\"202", "\"at\":\"201", 1)
