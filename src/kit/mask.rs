@@ -18,7 +18,9 @@ pub(super) struct Mask {
 impl Mask {
     /// Of a text, and the faults in it.
     pub(super) fn of<'a>(text: &str, faults: impl IntoIterator<Item = &'a Fault>) -> Self {
-        let places = faults.into_iter().filter_map(|fault| fault.hidden.as_deref().copied());
+        let places = faults
+            .into_iter()
+            .filter_map(|fault| fault.hidden.as_deref().copied());
         Self {
             ranges: places.filter_map(|place| range(text, place)).collect(),
         }

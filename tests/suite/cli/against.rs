@@ -124,8 +124,11 @@ fn each_change_of_a_kit_is_named_exactly() {
     assert_eq!(template[0]["decided"], "desk first line");
 
     let schema = under(BRIEFER, "maxLength: 160", "maxLength: 3");
+    // Whether the child was still under way when the brief came is a matter of chance.
+    let mut names_of_schema = names(&schema);
+    names_of_schema.retain(|name| !name.contains(" escalate"));
     assert_eq!(
-        names(&schema),
+        names_of_schema,
         [
             "schema brief /errors",
             "schema brief /valid",
