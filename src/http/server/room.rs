@@ -435,10 +435,10 @@ mod tests {
         assert!(!three.holds(large), "both may be reading");
         assert!(three.holds(SMALL_ANSWER), "a small answer always goes");
         assert!(!three.has_room(), "a stream waits");
-        three.sent(SMALL_ANSWER);
         one.sent(large - 1);
         assert!(!three.has_room(), "the rest of an answer keeps all of it");
         one.sent(1);
+        three.sent(SMALL_ANSWER);
         assert!(three.has_room());
         assert!(three.holds(large), "what was sent waits no longer");
         two.stalls();
