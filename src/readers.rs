@@ -1,26 +1,41 @@
-//! A few readers of one ledger, lent out one at a time.
+//! A few threads that read one ledger, each with a reader of its own.
+//!
+//! ```text
+//! question ─▶ waits until fewer than AT_ONCE are asked ─▶ a thread's reader ─▶ answer, which
+//!             (first come, first served)                  keeps its place until it is taken
+//! ```
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
 
 use ktsu_ledger::store::{Reader, StoreError};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 
 /// Makes another reader.
 type Open = dyn Fn() -> Result<Box<dyn Reader>, StoreError> + Send + Sync;
+/// Work for one thread.
+type Job = Box<dyn FnOnce(&mut Desk) + Send>;
 
-/// Kept open between questions.
-const KEPT: usize = 2;
-/// As many read at once: whoever comes later waits, instead of a thread and a cache for each.
+/// As many read at once: whoever comes later waits, instead of a thread, a cache and a heap for each.
 const AT_ONCE: usize = 4;
 
 /// Readers of one ledger. Cheap to clone.
 #[derive(Clone)]
 pub struct Readers {
     open: Arc<Open>,
-    idle: Arc<Mutex<Vec<Box<dyn Reader>>>>,
     free: Arc<Semaphore>,
+    /// Threads without work. Each ends when its sender is dropped.
+    idle: Arc<Mutex<Vec<mpsc::Sender<Job>>>>,
+    /// For those who ask on a thread of their own.
+    here: Arc<Mutex<Desk>>,
+}
+
+/// A reader, opened when it is first needed.
+struct Desk {
+    open: Arc<Open>,
+    reader: Option<Box<dyn Reader>>,
 }
 
 impl Readers {
@@ -28,17 +43,19 @@ impl Readers {
     pub fn new(
         open: impl Fn() -> Result<Box<dyn Reader>, StoreError> + Send + Sync + 'static,
     ) -> Self {
+        let open: Arc<Open> = Arc::new(open);
         Self {
-            open: Arc::new(open),
-            idle: Arc::default(),
             free: Arc::new(Semaphore::new(AT_ONCE)),
+            idle: Arc::default(),
+            here: Arc::new(Mutex::new(Desk::new(Arc::clone(&open)))),
+            open,
         }
     }
 
-    /// Lends a reader to a piece of work on a thread that may block.
+    /// Does a piece of work with the reader of one of the threads.
     ///
     /// # Errors
-    /// [`StoreError`] of opening a reader or of the work.
+    /// [`StoreError`] of starting a thread, of opening a reader or of the work.
     pub async fn with<T, E>(
         &self,
         work: impl FnOnce(&dyn Reader) -> Result<T, E> + Send + 'static,
@@ -49,25 +66,28 @@ impl Readers {
     {
         // It is never closed; were it, reading would go on without a bound.
         let permit = Arc::clone(&self.free).acquire_owned().await;
-        let readers = self.clone();
+        let waiting = held(&self.idle).pop();
+        let thread = match waiting {
+            Some(thread) => thread,
+            None => start(Arc::clone(&self.open))?,
+        };
+        let (give, taken) = oneshot::channel();
+        let (idle, itself) = (Arc::clone(&self.idle), thread.clone());
         // The work goes on if nobody waits for it any more, and keeps its permit. What it gave keeps
         // it, too, until somebody takes it: otherwise answers pile up faster than they are sent.
-        let work = move || (readers.with_blocking(work), permit);
-        let done = tokio::task::spawn_blocking(work).await;
-        match done {
-            Ok((outcome, permit)) => {
-                drop(permit);
-                outcome
-            }
-            Err(error) => Err(E::from(StoreError::Failed {
-                doing: "read the ledger",
-                why: error.to_string(),
-            })),
-        }
+        let job = move |desk: &mut Desk| {
+            let outcome = desk.ask(work);
+            held(&idle).push(itself);
+            let _ = give.send((outcome, permit));
+        };
+        let gone = || E::from(failed("its thread has ended".to_owned()));
+        thread.send(Box::new(job)).map_err(|_| gone())?;
+        let (outcome, permit) = taken.await.map_err(|_| gone())?;
+        drop(permit);
+        outcome
     }
 
-    /// As [`Readers::with`], on this thread. A panic of the work is an error of this one question:
-    /// whoever owns the ledger goes on, and the reader, whose state nobody knows, is let go.
+    /// As [`Readers::with`], on this thread, one at a time.
     ///
     /// # Errors
     /// [`StoreError`] of opening a reader or of the work.
@@ -75,22 +95,58 @@ impl Readers {
         &self,
         work: impl FnOnce(&dyn Reader) -> Result<T, E>,
     ) -> Result<T, E> {
-        let idle = self
-            .idle
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop();
-        let reader = match idle {
-            Some(reader) => reader,
-            None => (self.open)()?,
-        };
-        let worked = catch_unwind(AssertUnwindSafe(|| work(reader.as_ref())));
-        let outcome = worked.map_err(|panic| E::from(panicked(panic.as_ref())))?;
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < KEPT {
-            idle.push(reader);
+        held(&self.here).ask(work)
+    }
+}
+
+impl Desk {
+    fn new(open: Arc<Open>) -> Self {
+        Self { open, reader: None }
+    }
+
+    /// A panic of the work is an error of this one question: whoever owns the ledger goes on, and the
+    /// reader, whose state nobody knows, is let go.
+    fn ask<T, E: From<StoreError>>(
+        &mut self,
+        work: impl FnOnce(&dyn Reader) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let worked = catch_unwind(AssertUnwindSafe(|| {
+            let reader = match self.reader.take() {
+                Some(reader) => reader,
+                None => (self.open)()?,
+            };
+            let outcome = work(reader.as_ref());
+            self.reader = Some(reader);
+            outcome
+        }));
+        worked.map_err(|panic| E::from(panicked(panic.as_ref())))?
+    }
+}
+
+/// A thread that does the work it is sent.
+fn start(open: Arc<Open>) -> Result<mpsc::Sender<Job>, StoreError> {
+    let (sender, jobs) = mpsc::channel::<Job>();
+    let named = thread::Builder::new().name("ktsu-reader".to_owned());
+    let works = move || {
+        let mut desk = Desk::new(open);
+        for job in jobs {
+            job(&mut desk);
         }
-        outcome
+    };
+    let started = named.spawn(works);
+    started.map_err(|error| failed(format!("no thread could be started: {error}")))?;
+    Ok(sender)
+}
+
+/// Nothing that panics is done while one of these is held but for the work, which is caught.
+fn held<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn failed(why: String) -> StoreError {
+    StoreError::Failed {
+        doing: "read the ledger",
+        why,
     }
 }
 
@@ -99,10 +155,7 @@ fn panicked(panic: &(dyn Any + Send)) -> StoreError {
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
     let why = text.unwrap_or("without a message");
     tracing::error!(panic = why, "a question to the ledger panicked");
-    StoreError::Failed {
-        doing: "read the ledger",
-        why: "it ended in a panic, which is a defect of ktsu".to_owned(),
-    }
+    failed("it ended in a panic, which is a defect of ktsu".to_owned())
 }
 
 #[cfg(test)]
@@ -122,5 +175,21 @@ mod tests {
         assert_eq!(here.unwrap_err(), error);
         let after = readers.with(|reader| reader.streams(None, 10)).await;
         assert_eq!(after.unwrap(), []);
+    }
+    #[tokio::test]
+    async fn many_questions_at_once_open_no_more_readers_than_there_are_threads() {
+        let store = MemoryStore::new();
+        let opened = Arc::new(Mutex::new(0));
+        let count = Arc::clone(&opened);
+        let readers = Readers::new(move || {
+            *held(&count) += 1;
+            store.reader()
+        });
+        let asked = (0..100).map(|_| readers.with(|reader| reader.streams(None, 10)));
+        for answer in futures_util::future::join_all(asked).await {
+            assert_eq!(answer.unwrap(), []);
+        }
+        let opened = *held(&opened);
+        assert!((1..=AT_ONCE).contains(&opened), "{opened}");
     }
 }

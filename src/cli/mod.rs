@@ -183,7 +183,7 @@ pub fn main() -> ExitCode {
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
-        // Blocking work is reading the ledger: for the processor and the page cache, not for the disk.
+        // The ledger is read on threads of its own (`crate::readers`).
         .max_blocking_threads(BLOCKING)
         .build();
     let runtime = match runtime {

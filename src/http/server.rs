@@ -86,7 +86,7 @@ impl Default for Limits {
             body_time: Duration::from_secs(30),
             header_bytes: 32 * 1024,
             write_time: Duration::from_secs(30),
-            unsent_bytes: 16 * 1024 * 1024,
+            unsent_bytes: 6 * 1024 * 1024,
             pipelined: 64,
             grace: Duration::from_secs(10),
         }

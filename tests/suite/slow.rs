@@ -141,7 +141,7 @@ async fn five_hundred_clients_that_never_read_make_the_engine_grow_by_less_than_
     if !may_open(SOME) {
         return;
     }
-    let engine = Engine::start(8 * 1024).await;
+    let engine = Engine::start(100 * 1024).await;
     // What every answer needs once is there before.
     for request in [
         "/openapi.json".to_owned(),

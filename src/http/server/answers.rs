@@ -7,7 +7,6 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{HeaderValue, Request, header};
@@ -16,7 +15,7 @@ use hyper::body::{Frame, Incoming, SizeHint};
 use tokio::time::{Sleep, sleep};
 use tower::{Service, ServiceExt as _};
 
-use super::room::Seat;
+use super::room::{PAUSE, Seat};
 use crate::error::{ErrorCode, Problem};
 
 /// A router, for the client of one connection.
@@ -48,16 +47,16 @@ where
                 let close = HeaderValue::from_static("close");
                 response.headers_mut().insert(header::CONNECTION, close);
             }
-            Ok(counted(response, seat))
+            Ok(counted(response, seat).await)
         })
     }
 }
 
 /// An answer that is counted while it waits for its client, or a refusal if too much waits.
-fn counted(response: Response, seat: Arc<Seat>) -> axum::http::Response<Answer> {
+async fn counted(response: Response, seat: Arc<Seat>) -> axum::http::Response<Answer> {
     let bytes = response.body().size_hint().exact().unwrap_or_default();
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-    if seat.holds(bytes) {
+    if seat.finds_room(bytes).await {
         return response.map(|body| Answer::new(body, bytes, seat));
     }
     let words = "too many answers wait for clients to read them";
@@ -84,9 +83,6 @@ pub(super) struct Answer {
     pause: Option<Pin<Box<Sleep>>>,
     seat: Arc<Seat>,
 }
-
-/// How often a stream looks for room.
-const PAUSE: Duration = Duration::from_millis(50);
 
 impl Answer {
     fn new(body: Body, ahead: usize, seat: Arc<Seat>) -> Self {

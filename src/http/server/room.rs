@@ -4,8 +4,8 @@
 //! newcomer ─▶ a free place ─────────────────────────▶ connection
 //!         └─▶ none: who does not read is closed, then who sends requests ahead of their
 //!             answers, then who asks nothing ───────▶ their place
-//! answer   ─▶ fits the bytes that may wait ─────────▶ sent
-//!         └─▶ not: who does not read is closed ─▶ fits? sent, else 503
+//! answer   ─▶ fits the bytes that may wait, or nothing else waits ─▶ sent
+//!         └─▶ not: who does not read is closed ─▶ fits? sent, else a few wait a moment, then 503
 //! ```
 //!
 //! There is no bound per address: all clients behind a proxy have one.
@@ -14,8 +14,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::{Instant, sleep};
 
 /// A client whose connection has taken nothing for this long does not read, if room is short.
 const UNREAD_TIME: Duration = Duration::from_millis(250);
@@ -26,6 +26,13 @@ const SENT_AHEAD: usize = 4;
 /// An answer of at most this many bytes is sent whatever else waits.
 const SMALL_ANSWER: usize = 16 * 1024;
 
+/// Answers that may wait for room at once. Each is in memory without being counted.
+const PATIENT: usize = 4;
+/// How long an answer waits for room.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often an answer looks for room.
+pub(super) const PAUSE: Duration = Duration::from_millis(50);
+
 /// The places of one server.
 #[derive(Debug)]
 pub(super) struct Room {
@@ -35,6 +42,8 @@ pub(super) struct Room {
     unsent_bytes: usize,
     /// Pipelined requests in a row that a connection may send.
     pipelined: usize,
+    /// For answers that wait for room.
+    patient: Semaphore,
     /// Held for a few lines at a time; a panic there would leave sums that are still usable.
     state: Mutex<State>,
 }
@@ -96,6 +105,7 @@ impl Room {
             places,
             unsent_bytes,
             pipelined,
+            patient: Semaphore::new(PATIENT),
             state: Mutex::default(),
         })
     }
@@ -291,11 +301,30 @@ impl Seat {
         });
     }
 
-    /// An answer of this many bytes is to wait for its client. Refuses a large one where too much
-    /// waits already, of clients that do read.
-    pub(super) fn holds(&self, bytes: usize) -> bool {
+    /// An answer of this many bytes is to wait for its client. A large one waits for room where too
+    /// much waits already of clients that do read, and is refused if there is none in time.
+    pub(super) async fn finds_room(&self, bytes: usize) -> bool {
+        if self.holds(bytes) {
+            return true;
+        }
+        let Ok(_patient) = self.room.patient.try_acquire() else {
+            return false;
+        };
+        let until = Instant::now() + PATIENCE;
+        while Instant::now() < until {
+            sleep(PAUSE).await;
+            if self.holds(bytes) {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn holds(&self, bytes: usize) -> bool {
         let mut state = self.room.lock();
-        let fits = state.make_room(bytes, self.room.unsent_bytes) || bytes <= SMALL_ANSWER;
+        let fits = state.make_room(bytes, self.room.unsent_bytes)
+            || bytes <= SMALL_ANSWER
+            || state.unsent == 0;
         if fits {
             state.hold(self.id, bytes);
         }
@@ -447,6 +476,39 @@ mod tests {
         assert!(has_to_leave(&two) && !has_to_leave(&three));
         drop((one, two, three));
         assert_eq!(room.lock().unsent, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_larger_than_the_bound_is_sent_once_nothing_else_waits() {
+        let room = Room::new(2, 100, 8);
+        let (reads, asks) = (room.seat().expect("one"), room.seat().expect("two"));
+        assert!(reads.finds_room(10 * SMALL_ANSWER).await);
+        let late = asks.finds_room(10 * SMALL_ANSWER);
+        let read = async {
+            sleep(PATIENCE / 2).await;
+            reads.sent(10 * SMALL_ANSWER);
+        };
+        let (fits, ()) = tokio::join!(late, read);
+        assert!(fits, "it waited for the other client to read");
+        let asked = Instant::now();
+        assert!(!reads.finds_room(2 * SMALL_ANSWER).await);
+        assert!(asked.elapsed() >= PATIENCE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_few_answers_wait_for_room_and_the_next_is_refused_at_once() {
+        let room = Room::new(PATIENT + 2, 100, 8);
+        let mut seats: Vec<_> = (0..PATIENT + 2).filter_map(|_| room.seat()).collect();
+        let first = seats.pop().expect("a place");
+        assert!(first.finds_room(2 * SMALL_ANSWER).await);
+        let last = seats.pop().expect("a place");
+        let wait = seats.iter().map(|seat| seat.finds_room(2 * SMALL_ANSWER));
+        let (refused, took) = tokio::join!(futures_util::future::join_all(wait), async {
+            let asked = Instant::now();
+            assert!(!last.finds_room(2 * SMALL_ANSWER).await);
+            asked.elapsed()
+        });
+        assert_eq!((refused, took), (vec![false; PATIENT], Duration::ZERO));
     }
 
     #[tokio::test]
