@@ -92,6 +92,8 @@ error_codes! {
     StaleRevision = "stale_revision", 409, EXIT_COULD_NOT_RUN, "The run has moved on";
     /// A run that goes on by itself, or one that would keep a failed step.
     NotResumable = "not_resumable", 409, EXIT_COULD_NOT_RUN, "The run cannot be resumed like this";
+    /// A word about a run that changes nothing: it has ended, or stands where it is wanted.
+    InvalidRunState = "invalid_run_state", 409, EXIT_COULD_NOT_RUN, "The run is in no state for this";
     /// Only what is complete has an output.
     StepNotComplete = "step_not_complete", 409, EXIT_COULD_NOT_RUN, "The step is not complete";
     /// Neither approved nor rejected.

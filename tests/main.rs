@@ -58,6 +58,8 @@ mod recompute_tools;
 mod rules;
 #[path = "suite/slow.rs"]
 mod slow;
+#[path = "suite/steer/mod.rs"]
+mod steer;
 #[path = "suite/tools/mod.rs"]
 mod tools;
 #[path = "suite/trace.rs"]

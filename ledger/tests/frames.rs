@@ -110,6 +110,10 @@ fn samples(text: &str, value: &Json) -> Vec<Event> {
         auth: "none".to_owned(),
         id: name(),
     };
+    let word = || RunWord {
+        by: person(),
+        reason: Some(name()),
+    };
     let answer = |full: bool| WebhookAnswer {
         approval: full.then_some(3),
         attempt: 1,
@@ -140,8 +144,12 @@ fn samples(text: &str, value: &Json) -> Vec<Event> {
         Event::Run(RunEvent::Resumed(RunResumed {
             by: person(),
             from: Some(name()),
+            paused_ms: Some(1),
             reason: Some(name()),
         })),
+        Event::Run(RunEvent::Paused(word())),
+        Event::Run(RunEvent::Cancelled(word())),
+        Event::Run(RunEvent::Terminated(word())),
         Event::Run(RunEvent::Branched(Box::new(BranchCreated {
             branch_id: "branch_a".to_owned(),
             by: person(),

@@ -4,6 +4,7 @@
 
 mod fold;
 mod one;
+mod scope;
 mod waited;
 
 pub use fold::EnvelopeFold;

@@ -221,6 +221,9 @@ fn describe_run(event: &RunEvent) -> String {
             let from = from.map_or_else(String::new, |from| format!("from {from} "));
             format!("{from}by {}{}", resumed.by.id, because(&resumed.reason))
         }
+        RunEvent::Paused(word) | RunEvent::Cancelled(word) | RunEvent::Terminated(word) => {
+            format!("by {}{}", word.by.id, because(&word.reason))
+        }
         RunEvent::Branched(branch) => format!(
             "of {} at {} by {}{}",
             branch.parent_run_id,

@@ -32,6 +32,11 @@ pub struct Usage {
     last: Option<Timestamp>,
     #[serde(skip)]
     still_ms: u64,
+    /// How long it had ended before it began again, or before a branch of it was made.
+    #[serde(skip)]
+    over_ms: u64,
+    #[serde(skip)]
+    is_over: bool,
 }
 
 impl Usage {
@@ -66,14 +71,27 @@ impl Usage {
         }
         let first = *self.first.get_or_insert(frame.at);
         let last = self.last.replace(frame.at).unwrap_or(frame.at);
-        let begins = matches!(
-            frame.event,
-            Event::Run(RunEvent::Resumed(_) | RunEvent::Branched(_))
-        );
-        if begins || (still && ends_a_wait(&frame.event)) {
-            self.still_ms += frame.at.millis_since(last);
+        let since = frame.at.millis_since(last);
+        match &frame.event {
+            // Nobody waits for what has ended, nor did a branch before it was made.
+            Event::Run(RunEvent::Branched(_)) => self.over_ms += since,
+            Event::Run(RunEvent::Resumed(_)) if self.is_over => self.over_ms += since,
+            Event::Run(RunEvent::Resumed(_)) => self.still_ms += since,
+            event if still && ends_a_wait(event) => self.still_ms += since,
+            _ => {}
         }
-        let whole = frame.at.millis_since(first).saturating_sub(self.still_ms);
+        if let Event::Run(event) = &frame.event {
+            self.is_over = match event {
+                RunEvent::Cancelled(_) | RunEvent::Terminated(_) => true,
+                RunEvent::Completed(_) | RunEvent::Failed(_) => {
+                    self.is_over || frame.scope.is_empty()
+                }
+                RunEvent::Resumed(_) | RunEvent::Branched(_) => false,
+                _ => self.is_over,
+            };
+        }
+        let whole = frame.at.millis_since(first);
+        let whole = whole.saturating_sub(self.still_ms + self.over_ms);
         self.duration_ms = self.duration_ms.max(whole);
     }
 

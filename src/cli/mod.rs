@@ -41,6 +41,7 @@ mod runs;
 mod schema;
 mod signals;
 mod start;
+mod steer;
 mod steps;
 mod table;
 mod test;
@@ -60,6 +61,8 @@ use ktsu_ledger::store::FORMAT;
 
 pub use output::Failure;
 use output::line;
+
+use crate::workflow::admit::steer::Steer;
 
 /// Runs AI-agent workflows, and keeps a record of them that an auditor can trust.
 ///
@@ -126,8 +129,15 @@ enum Command {
     Fork(people::Fork),
     /// Replaces a field of a step's output, in a person's name
     Overlay(people::Overlay),
-    /// Lets a branch go on, or begins steps of a run that has ended again
+    /// Lets a paused run, a branch or an unfinished run go on, or begins steps of one that ended again
+    #[command(visible_alias = "retry")]
     Resume(people::Resume),
+    /// Holds a run: nothing new starts, deadlines stand still; `resume` lets it go on
+    Pause(steer::Arguments),
+    /// Ends a run: nothing new starts, and what is under way is told to stop
+    Cancel(steer::Arguments),
+    /// Ends a run as `cancel` does, without telling those who work for it
+    Terminate(steer::Arguments),
     /// Calls of tools that wait for people
     Approvals(approvals::Arguments),
     /// Lets a call of a tool be made
@@ -230,6 +240,9 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Fork(arguments) => people::fork(&common, arguments).await,
         Command::Overlay(arguments) => people::overlay(&common, arguments).await,
         Command::Resume(arguments) => people::resume(&common, arguments).await,
+        Command::Pause(arguments) => steer::run(&common, Steer::Pause, arguments).await,
+        Command::Cancel(arguments) => steer::run(&common, Steer::Cancel, arguments).await,
+        Command::Terminate(arguments) => steer::run(&common, Steer::Terminate, arguments).await,
         Command::Approvals(arguments) => approvals::list(&common, &arguments),
         Command::Approve(arguments) => approvals::approve(&common, arguments).await,
         Command::Reject(arguments) => approvals::reject(&common, arguments).await,

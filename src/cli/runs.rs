@@ -27,7 +27,7 @@ pub(super) struct Arguments {
     #[arg(long)]
     workflow: Option<String>,
     /// With this status only
-    #[arg(long, value_parser = ["pending", "running", "waiting", "complete", "failed", "unreadable"])]
+    #[arg(long, value_parser = ["pending", "running", "waiting", "complete", "failed", "cancelled", "unreadable"])]
     status: Option<String>,
     /// How many, newest first
     #[arg(long, default_value_t = 50, value_name = "N")]

@@ -392,6 +392,9 @@ pub struct Heard {
     /// Tasks of the beat that nobody waits for any more: the runtime may drop them.
     #[serde(default)]
     pub stop: Vec<Task>,
+    /// Tasks of the beat whose run is paused: their time stands still.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paused: Vec<Task>,
 }
 
 /// Seconds between two heartbeats (decision W3).

@@ -26,7 +26,7 @@ PARTS = {
     "verify_content.py": "8736500591860a64e9abb359ad15922fd270e5c5c2bfa53850969911992a65a7",
     "verify_outputs.py": "0c23a4f52e5c4e48d9242c0c23699f3e0ccd2d4a9e77aef4848b6940ab65ed6a",
     "verify_signed.py": "b03611b3329a9926c0afbe9c7240aaf08c5219080c46891aea17c6beafed3359",
-    "verify_calls.py": "83dc486cb1d5821a09cf41036822298a8ee831aec70d4df447e7ac3319c582f2",
+    "verify_calls.py": "eced784082761aefb0f627cb6d87c1eb60003a3bf8a14924142b9ce0e5686c68",
     "verify_repeated.py": "af1af8923abdaa10de92cd36d35e71af041dd8f05fd90c0e371b26c44f211716",
 }
 FORMAT, MAX_BODY, ZERO = 1, 256 * 1024, "0" * 64

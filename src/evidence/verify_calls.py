@@ -18,13 +18,14 @@ from verify import same, wrong_if
 REPEATED = part("verify_repeated.py")
 
 # What the frames that are judged here say: their members, and those that they may leave out.
-TASK, ITEM = {"attempt": int, "step": str}, {"item": int}
+TASK, ITEM, WORD = {"attempt": int, "step": str}, {"item": int}, ({"by": dict}, {})
 PLACE = dict(TASK, call=int, response=int, report=dict)
 CALL = dict(PLACE, arguments=dict, digest=str, server=str, tool=str)
 SHAPES = {
     "run.created": ({"principal": dict}, {}), "recompute.created": ({"principal": dict}, {}),
     "branch.created": ({"by": dict, "effects": str}, {"digest": str, "restarts": bool}),
-    "run.resumed": ({}, {}), "run.completed": ({}, {}), "run.failed": ({}, {}),
+    "run.resumed": WORD, "run.paused": WORD, "run.cancelled": WORD, "run.terminated": WORD,
+    "run.completed": ({}, {}), "run.failed": ({}, {}),
     "step.started": ({"step": str}, {}), "step.reset": ({"step": str}, {}),
     "clock.jumped": ({}, {"forward_ms": int}),
     "worker.dispatched": (TASK, ITEM), "reflect.started": (TASK, ITEM),
@@ -75,7 +76,6 @@ def canonical(value):
 
 def sha256(value): return "sha256:" + hashlib.sha256(canonical(value).encode()).hexdigest()
 def micros(text):
-    """A moment, in microseconds."""
     moment = datetime.datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ")
     return (moment - datetime.datetime(1970, 1, 1)) // datetime.timedelta(microseconds=1)
 
@@ -91,7 +91,6 @@ class Question:
         self.state, self.approved_by, self.result = None, set(), None
 
     def dooms(self):
-        """The code that the task has to end with, because of what people said or did not say."""
         if self.policy is None: return "tool_in_doubt" if self.state == "rejected" else None
         recovers, timeout = self.policy["on_reject"] == "recover", self.policy.get("timeout") or {}
         if self.state == "rejected" and not recovers: return "approval_rejected"
@@ -121,12 +120,10 @@ class Task:
         self.decided = self.asks = False
 
     def call(self, data):
-        """The call that a frame is about."""
         known = data["response"] == self.response and data["call"] < len(self.calls)
         return self.calls[data["call"]] if known else None
 
     def question(self, request):
-        """The question that a frame asks."""
         asked = [one for call in self.calls for one in (call.gate, call.doubt) if one]
         return next((one for one in asked if one.frame.seq == request), None)
 
@@ -136,9 +133,9 @@ class Story:
     def __init__(self, evidence, stream, last):
         self.evidence, self.stream, self.wrong = evidence, stream, {}
         self.tasks, self.offers, self.digests = {}, {}, {}
-        self.made, self.decided, self.unknown = [], [], []
-        self.proposer, self.definition, self.plan, self.ended = None, None, None, False
-        self.suppresses, self.used, self.brought = stream.startswith("recompute:"), set(), None
+        self.made, self.decided, self.unknown, self.ended = [], [], [], False
+        self.proposer = self.definition = self.plan = self.paused = self.brought = None
+        self.suppresses, self.used = stream.startswith("recompute:"), set()
         before = ""
         for seq in range(last + 1):
             self.frame = evidence.shared(stream, seq)
@@ -163,7 +160,6 @@ class Story:
             if hasattr(self, "task_" + kind): getattr(self, "task_" + kind)(task, frame, data)
 
     def member(self, frame, name):
-        """A member of a frame, wherever it is kept."""
         blob = next((one["hash"] for one in frame.ext if one["path"] == "/" + name), None)
         if blob is None: return frame.data.get(name)
         blob = self.evidence.blob(blob)
@@ -171,7 +167,6 @@ class Story:
         check(frame.data.get(name) is None)
         return load(blob.decode("utf-8"))
 
-    # ---- Runs and steps --------------------------------------------------------------------------
     def on_run_created(self, frame, data):
         self.proposer, self.definition, self.plan = data["principal"]["id"], frame, None
     on_recompute_created = on_run_created
@@ -193,17 +188,29 @@ class Story:
             return not own and not (scope + "/").startswith(inner + "/")
         self.tasks = {place: task for place, task in self.tasks.items() if stays(*place)}
     on_step_reset = on_step_started
-    def on_run_resumed(self, _, __): self.ended = False
+    def on_run_resumed(self, frame, data):
+        if self.paused: self.postpone((micros(frame.at) - self.paused) // 1000 * 1000)
+        self.spoke(frame, data, None, False)
+    def on_run_paused(self, frame, data): self.spoke(frame, data, micros(frame.at), self.ended)
+    def on_run_cancelled(self, frame, data): self.spoke(frame, data, None, True)
+    on_run_terminated = on_run_cancelled
+    def spoke(self, frame, data, paused, ended):
+        other = frame.actor != "principal:" + data["by"]["id"]
+        self.blame("approvals", other, "whoever said it is not whoever appended it")
+        self.paused, self.ended = paused, ended
     def on_run_completed(self, frame, _): self.ended = self.ended or not frame.scope
     on_run_failed = on_run_completed
-    def on_clock_jumped(self, _, data):
+    def on_clock_jumped(self, _, data): self.postpone(1000 * (data.get("forward_ms") or 0))
+    def postpone(self, by):
         for gate in (call.gate for task in self.tasks.values() for call in task.calls):
-            if gate and gate.until: gate.until += 1000 * (data.get("forward_ms") or 0)
+            if gate and gate.until: gate.until += by
+    def late(self, asked, frame):
+        """Whether the time to decide is over; it stands still while the run is paused."""
+        return asked.until is not None and asked.until <= (self.paused or micros(frame.at))
 
     def task_worker_dispatched(self, task, _, data):
         task.attempt, task.report, task.asks, task.over = data["attempt"], None, False, False
 
-    # ---- What models ask for ---------------------------------------------------------------------
     def task_llm_request(self, task, frame, data):
         waits = any(not call.returned for call in task.calls)
         self.blame("tools", waits, "the model has not got every result of what it asked for before")
@@ -255,9 +262,7 @@ class Story:
         self.blame("approvals", gives and task.doomed, "what people said has ended its task")
         self.tasks[frame.scope, data["step"], data.get("item")] = Task(task.attempt, over=True)
 
-    # ---- What the definition says ----------------------------------------------------------------
     def rules(self, frame, data):
-        """What the definition says of the tool that a frame names."""
         if self.plan is None: self.plan = self.member(self.definition, "definition")
         flow = self.plan["workflows"][self.plan["root"]]
         def work(step): return next(one["work"] for one in flow["steps"] if one["id"] == step)
@@ -280,7 +285,6 @@ class Story:
         return next((rule["approval"] for rule in rules if rule.get("approval") is not None), None)
 
     def meant(self, task, call, data):
-        """Whether the tool is the one that the model means by the name it was told."""
         target, full = (data["server"], data["tool"]), data["server"] + "__" + data["tool"]
         told = [(one.get("server"), one.get("tool")) for one in task.offered
                 if one.get("name") == call.name]
@@ -289,7 +293,6 @@ class Story:
         unknown = not task.offered or data["attempt"] != task.replied
         return right or unknown and call.name in (data["tool"], full)
 
-    # ---- Calls -----------------------------------------------------------------------------------
     def spoken(self, task, frame, data):
         """What holds for every frame about a task: it is not over, and the report is the next one,
         or the last one still; who appended it, and in which attempt."""
@@ -383,7 +386,6 @@ class Story:
         wrong = not isinstance(REPEATED, str) and REPEATED.judge(self, task, call, frame, data)
         self.blame("tools", wrong, wrong)
 
-    # ---- People ----------------------------------------------------------------------------------
     def allowed(self, task, call, frame, data):
         """Whether people allowed a call, if they had to be asked."""
         gate, approval = call.gate, data.get("approval")
@@ -440,8 +442,7 @@ class Story:
         self.blame("approvals", asked.state, "the question was answered before")
         right = asked.digest == data["digest"]
         self.blame("approvals", not right, "it is about other arguments than those of the call")
-        late = asked.until is not None and asked.until <= micros(frame.at)
-        self.blame("approvals", late, "it came when the time to decide was over")
+        self.blame("approvals", self.late(asked, frame), "it came when the time to decide was over")
         policy = asked.policy or {"quorum": 1}
         self.blame("approvals", asked.policy and said == "happened", "it was not sent")
         told = data.get("result") is not None and said != "happened"
@@ -457,14 +458,13 @@ class Story:
 
     def task_approval_expired(self, task, frame, data):
         asked = task.question(data["request"])
-        right = asked and not asked.state and (asked.until or 1 << 63) <= micros(frame.at)
+        right = asked and not asked.state and self.late(asked, frame)
         self.blame("approvals", not right, "no wait was over")
         if not asked: return
         asked.state = "expired"
         task.doomed = task.doomed or asked.dooms()
 
 class Said:
-    """What the runs of an archive say of tools and people."""
     def __init__(self, evidence):
         self.evidence, self.known = evidence, None
 

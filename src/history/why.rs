@@ -455,7 +455,14 @@ impl Asking<'_, '_> {
                 let text = format!("the branch waits for a person: ktsu resume {name}");
                 (Some(fork.position), text)
             }
-            None => (None, "it is about to begin".to_owned()),
+            None => match state.paused() {
+                Some(pause) => {
+                    let name = state.stream().name();
+                    let text = format!("the run is paused: ktsu resume {name}");
+                    (Some(pause.seq), text)
+                }
+                None => (None, "it is about to begin".to_owned()),
+            },
         };
         self.say(path, seq, text, &none);
         Vec::new()

@@ -42,6 +42,8 @@ pub struct Asker {
     pub principal: Principal,
     /// Whether nothing of what others own is closed to it.
     pub is_admin: bool,
+    /// Whether it may steer what others started.
+    pub operates: bool,
 }
 
 impl Asker {
@@ -53,6 +55,7 @@ impl Asker {
                 id: LOCAL.to_owned(),
             },
             is_admin: true,
+            operates: true,
         }
     }
 
@@ -63,6 +66,9 @@ impl Asker {
                 id: known.name.clone(),
             },
             is_admin: known.roles.contains(&Role::Admin),
+            operates: [Role::Operator, Role::Admin]
+                .iter()
+                .any(|role| known.roles.contains(role)),
         }
     }
 }

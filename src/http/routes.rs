@@ -18,6 +18,7 @@ mod recompute;
 mod replay;
 mod runs;
 mod shape;
+mod steer;
 mod steps;
 mod tools;
 mod trace;
@@ -121,6 +122,9 @@ fn described() -> OpenApiRouter<Orchestrator> {
         .routes(routes!(people::fork))
         .routes(routes!(people::overlay))
         .routes(routes!(people::resume))
+        .routes(routes!(steer::cancel))
+        .routes(routes!(steer::terminate))
+        .routes(routes!(steer::pause))
         .routes(routes!(recompute::start, recompute::get))
         .routes(routes!(approvals::list))
         .routes(routes!(approvals::reviews))

@@ -85,7 +85,7 @@ impl ChildDraft {
 }
 
 /// Ids that mean something else in expressions or in paths of the HTTP interface (decision S1).
-pub(super) const RESERVED: [&str; 21] = [
+pub(super) const RESERVED: [&str; 22] = [
     "approval",
     "cancel",
     "complete",
@@ -106,6 +106,7 @@ pub(super) const RESERVED: [&str; 21] = [
     "run",
     "step",
     "steps",
+    "terminate",
     "trace",
 ];
 

@@ -211,9 +211,9 @@ impl Orchestrator {
             parent_run_id: Some(branch.parent_run_id.clone()),
             run_id: branch.branch_id.clone(),
             status: branch.status.clone(),
-            error: match branch.status == RunStatus::Failed.as_str() {
-                true => found.row.error.clone(),
-                false => None,
+            error: match branch.status == RunStatus::Waiting.as_str() {
+                true => None,
+                false => found.row.error.clone(),
             },
             ..found.row.clone()
         };
@@ -339,7 +339,9 @@ impl Shared {
             .row
             .fork_position
             .is_some_and(|fork| self.last.seq < fork);
-        if before || (self.row.error.is_some() && !whole) {
+        // What ends a run that a person ended is the end of its last step.
+        let stopped = self.row.status == RunStatus::Cancelled.as_str();
+        if before || stopped || (self.row.error.is_some() && !whole) {
             return None;
         }
         match self.last.event {

@@ -8,17 +8,20 @@
 //! ```
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use axum::body::Bytes;
 use ktsu_ledger::StreamId;
 use ktsu_ledger::event::Principal;
 use ktsu_projections::run::RunStatus;
 use tokio::sync::{oneshot, watch};
 
 use super::run::{Message, Progress, RunTask};
-use super::{NotStarted, Orchestrator, lock, recover, wait_for};
+use super::{NotStarted, Orchestrator, Shared, lock, recover, wait_for};
 use crate::secret::Redactor;
 use crate::workflow::admit::approval::{Decide, NotDecided};
 use crate::workflow::admit::person::{NotSaid, Overlay};
+use crate::workflow::admit::steer::Steer;
 use crate::workflow::definition::Definition;
 use crate::workflow::next::Memo;
 
@@ -31,6 +34,17 @@ pub enum Word {
     Resume {
         /// The step to begin again with.
         from: Option<String>,
+        /// Who.
+        by: Principal,
+        /// Why.
+        reason: Option<String>,
+    },
+    /// The whole run is paused or ended.
+    Steer {
+        /// Which of them.
+        steer: Steer,
+        /// Whether only whoever started the run may.
+        own_only: bool,
         /// Who.
         by: Principal,
         /// Why.
@@ -98,6 +112,9 @@ pub(super) type Answer = (u64, watch::Receiver<Progress>, Result<Said, NotDone>)
 /// Where to tell it.
 pub(super) type Reply = oneshot::Sender<Answer>;
 
+/// How long a runtime may take to hear that there is something to hear.
+const WAKING: Duration = Duration::from_secs(2);
+
 /// How often a task that ends just then is looked for again.
 const TRIES: usize = 16;
 
@@ -128,6 +145,9 @@ impl Orchestrator {
                 let durable = |progress: &Progress| progress.durable >= Some(last);
                 let waited = wait_for(&mut progress, durable).await;
                 waited.map_err(NotStarted::LedgerStopped)?;
+                if said.is_ok() && word.concerns_runtimes() {
+                    self.shared.wake_runtime();
+                }
                 return said;
             }
         }
@@ -195,13 +215,42 @@ impl Overlay {
     }
 }
 
+impl Shared {
+    /// Has the runtime ask what it is to stop, without waiting for its next heartbeat. One that
+    /// does not know how learns it then.
+    fn wake_runtime(&self) {
+        if let Some(runtime) = self.runtime.clone() {
+            tokio::spawn(async move {
+                let asked = runtime
+                    .post_within(WAKING, "/beat", &[], Bytes::new())
+                    .await;
+                if let Err(error) = asked {
+                    tracing::debug!(%error, "the runtime is not told before its next heartbeat");
+                }
+            });
+        }
+    }
+}
+
 impl Word {
+    /// Whether those who work for the run are to hear of it.
+    fn concerns_runtimes(&self) -> bool {
+        match self {
+            Self::Steer { steer, .. } => *steer != Steer::Terminate,
+            Self::Resume { .. } => true,
+            Self::Overlay(_) | Self::Decide(_) => false,
+        }
+    }
+
     /// Text that enters is redacted before it is judged (decision K3).
     pub(super) fn redact(&mut self, redactor: &Redactor) {
         match self {
             Self::Overlay(overlay) => overlay.redact(redactor),
             Self::Resume { from, reason, .. } => {
                 *from = from.take().map(|step| redactor.redact_text(&step));
+                *reason = reason.take().map(|text| redactor.redact_text(&text));
+            }
+            Self::Steer { reason, .. } => {
                 *reason = reason.take().map(|text| redactor.redact_text(&text));
             }
             Self::Decide(decide) => {

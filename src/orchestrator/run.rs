@@ -17,6 +17,7 @@ use ktsu_ledger::store::{Entry, IndexRow};
 use ktsu_ledger::{Draft, Event, Frame, Sealed, Timestamp};
 use ktsu_projections::run::{RunState, RunStatus};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::clock::{CLOCK_LOOK_INTERVAL, Observed};
@@ -102,7 +103,8 @@ pub(super) enum Taken {
     Malformed(String),
 }
 
-/// A report that waits for the budget to allow its model call (decision F4).
+/// A report that waits for the budget to allow its model call (decision F4), or for a paused run to
+/// go on (decision P1).
 struct Held {
     scope: String,
     events: Vec<AgentEvent>,
@@ -135,8 +137,12 @@ pub(super) struct RunTask {
     durable: watch::Receiver<Progress>,
     /// Effects that wait for their announcement to be durable.
     waiting: VecDeque<(u64, effects::Place)>,
-    /// Reports that wait for others.
+    /// Reports that wait for others, or for the run to go on.
     held: VecDeque<Held>,
+    /// What was sent before a restart and not answered, while the run is paused.
+    held_back: Vec<effects::Place>,
+    /// Webhooks on their way.
+    webhooks: Vec<AbortHandle>,
     indexed: Option<Standing>,
     /// Whether a recompute that has ended is being compared with its run.
     comparing: bool,
@@ -168,6 +174,8 @@ impl RunTask {
             durable: durable.clone(),
             waiting: VecDeque::new(),
             held: VecDeque::new(),
+            held_back: Vec::new(),
+            webhooks: Vec::new(),
             indexed: None,
             comparing: false,
             more: false,
@@ -206,40 +214,62 @@ impl RunTask {
         self.progress
             .send_modify(|progress| progress.durable = Some(last));
         self.register();
-        // One that was left unfinished is taken up first, or what was under way would stay so.
-        let clock = (self.shared.clock)();
-        let taken_up = match self.is_at_rest() {
-            true => Ok(()),
-            false => self.take_up(clock).and_then(|()| match message {
-                Message::Said {
-                    word: Word::Decide(_),
-                    ..
-                } => self.settle(),
-                _ => Ok(()),
-            }),
-        };
-        if let Err(broken) = taken_up.and_then(|()| self.told(message)) {
+        if let Err(broken) = self.woken(message) {
             return self.give_up(&broken.to_string());
         }
         tokio::spawn(self.live());
     }
 
+    /// One that was left unfinished is taken up first, or what was under way would stay so; unless it
+    /// is to stand still or to end, and nothing of it is to begin before.
+    fn woken(&mut self, message: Message) -> Result<(), Broken> {
+        let clock = (self.shared.clock)();
+        let mut unfinished = !self.is_at_rest();
+        let goes_on = unfinished && self.state.paused().is_none();
+        let message = match message {
+            Message::Said {
+                word: Word::Resume { from: None, .. },
+                expected: None,
+                reply,
+            } if goes_on => {
+                // It was left by an owner that ended: to go on with it takes nobody's word.
+                self.take_up(clock)?;
+                self.tell_where_it_stands(reply);
+                return Ok(());
+            }
+            message => message,
+        };
+        if let Message::Said { word, .. } = &message
+            && unfinished
+            && !matches!(word, Word::Steer { .. })
+        {
+            unfinished = false;
+            self.take_up(clock)?;
+            if matches!(word, Word::Decide(_)) {
+                self.settle()?;
+            }
+        }
+        self.told(message)?;
+        match unfinished && !self.is_at_rest() {
+            true => self.take_up(clock),
+            false => Ok(()),
+        }
+    }
+
     /// What was done within the process is lost with it; a runtime elsewhere gets its time to
     /// name what it has (decision W3).
     fn take_up(&mut self, clock: Timestamp) -> Result<(), Broken> {
-        let last = self.state.next_seq().saturating_sub(1);
-        for (scope, step) in self.state.unanswered() {
-            let place = effects::Place::step(scope, step);
-            self.waiting.push_back((last, place));
-        }
-        for (request, scope, step) in self.state.untold() {
-            let approval = Some(request);
-            let place = effects::Place {
-                approval,
-                ..effects::Place::step(scope, step)
-            };
-            self.waiting.push_back((last, place));
-        }
+        let unanswered = self.state.unanswered().into_iter();
+        let unanswered = unanswered.map(|(scope, step)| effects::Place::step(scope, step));
+        let untold = self.state.untold().into_iter();
+        let untold = untold.map(|(request, scope, step)| effects::Place {
+            approval: Some(request),
+            ..effects::Place::step(scope, step)
+        });
+        self.held_back = unanswered.chain(untold).collect();
+        let (run, paused) = (self.state.stream().name(), self.state.paused().is_some());
+        self.shared.supervisor.stands_still(run, paused);
+        self.send_held_back();
         let losses = match self.shared.runtime_is_local() {
             true => report::losses(&self.state),
             false => Vec::new(),
@@ -261,6 +291,15 @@ impl RunTask {
             self.lost(&scope, lost)?;
         }
         Ok(())
+    }
+
+    /// Sends again what nobody answered before a restart, unless the run is paused: then it waits.
+    fn send_held_back(&mut self) {
+        if self.state.paused().is_none() {
+            let last = self.state.next_seq().saturating_sub(1);
+            let places = std::mem::take(&mut self.held_back).into_iter();
+            self.waiting.extend(places.map(|place| (last, place)));
+        }
     }
 
     /// Time that was over before anybody spoke is over before they are heard: whoever decides on a
@@ -498,13 +537,15 @@ impl RunTask {
         while let Some((_, place)) = self.waiting.pop_front_if(|waiting| ready(waiting)) {
             places.push(place);
         }
-        effects::start(
+        let started = effects::start(
             &self.shared,
             &self.state,
             &self.definition,
             &places,
             &self.sender,
         );
+        self.webhooks.retain(|webhook| !webhook.is_finished());
+        self.webhooks.extend(started);
     }
 
     /// Has a recompute compared with its run, once its end is durable.

@@ -32,6 +32,8 @@ struct Watched {
     runs: HashMap<String, HashMap<TaskName, Worker>>,
     /// When each instance was last heard of.
     instances: HashMap<String, u64>,
+    /// Runs that are paused.
+    paused: HashSet<String>,
 }
 
 /// Who works on a task.
@@ -116,7 +118,18 @@ impl Supervisor {
 
     /// A run has ended, or its task has.
     pub(super) fn forget_run(&self, run: &str) {
-        self.lock().runs.remove(run);
+        let mut watched = self.lock();
+        watched.runs.remove(run);
+        watched.paused.remove(run);
+    }
+
+    /// Whether the time of a run's tasks stands still (decision P1).
+    pub(super) fn stands_still(&self, run: &str, paused: bool) {
+        let mut watched = self.lock();
+        match paused {
+            true => watched.paused.insert(run.to_owned()),
+            false => watched.paused.remove(run),
+        };
     }
 
     /// A runtime is alive. Tells which of its tasks nobody waits for, and whether there are tasks
@@ -127,7 +140,11 @@ impl Supervisor {
         let now = watched.now;
         watched.instances.insert(beat.runtime_id.clone(), now);
         for task in &beat.active {
-            match watched.worker(&name_of(task)) {
+            let name = name_of(task);
+            if watched.paused.contains(name.root()) {
+                heard.paused.push(Task::clone(task));
+            }
+            match watched.worker(&name) {
                 Some(worker) if task.attempt.is_none_or(|attempt| attempt == worker.attempt) => {
                     worker.heard = now;
                     worker.instance = Some(beat.runtime_id.clone());

@@ -10,13 +10,16 @@ use crate::contract::report::{BEAT_SECONDS, Heard, Heartbeat};
 
 const BEAT: Duration = Duration::from_secs(BEAT_SECONDS);
 
-/// Beats at once and then regularly, until `shutdown` resolves.
+/// Beats at once, then regularly and whenever it is asked to, until `shutdown` resolves.
 pub(super) async fn run(runtime: &Inner, shutdown: impl Future<Output = ()>) {
     let mut ticks = tokio::time::interval(BEAT);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let beating = async {
         loop {
-            ticks.tick().await;
+            tokio::select! {
+                _ = ticks.tick() => {}
+                () = runtime.beat_now.notified() => {}
+            }
             once(runtime).await;
         }
     };
@@ -46,6 +49,7 @@ pub(super) async fn once(runtime: &Inner) {
     };
     // An older orchestrator answers with an empty body.
     let heard: Heard = serde_json::from_slice(&body).unwrap_or_default();
+    runtime.tasks.stand_still(&heard.paused);
     for task in heard.stop {
         tracing::debug!(run_id = task.run_id, step_id = task.step_id, "told to stop");
         runtime.tasks.abort(task);

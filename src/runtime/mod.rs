@@ -26,17 +26,20 @@ mod task;
 mod tasks;
 #[cfg(test)]
 mod tests;
+mod time;
 mod tools;
 
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
+use tokio::sync::Notify;
 
 use self::callbacks::Silence;
 use self::model::Models;
 use self::record::Record;
 use self::task::Work;
 use self::tasks::{Started, Tasks};
+use self::time::Time;
 use crate::contract::runtime::Invoke;
 use crate::peer::Peer;
 
@@ -67,6 +70,8 @@ struct Inner {
     models: Models,
     tools: Arc<dyn ToolClient>,
     tasks: Arc<Tasks>,
+    /// Told when a heartbeat is wanted at once.
+    beat_now: Notify,
 }
 
 impl Runtime {
@@ -78,6 +83,7 @@ impl Runtime {
             models: Models::new(parts.gateway),
             tools: parts.tools,
             tasks: Arc::default(),
+            beat_now: Notify::new(),
         }))
     }
 
@@ -86,7 +92,7 @@ impl Runtime {
         &self.0.id
     }
 
-    /// Its routes: `POST /invoke`, `GET /health`, `GET /openapi.json`.
+    /// Its routes: `POST /invoke`, `POST /beat`, `GET /health`, `GET /openapi.json`.
     pub fn router(&self) -> Router {
         routes::router(self.clone())
     }
@@ -109,13 +115,15 @@ impl Runtime {
         let key = (invoke.run_id.clone(), invoke.step_id.clone());
         let attempt = invoke.attempt;
         let work = self.work(invoke);
-        self.0.tasks.start(key, attempt, task::run(Arc::new(work)))
+        let (time, running) = (work.time.clone(), task::run(Arc::new(work)));
+        self.0.tasks.start(key, attempt, time, running)
     }
 
     fn work(&self, invoke: Invoke) -> Work {
         let orchestrator = self.0.orchestrator.clone();
         Work {
             record: Record::of(&invoke, orchestrator.clone()),
+            time: Time::of(task::given(&invoke)),
             invoke,
             models: self.0.models.clone(),
             tools: Arc::clone(&self.0.tools),

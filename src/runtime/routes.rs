@@ -50,6 +50,7 @@ fn described() -> OpenApiRouter<Runtime> {
     OpenApiRouter::with_openapi(Api::openapi())
         .routes(routes!(health))
         .routes(routes!(invoke))
+        .routes(routes!(beat))
 }
 
 /// That it is alive.
@@ -68,6 +69,13 @@ async fn health(State(runtime): State<Runtime>) -> Json<Health> {
         status: "ok".to_owned(),
         runtime_id: runtime.id().to_owned(),
     })
+}
+
+/// Asks for a heartbeat now: its answer says which tasks are to stop, and which stand still.
+#[utoipa::path(post, path = "/beat", responses((status = 202)))]
+async fn beat(State(runtime): State<Runtime>) -> StatusCode {
+    runtime.0.beat_now.notify_one();
+    StatusCode::ACCEPTED
 }
 
 /// Takes a task, and answers before it is done.

@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout_at};
 
 use super::callbacks::{Callbacks, Silence};
 use super::conversation::{self, Action, Conversation, Terms};
 use super::model::Models;
 use super::prompt::Prompt;
 use super::record::{Record, Stop};
+use super::time::{Over, Time};
 use super::tools::ToolClient;
 use super::tools::catalogue::Catalogue;
 use super::tools::sessions::{Sending, Sessions};
@@ -31,6 +31,7 @@ const LAST_WORDS: Duration = Duration::from_secs(60);
 /// What a task works with.
 pub(super) struct Work {
     pub(super) invoke: Invoke,
+    pub(super) time: Time,
     pub(super) record: Record,
     pub(super) models: Models,
     pub(super) tools: Arc<dyn ToolClient>,
@@ -48,6 +49,12 @@ enum Halt {
     Stop(Stop),
     /// The task's time is over.
     Time,
+}
+
+impl From<Over> for Halt {
+    fn from(Over: Over) -> Self {
+        Self::Time
+    }
 }
 
 impl From<Stop> for Halt {
@@ -76,36 +83,43 @@ struct Bench {
 
 /// Works, and sees to it that every end is reported: a timeout and a panic, too.
 pub(super) async fn run(work: Arc<Work>) {
-    let given = work.invoke.timeout_ms.map(Duration::from_millis);
-    let time = given.unwrap_or(DEFAULT_TIME);
-    let until = Instant::now() + time;
+    let late = async {
+        work.time.over().await;
+        tokio::time::sleep(LAST_WORDS).await;
+    };
     // Aborted when dropped, so that whoever aborts this task aborts the work.
     let mut under_way = JoinSet::new();
     let worker = Arc::clone(&work);
     under_way.spawn(async move {
-        worker.work(until, time).await;
+        worker.work().await;
     });
-    match timeout_at(until + LAST_WORDS, under_way.join_next()).await {
-        Ok(None | Some(Ok(()))) => {}
-        Ok(Some(Err(error))) => {
+    let done = tokio::select! {
+        biased;
+        done = under_way.join_next() => done,
+        () = late => {
+            return tracing::warn!(
+                run_id = work.invoke.run_id,
+                step_id = work.invoke.step_id,
+                "nobody took the end of a task whose time is over; the task is dropped"
+            );
+        }
+    };
+    match done {
+        None | Some(Ok(())) => {}
+        Some(Err(error)) => {
             tracing::error!(%error, run_id = work.invoke.run_id, "a task broke off");
             let words = "the task broke off by a fault of the runtime";
             let end = conversation::broken("internal_error", words);
             let _ = tokio::time::timeout(LAST_WORDS, work.finish(end)).await;
         }
-        Err(_) => tracing::warn!(
-            run_id = work.invoke.run_id,
-            step_id = work.invoke.step_id,
-            "nobody took the end of a task whose time is over; the task is dropped"
-        ),
     }
 }
 
 impl Work {
     /// The conversation to its end. What the orchestrator refuses for good would be refused in every
     /// attempt: the task is ended by that, with an error that is short enough to be taken.
-    async fn work(&self, until: Instant, time: Duration) {
-        let end = match self.converse(until).await {
+    async fn work(&self) {
+        let end = match self.converse().await {
             // Nobody waits for it, so there is nothing to say.
             Ok(()) | Err(Halt::Stop(Stop::Unwanted)) => return,
             Err(Halt::Stop(Stop::Refused(status))) => {
@@ -113,7 +127,7 @@ impl Work {
                 conversation::broken("report_refused", words)
             }
             Err(Halt::Time) => {
-                let words = format!("no output within {} ms", time.as_millis());
+                let words = format!("no output within {} ms", given(&self.invoke).as_millis());
                 let error = conversation::failure("timeout", words);
                 conversation::failed("timeout", error, None)
             }
@@ -128,7 +142,7 @@ impl Work {
     }
 
     /// The loop: asks what comes next, does it, and goes on with what is recorded of it.
-    async fn converse(&self, until: Instant) -> Result<(), Halt> {
+    async fn converse(&self) -> Result<(), Halt> {
         let terms = Terms {
             max_turns: self.invoke.max_turns,
             people: self.record.takes_reports(),
@@ -140,13 +154,15 @@ impl Work {
             self.note(&conversation);
             if !bench.open
                 && conversation.needs_tools()
-                && let Err(error) = within(until, self.open(&mut bench)).await?
+                && let Err(error) = self.time.within(self.open(&mut bench)).await?
             {
                 return Ok(self.finish(servers::unopened(&error)).await?);
             }
-            within(until, compile(&conversation, &bench.catalogue)).await?;
+            self.time
+                .within(compile(&conversation, &bench.catalogue))
+                .await?;
             let action = conversation.next(&bench.catalogue);
-            let then = self.act(action, &mut conversation, &mut bench, until);
+            let then = self.act(action, &mut conversation, &mut bench);
             let answer = match then.await? {
                 Then::Over => return Ok(()),
                 Then::On => continue,
@@ -171,12 +187,11 @@ impl Work {
         action: Action,
         conversation: &mut Conversation,
         bench: &mut Bench,
-        until: Instant,
     ) -> Result<Then, Halt> {
         let answer = match action {
-            Action::Call(call) => within(until, self.announce(*call)).await??,
+            Action::Call(call) => self.time.within(self.announce(*call)).await??,
             Action::Ask(asking) => {
-                let response = within(until, self.ask(*asking)).await?;
+                let response = self.time.within(self.ask(*asking)).await?;
                 let then = conversation.after(&response);
                 let over = matches!(then, Some(Event::Finished(_)));
                 // A request may be held, and then stands alone (decision F4).
@@ -199,12 +214,12 @@ impl Work {
                 for sending in sends {
                     conversation.sent(sending.called);
                     let key = self.key(&sending);
-                    bench.sessions.send(sending, key, until);
+                    bench.sessions.send(sending, key, self.time.until());
                 }
                 return Ok(Then::On);
             }
             Action::Wait => {
-                let answers = within(until, bench.sessions.answers()).await?;
+                let answers = self.time.within(bench.sessions.answers()).await?;
                 if answers.is_empty() {
                     let words = "the task waits for a call that is not under way";
                     let end = conversation::broken("internal_error", words);
@@ -261,9 +276,10 @@ impl Work {
     }
 }
 
-/// Waits as long as the task has time.
-async fn within<T>(until: Instant, what: impl Future<Output = T>) -> Result<T, Halt> {
-    timeout_at(until, what).await.map_err(|_| Halt::Time)
+/// How much time a task has.
+pub(super) fn given(invoke: &Invoke) -> Duration {
+    let given = invoke.timeout_ms.map(Duration::from_millis);
+    given.unwrap_or(DEFAULT_TIME)
 }
 
 /// Compiles what the calls of a reply are held against, on a thread that nobody waits for: the

@@ -1,10 +1,11 @@
 //! The tasks under way: at most one attempt of each.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::task::AbortHandle;
 
+use super::time::Time;
 use crate::contract::report::Task;
 
 /// Run and step.
@@ -36,6 +37,7 @@ struct Active {
     attempt: u32,
     /// Tells this start from a later one of the same task.
     start: u64,
+    time: Time,
     /// Absent for the moment between being listed and being spawned.
     handle: Option<AbortHandle>,
 }
@@ -53,9 +55,10 @@ impl Tasks {
         self: &Arc<Self>,
         key: Key,
         attempt: u32,
+        time: Time,
         work: impl Future<Output = ()> + Send + 'static,
     ) -> Started {
-        let start = match self.list(&key, attempt) {
+        let start = match self.list(&key, attempt, time) {
             Ok(start) => start,
             Err(started) => return started,
         };
@@ -78,7 +81,7 @@ impl Tasks {
         Started::Yes
     }
 
-    fn list(&self, key: &Key, attempt: u32) -> Result<u64, Started> {
+    fn list(&self, key: &Key, attempt: u32, time: Time) -> Result<u64, Started> {
         let mut state = self.lock();
         if state.closed {
             return Err(Started::Closed);
@@ -95,6 +98,7 @@ impl Tasks {
         let active = Active {
             attempt,
             start,
+            time,
             handle: None,
         };
         if let Some(earlier) = state.active.insert(key.clone(), active) {
@@ -124,6 +128,20 @@ impl Tasks {
             .is_some_and(|active| task.attempt.is_none_or(|attempt| attempt == active.attempt));
         if meant && let Some(active) = state.active.remove(&key) {
             active.abort();
+        }
+    }
+
+    /// The time of these stands still, and that of all others goes on.
+    pub(super) fn stand_still(&self, paused: &[Task]) {
+        let paused: HashSet<(&str, &str)> = paused
+            .iter()
+            .map(|task| (task.run_id.as_str(), task.step_id.as_str()))
+            .collect();
+        for ((run, step), active) in &self.lock().active {
+            match paused.contains(&(run.as_str(), step.as_str())) {
+                true => active.time.hold(),
+                false => active.time.go_on(),
+            }
         }
     }
 
@@ -172,6 +190,10 @@ mod tests {
         ("run_1".to_owned(), "s".to_owned())
     }
 
+    fn hour() -> Time {
+        Time::of(std::time::Duration::from_secs(3600))
+    }
+
     /// Work that never ends, and what tells that it was dropped.
     fn endless() -> (
         impl Future<Output = ()> + Send + 'static,
@@ -190,13 +212,13 @@ mod tests {
         let tasks = Arc::<Tasks>::default();
         let (first, mut first_dropped) = endless();
         let (second, second_dropped) = endless();
-        assert_eq!(tasks.start(key(), 2, first), Started::Yes);
-        assert_eq!(tasks.start(key(), 2, second), Started::Yes);
+        assert_eq!(tasks.start(key(), 2, hour(), first), Started::Yes);
+        assert_eq!(tasks.start(key(), 2, hour(), second), Started::Yes);
         assert_eq!(tasks.lock().started, 1);
         assert!(second_dropped.await.is_err(), "the second never runs");
         assert!(first_dropped.try_recv() == Err(oneshot::error::TryRecvError::Empty));
-        assert_eq!(tasks.start(key(), 1, async {}), Started::Later(2));
-        assert_eq!(tasks.start(key(), 3, async {}), Started::Yes);
+        assert_eq!(tasks.start(key(), 1, hour(), async {}), Started::Later(2));
+        assert_eq!(tasks.start(key(), 3, hour(), async {}), Started::Yes);
         assert!(first_dropped.await.is_err(), "a later attempt replaces it");
     }
 
@@ -205,8 +227,8 @@ mod tests {
         let tasks = Arc::<Tasks>::default();
         let (first, first_dropped) = endless();
         let (go, gone) = oneshot::channel::<()>();
-        tasks.start(key(), 1, first);
-        tasks.start(key(), 2, async { drop(gone.await) });
+        tasks.start(key(), 1, hour(), first);
+        tasks.start(key(), 2, hour(), async { drop(gone.await) });
         assert!(first_dropped.await.is_err());
         tokio::task::yield_now().await;
         assert_eq!(tasks.active()[0].attempt, Some(2));

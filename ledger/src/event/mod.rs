@@ -34,7 +34,7 @@ pub use recompute::{
 };
 pub use run::{
     ClockJumped, Continued, EnvValue, Limits, Principal, RunCompleted, RunCreated, RunEvent,
-    RunFailed, RunResumed, RunStarted, TimerFired, TimerKind, Why,
+    RunFailed, RunResumed, RunStarted, RunWord, TimerFired, TimerKind, Why,
 };
 pub use step::{
     Given, OutputChecked, Reference, ReservedEvaluated, SkipReason, StepCompleted, StepEvent,
@@ -222,6 +222,9 @@ event_types! {
     "run.started" => Run::RunEvent::Started,
     "run.continued" => Run::RunEvent::Continued,
     "run.resumed" => Run::RunEvent::Resumed,
+    "run.paused" => Run::RunEvent::Paused,
+    "run.cancelled" => Run::RunEvent::Cancelled,
+    "run.terminated" => Run::RunEvent::Terminated,
     "branch.created" => Run::RunEvent::Branched,
     "run.completed" => Run::RunEvent::Completed,
     "run.failed" => Run::RunEvent::Failed,

@@ -1,6 +1,7 @@
 //! Facts about a run, and about the inline child workflows inside it.
 //!
-//! A run's life: `run.created` → `run.started` → … → `run.completed` | `run.failed`. An inline
+//! A run's life: `run.created` → `run.started` → … → `run.completed` | `run.failed`, or, where a person
+//! ends it, `run.cancelled` | `run.terminated` and the ends of its steps. An inline
 //! child has no `run.created`: the `step.started` of the step that holds it carries its params, and
 //! its own `run.started`, in its scope, opens it.
 
@@ -25,9 +26,18 @@ pub enum RunEvent {
     Started(RunStarted),
     /// `run.continued`: the run takes up what was left. Refused once the run has ended.
     Continued(Continued),
-    /// `run.resumed`: a person lets a waiting branch go on, or restarts steps of a run that ended:
-    /// waiting, complete or failed → running. Refused while the run goes on by itself.
+    /// `run.resumed`: a person lets a waiting branch or a paused run go on, or restarts steps of a run
+    /// that ended: waiting, complete, failed or cancelled → running. Refused while the run goes on by
+    /// itself.
     Resumed(RunResumed),
+    /// `run.paused`: a person holds the run: nothing starts until `run.resumed`, what is under way may
+    /// end, and deadlines stand still. Refused unless the run goes on or waits by itself (decision P1).
+    Paused(RunWord),
+    /// `run.cancelled`: a person ends the run, and what is under way is told to stop: not ended →
+    /// cancelled, once every step has ended. Refused once the run has ended (decision P1).
+    Cancelled(RunWord),
+    /// `run.terminated`: as `run.cancelled`, without telling anybody.
+    Terminated(RunWord),
     /// `branch.created`: a fork begins: whatever was shared → waiting, unless it had ended.
     Branched(Box<BranchCreated>),
     /// `run.completed`: running → complete. Refused while a step is unsettled.
@@ -47,6 +57,9 @@ impl RunEvent {
             Self::Created(_)
             | Self::Continued(_)
             | Self::Resumed(_)
+            | Self::Paused(_)
+            | Self::Cancelled(_)
+            | Self::Terminated(_)
             | Self::Branched(_)
             | Self::TimerFired(_)
             | Self::ClockJumped(_) => Role::Input,
@@ -177,10 +190,24 @@ pub struct RunResumed {
     /// Who.
     pub by: Principal,
     /// The step to begin again with, and with it what depends on it and all that was stopped or
-    /// skipped because the run failed. Absent: a waiting branch goes on.
+    /// skipped because the run failed. Absent: a waiting branch or a paused run goes on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
+    /// Of a paused run: for how many milliseconds it was. Every deadline that is pending moves by as
+    /// much. Always the time from the `at` of `run.paused` to that of this frame.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused_ms: Option<u64>,
     /// Why, in the words of whoever resumed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// `run.paused`, `run.cancelled`, `run.terminated`: a person's word about a whole run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunWord {
+    /// Who.
+    pub by: Principal,
+    /// Why, in the words of whoever said it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }

@@ -11,6 +11,7 @@ use ktsu_ledger::event::{
 use ktsu_ledger::{Event, Frame, Json, Timestamp};
 use serde_json::{Value, json};
 
+use super::scope::ScopeDetail;
 use super::waited::{Still, Waited};
 use super::{
     BranchView, Counts, Envelope, Fault, ItemView, Metrics, REDACTED, Said, StepView, kind_of,
@@ -48,14 +49,6 @@ struct Detail {
     /// The `agent.finished` and its outcome, until what follows from it is recorded.
     outcome: Option<(u64, Json)>,
     items: BTreeMap<u32, Detail>,
-}
-
-#[derive(Debug, Clone, Default)]
-struct ScopeDetail {
-    began: Option<Timestamp>,
-    ended: Option<Timestamp>,
-    error: Option<Fault>,
-    usage: Usage,
 }
 
 impl EnvelopeFold {
@@ -222,7 +215,7 @@ impl EnvelopeFold {
         let at = self.state.scope_at(&frame.scope).unwrap_or_default();
         self.note_usage(frame, at, still);
         match &frame.event {
-            Event::Run(event) => self.note_run(frame, at, event),
+            Event::Run(event) => self.scopes.entry(at).or_default().take(frame, event),
             Event::Recompute(RecomputeEvent::Created(_)) => {
                 self.scopes.entry(at).or_default().began = Some(frame.at);
             }
@@ -259,34 +252,6 @@ impl EnvelopeFold {
     fn detail(&mut self, at: u32, step: &str) -> Option<&mut Detail> {
         let position = self.state.scope(at)?.shape.position(step)?;
         Some(self.steps.entry((at, position)).or_default())
-    }
-
-    fn note_run(&mut self, frame: &Frame, at: u32, event: &RunEvent) {
-        let detail = self.scopes.entry(at).or_default();
-        match event {
-            RunEvent::Created(_) => detail.began = Some(frame.at),
-            RunEvent::Branched(_) => {
-                detail.began.get_or_insert(frame.at);
-            }
-            RunEvent::Resumed(resumed) => {
-                if resumed.from.is_some() {
-                    (detail.ended, detail.error) = (None, None);
-                }
-            }
-            RunEvent::Started(_) => {
-                detail.began.get_or_insert(frame.at);
-            }
-            RunEvent::Completed(_) => detail.ended = Some(frame.at),
-            RunEvent::Failed(failed) => {
-                detail.ended = Some(frame.at);
-                detail.error = Some(Fault {
-                    code: failed.code.clone(),
-                    message: failed.message.clone(),
-                    step: failed.step.clone(),
-                });
-            }
-            RunEvent::Continued(_) | RunEvent::TimerFired(_) | RunEvent::ClockJumped(_) => {}
-        }
     }
 
     /// A branch begins: what its parent spent is set apart, steps are found again by their ids

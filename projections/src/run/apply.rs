@@ -9,6 +9,7 @@ use ktsu_ledger::event::{
 };
 use ktsu_ledger::{Event, Frame, Json};
 
+use super::steer::Stop;
 use super::tasks::Tasks;
 use super::transition::{Refusal, Target};
 use super::{Ended, Failing, Held, Phase, RunState, RunStatus, Scope, Step, StepStatus, Todo};
@@ -54,6 +55,7 @@ impl RunState {
             }
             _ => {}
         }
+        self.end_if_stopped(frame);
         self.next_seq = frame.seq + 1;
         self.head = frame.hash;
         self.at = frame.at;
@@ -78,6 +80,9 @@ impl RunState {
                 });
             }
             RunEvent::Resumed(resumed) => self.apply_resumed(frame, resumed),
+            RunEvent::Paused(_) => self.pause(frame),
+            RunEvent::Cancelled(word) => self.stop(frame, Stop::Cancel, word),
+            RunEvent::Terminated(word) => self.stop(frame, Stop::Terminate, word),
             RunEvent::Branched(branch) => self.apply_branch(frame, branch),
             RunEvent::ClockJumped(jumped) => {
                 self.postpone(jumped.forward_ms.unwrap_or_default());
@@ -147,7 +152,13 @@ impl RunState {
         }
     }
 
-    fn end_scope(&mut self, frame: &Frame, at: u32, status: RunStatus, output: Option<Held>) {
+    pub(super) fn end_scope(
+        &mut self,
+        frame: &Frame,
+        at: u32,
+        status: RunStatus,
+        output: Option<Held>,
+    ) {
         self.todo.remove(&Todo::End { scope: at });
         if let Some(scope) = self.scopes.get_mut(at as usize) {
             scope.status = status;
@@ -295,7 +306,7 @@ impl RunState {
             Some(Work::Agent(_) | Work::Transform(_) | Work::Workflow(_)) | None => None,
         };
         if let Some(wait_ms) = wait {
-            let until = frame.at.plus_millis(wait_ms);
+            let until = self.own_time(frame.at).plus_millis(wait_ms);
             self.backoffs.insert((until, scope, at));
             return Phase::Backoff {
                 seq: frame.seq,

@@ -19,6 +19,7 @@ pub mod record;
 pub mod reserved;
 mod scope;
 mod spend;
+pub mod steer;
 pub mod task;
 pub mod tasks;
 mod transition;
@@ -51,15 +52,27 @@ pub enum RunStatus {
     Pending,
     /// Under way.
     Running,
-    /// Only a person can move it.
+    /// Only a person can move it, or let it go on.
     Waiting,
     /// Ended well.
     Complete,
     /// Ended badly.
     Failed,
+    /// Ended by a person.
+    Cancelled,
 }
 
 impl RunStatus {
+    /// Every status, in the order of a run's life.
+    pub const ALL: [Self; 6] = [
+        Self::Pending,
+        Self::Running,
+        Self::Waiting,
+        Self::Complete,
+        Self::Failed,
+        Self::Cancelled,
+    ];
+
     /// As it is shown.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -68,12 +81,13 @@ impl RunStatus {
             Self::Waiting => "waiting",
             Self::Complete => "complete",
             Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
         }
     }
 
     /// Whether nothing can change any more.
     pub fn is_terminal(self) -> bool {
-        matches!(self, Self::Complete | Self::Failed)
+        matches!(self, Self::Complete | Self::Failed | Self::Cancelled)
     }
 }
 
@@ -177,6 +191,10 @@ pub struct RunState {
     overlays: BTreeMap<u64, Json>,
     /// Whether a person has to say that it goes on.
     parked: bool,
+    /// Where a person paused the run.
+    paused: Option<steer::Pause>,
+    /// How a person ends it.
+    stopped: Option<steer::Stop>,
     fork: Option<Fork>,
     suppresses: bool,
     /// Steps of the run that are to begin again, since which frame.
@@ -246,6 +264,8 @@ impl RunState {
             origins: vec![origin],
             overlays: BTreeMap::new(),
             parked: false,
+            paused: None,
+            stopped: None,
             fork: None,
             suppresses: false,
             resetting: BTreeSet::new(),
@@ -299,7 +319,7 @@ impl RunState {
     pub fn status(&self) -> RunStatus {
         let own = self.scopes.first();
         let own = own.map_or(RunStatus::Pending, |scope| scope.status);
-        match self.parked || self.waits_for_people() {
+        match self.parked || self.paused.is_some() || self.waits_for_people() {
             true if !own.is_terminal() => RunStatus::Waiting,
             _ => own,
         }

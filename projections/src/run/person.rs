@@ -168,10 +168,14 @@ impl RunState {
             && frame.stream != self.stream
     }
 
-    pub(super) fn judge_resumed(&self, resumed: &RunResumed) -> bool {
+    pub(super) fn judge_resumed(&self, frame: &Frame, resumed: &RunResumed) -> bool {
         let ended = self.status().is_terminal();
+        let paused = self.paused().map(|pause| frame.at.millis_since(pause.at));
+        if resumed.paused_ms != paused {
+            return false;
+        }
         match &resumed.from {
-            None => self.parked && !ended,
+            None => (self.parked || paused.is_some()) && !ended,
             Some(from) => {
                 let root = self.scopes.first();
                 let step = root.and_then(|root| root.shape.position(from));
@@ -219,7 +223,7 @@ impl RunState {
     }
 
     fn park(&mut self, frame: &Frame, branch: &BranchCreated) {
-        self.parked = true;
+        (self.parked, self.paused) = (true, None);
         self.suppresses = branch.effects == ktsu_ledger::event::Effects::Suppress;
         self.fork = Some(Fork {
             parent: branch.parent_run_id.clone(),
@@ -326,7 +330,8 @@ impl RunState {
         if self.parked || self.status().is_terminal() {
             self.deadline_from = frame.at;
         }
-        self.parked = false;
+        self.postpone(resumed.paused_ms.unwrap_or_default());
+        (self.parked, self.paused, self.stopped) = (false, None, None);
         self.resumed = frame.seq;
         let Some(from) = from else { return };
         self.resetting = self.restarted_with(from);

@@ -12,7 +12,7 @@ use ktsu_ledger::{Cause, Event, Frame};
 
 use super::{
     BadPlan, Due, Outline, Phase, RunState, RunStatus, Scope, Step, StepStatus, Task, TaskPhase,
-    Tasks,
+    Tasks, steer,
 };
 
 /// Why a frame does not follow from the state.
@@ -89,17 +89,28 @@ impl RunState {
 
     pub(super) fn judge(&self, frame: &Frame) -> Result<Target, Refusal> {
         self.judge_place(frame)?;
+        if self.paused().is_some() && steer::starts(&frame.event) {
+            return self
+                .verdict(false, frame, "the run", "paused")
+                .map(|()| Target::Nothing);
+        }
         match &frame.event {
             Event::Run(event) => self.judge_run(frame, event),
             Event::Recompute(event) => self.judge_recompute(frame, event),
             Event::Step(event) => {
                 let (scope, step) = self.find(frame, event.step())?;
                 let (state, plan) = self.step_state(scope, step)?;
-                let open = scope_of(self, scope).is_some_and(is_open);
+                let stopped = self.stopped().is_some();
+                let open = scope_of(self, scope).is_some_and(|scope| {
+                    is_open(scope) || (stopped && !scope.status.is_terminal())
+                });
                 let failing = self.failing().is_some();
                 let resets = matches!(event, StepEvent::Reset(_));
                 let asked = !resets || (scope == 0 && self.resetting().0.contains(&step));
-                let allowed = open && asked && step_may(state, plan, event, failing);
+                let never_begun =
+                    stopped && state.status == StepStatus::Pending && is_stopped(event, state);
+                let allowed =
+                    open && asked && (never_begun || step_may(state, plan, event, failing));
                 self.verdict(allowed, frame, event.step(), state.status.as_str())?;
                 Ok(Target::Step { scope, step })
             }
@@ -211,7 +222,13 @@ impl RunState {
         let live = !self.status().is_terminal() && !self.is_parked();
         let allowed = match event {
             RunEvent::Created(_) => false,
-            RunEvent::Resumed(resumed) => frame.scope.is_empty() && self.judge_resumed(resumed),
+            RunEvent::Resumed(resumed) => {
+                frame.scope.is_empty() && self.judge_resumed(frame, resumed)
+            }
+            RunEvent::Paused(_) => frame.scope.is_empty() && self.may_pause(),
+            RunEvent::Cancelled(_) | RunEvent::Terminated(_) => {
+                frame.scope.is_empty() && self.may_stop()
+            }
             RunEvent::Branched(branch) => self.judge_branch(frame, branch),
             RunEvent::Started(_) => scope.status == RunStatus::Pending && scope.parent.is_none(),
             RunEvent::Continued(_) => live && scope.parent.is_none(),
@@ -220,7 +237,11 @@ impl RunState {
                 live && scope.parent.is_none() && jumped.forward_ms.is_none_or(|by| by <= since)
             }
             RunEvent::Completed(_) => is_open(scope) && scope.unsettled == 0 && !failing,
-            RunEvent::Failed(_) => !scope.status.is_terminal() && scope.unsettled == 0,
+            // A run that a person ends has no end of its own.
+            RunEvent::Failed(_) => {
+                let ends = self.stopped().is_none() || scope.parent.is_some();
+                ends && !scope.status.is_terminal() && scope.unsettled == 0
+            }
             RunEvent::TimerFired(fired) => live && self.waits_for(at, scope, fired),
         };
         self.verdict(allowed, frame, "the run", scope.status.as_str())?;
@@ -491,6 +512,12 @@ fn may_have_output(step: &Step, work: &Work) -> bool {
         (Work::Webhook(_), phase) => matches!(phase, Phase::Delivered { .. }),
         (Work::Workflow(_), phase) => matches!(phase, Phase::Child { .. }),
     }
+}
+
+/// Whether a step ends because a person ended the run, in the attempt that it is in.
+fn is_stopped(event: &StepEvent, step: &Step) -> bool {
+    matches!(event, StepEvent::Failed(failed)
+        if failed.code == "stopped" && failed.attempt == step.attempt)
 }
 
 /// A webhook's table.

@@ -101,13 +101,13 @@ impl<'a> Story<'a> {
         let other = frame.actor != Actor::Principal(by.to_owned());
         let words = "whoever decided is not whoever appended it";
         self.blame(Of::Approvals, frame, other, words);
-        let proposer = self.proposer;
+        let (proposer, now) = (self.proposer, self.time(frame));
         let Some(asked) = task.question(decided.request) else {
             let words = "it answers a question that nobody asked";
             self.blame(Of::Approvals, frame, true, words);
             return;
         };
-        let late = asked.until.is_some_and(|until| until <= frame.at);
+        let late = asked.until.is_some_and(|until| until <= now);
         let unsent = asked.gate.is_some();
         let happened = decided.decision == Decision::Happened;
         let approves = decided.decision == Decision::Approved;
@@ -148,9 +148,9 @@ impl<'a> Story<'a> {
     }
 
     pub(super) fn expire(&mut self, task: &mut Task<'a>, frame: &Frame, expired: &ApprovalExpired) {
-        let asked = task.question(expired.request);
+        let (asked, now) = (task.question(expired.request), self.time(frame));
         let over = asked.as_ref().is_some_and(|asked| {
-            asked.state == State::Open && asked.until.is_some_and(|until| until <= frame.at)
+            asked.state == State::Open && asked.until.is_some_and(|until| until <= now)
         });
         self.blame(Of::Approvals, frame, !over, "no wait was over");
         if let Some(asked) = asked {

@@ -9,10 +9,10 @@ use std::rc::Rc;
 
 use ktsu_ledger::event::plan::Plan;
 use ktsu_ledger::event::{
-    AgentEvent, ApprovalRequested, BranchCreated, Effects, Report, RunEvent, StepEvent, ToolCalled,
-    WorkerEvent,
+    AgentEvent, ApprovalRequested, BranchCreated, Effects, Principal, Report, RunEvent, StepEvent,
+    ToolCalled, WorkerEvent,
 };
-use ktsu_ledger::{Event, Frame, Hash, Json, Timestamp};
+use ktsu_ledger::{Actor, Event, Frame, Hash, Json, Timestamp};
 use serde_json::Value;
 
 use super::Wrong;
@@ -42,6 +42,8 @@ pub(super) struct Story<'a> {
     definition: Option<&'a Frame>,
     plan: Option<Rc<Plan>>,
     pub(super) ended: bool,
+    /// Since when it is paused, if it is.
+    paused: Option<Timestamp>,
     /// Whether calls to stateful servers are held back.
     pub(super) suppresses: bool,
     /// Of a recompute: what answers the calls that are held back.
@@ -129,6 +131,7 @@ impl<'a> Story<'a> {
             definition: None,
             plan: None,
             ended: false,
+            paused: None,
             suppresses: kind == Some(RECOMPUTE_KIND),
             results: Results::default(),
             wrong: BTreeMap::new(),
@@ -163,6 +166,24 @@ impl<'a> Story<'a> {
         Ok(plan)
     }
 
+    /// A person's word about a run is appended in that person's name.
+    fn spoke(&mut self, frame: &Frame, by: &Principal) {
+        let other = frame.actor != Actor::Principal(by.id.clone());
+        let words = "whoever said it is not whoever appended it";
+        self.blame(Of::Approvals, frame, other, words);
+    }
+
+    /// Gives everybody who is asked as much more time.
+    fn postpone(&mut self, by_ms: u64) {
+        let tasks = self.tasks.values_mut();
+        tasks.for_each(|task| task.postpone(by_ms));
+    }
+
+    /// What time it is for the people who are asked: while a run is paused, that of the pause.
+    pub(super) fn time(&self, frame: &Frame) -> Timestamp {
+        self.paused.unwrap_or(frame.at)
+    }
+
     fn take(&mut self, frame: &'a Frame) -> Result<(), Wrong> {
         if let Some(created) = frame.event.created() {
             self.proposer = &created.principal.id;
@@ -170,12 +191,23 @@ impl<'a> Story<'a> {
         }
         match &frame.event {
             Event::Run(RunEvent::Branched(branch)) => self.branch(frame, branch),
-            Event::Run(RunEvent::Resumed(_)) => self.ended = false,
+            Event::Run(RunEvent::Resumed(resumed)) => {
+                self.spoke(frame, &resumed.by);
+                self.ended = false;
+                if let Some(since) = self.paused.take() {
+                    self.postpone(frame.at.millis_since(since));
+                }
+            }
+            Event::Run(RunEvent::Paused(word)) => {
+                self.spoke(frame, &word.by);
+                self.paused = Some(frame.at);
+            }
+            Event::Run(RunEvent::Cancelled(word) | RunEvent::Terminated(word)) => {
+                self.spoke(frame, &word.by);
+                (self.paused, self.ended) = (None, true);
+            }
             Event::Run(RunEvent::ClockJumped(jumped)) => {
-                let by_ms = jumped.forward_ms.unwrap_or_default();
-                self.tasks
-                    .values_mut()
-                    .for_each(|task| task.postpone(by_ms));
+                self.postpone(jumped.forward_ms.unwrap_or_default());
             }
             Event::Run(RunEvent::Completed(_) | RunEvent::Failed(_)) => {
                 self.ended |= frame.scope.is_empty();

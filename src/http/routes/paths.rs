@@ -4,14 +4,17 @@ use axum::extract::Request;
 use axum::http::Uri;
 
 /// What may stand below a run.
-const BELOW: [&str; 8] = [
+const BELOW: [&str; 11] = [
+    "cancel",
     "envelope",
     "fork",
     "frames",
     "overlay",
+    "pause",
     "recompute",
     "replay",
     "resume",
+    "terminate",
     "trace",
 ];
 /// What may stand below a step.

@@ -147,7 +147,7 @@ pub(super) async fn resume(
     Ok(answer(StatusCode::ACCEPTED, &run, said.await?))
 }
 
-fn answer(status: StatusCode, run: &Run, said: Said) -> Response {
+pub(super) fn answer(status: StatusCode, run: &Run, said: Said) -> Response {
     let body = wire::Said {
         run_id: run.stream.name().to_owned(),
         seq: said.seq,
@@ -158,7 +158,7 @@ fn answer(status: StatusCode, run: &Run, said: Said) -> Response {
 }
 
 /// `If-Match: SEQ`, quoted or not.
-fn expected(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
+pub(super) fn expected(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
     let Some(given) = headers.get("if-match") else {
         return Ok(None);
     };
@@ -413,7 +413,11 @@ impl From<NotSaid> for Problem {
             }
             NotSaid::Rules(_) => Self::new(ErrorCode::NotResumable, words)
                 .with_hint("use the version of ktsu that recorded it"),
+            NotSaid::ChangesNothing { .. } => Self::new(ErrorCode::InvalidRunState, words),
+            NotSaid::NotYours => Self::new(ErrorCode::Forbidden, words)
+                .with_hint("whoever started the run may do this, or an operator"),
             NotSaid::NotResumable(_)
+            | NotSaid::Paused
             | NotSaid::IsRecompute
             | NotSaid::EndedWithoutFrom
             | NotSaid::Inside(_) => Self::new(ErrorCode::NotResumable, words),

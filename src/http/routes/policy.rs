@@ -28,7 +28,7 @@ const OPERATE: Policy = Policy::Roles(&[Operator, Admin]);
 const APPROVE: Policy = Policy::Roles(&[Approver, Admin]);
 
 /// Method and path as they are registered.
-pub const TABLE: [(&str, &str, Policy); 26] = [
+pub const TABLE: [(&str, &str, Policy); 29] = [
     ("GET", "/openapi.json", Policy::Public),
     ("GET", "/health", Policy::Public),
     ("POST", "/invoke/{workflow}", OPERATE),
@@ -43,6 +43,10 @@ pub const TABLE: [(&str, &str, Policy); 26] = [
     ("POST", "/runs/{id}/fork", OPERATE),
     ("POST", "/runs/{id}/overlay", OPERATE),
     ("POST", "/runs/{id}/resume", OPERATE),
+    // Whoever started a run may cancel it, too (decision P2).
+    ("POST", "/runs/{id}/cancel", READ),
+    ("POST", "/runs/{id}/terminate", OPERATE),
+    ("POST", "/runs/{id}/pause", OPERATE),
     ("POST", "/runs/{id}/recompute", OPERATE),
     ("GET", "/runs/{id}/recompute", READ),
     ("GET", "/approvals", READ),

@@ -31,12 +31,13 @@ pub(super) struct Which {
 }
 
 /// What a run may be like.
-const STATUSES: [&str; 6] = [
+const STATUSES: [&str; 7] = [
     RunStatus::Pending.as_str(),
     RunStatus::Running.as_str(),
     RunStatus::Waiting.as_str(),
     RunStatus::Complete.as_str(),
     RunStatus::Failed.as_str(),
+    RunStatus::Cancelled.as_str(),
     UNREADABLE,
 ];
 

@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 
 pub use approvals::{Approval, Decide, Review, ToolMessage, ToolMessages};
 pub use compared::{Diff, Replay, Replayed};
-pub use people::{Branch, Fork, Overlay, Resume, Said};
+pub use people::{Branch, Fork, Overlay, Resume, RunWord, Said};
 
 /// A run was accepted.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]

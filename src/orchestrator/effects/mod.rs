@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use ktsu_projections::run::RunState;
 use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 
 use super::Shared;
 use super::run::Message;
@@ -59,29 +60,32 @@ impl Place {
     }
 }
 
-/// Starts effects. The values they need are built here, for this use (DESIGN 1).
+/// Starts effects. The values they need are built here, for this use (DESIGN 1). Gives a handle on each
+/// webhook, by which it can be broken off.
 pub(super) fn start(
     shared: &Arc<Shared>,
     state: &RunState,
     definition: &Definition,
     places: &[Place],
     mailbox: &mpsc::Sender<Box<Message>>,
-) {
-    let mut tasks = Vec::new();
+) -> Vec<AbortHandle> {
+    let (mut tasks, mut webhooks) = (Vec::new(), Vec::new());
     let memo = Memo::default();
     for place in places {
         if let Some(sending) = webhook::prepare(shared, state, definition, *place) {
             let shared = Arc::clone(shared);
             let mailbox = mailbox.clone();
-            tokio::spawn(async move {
+            let sending = tokio::spawn(async move {
                 let answer = sending.send(&shared).await;
                 // The run may have ended meanwhile; then nobody waits for the answer.
                 let _ = mailbox.send(Box::new(Message::Answer(answer))).await;
             });
+            webhooks.push(sending.abort_handle());
         } else if let Some(task) = agent::prepare(shared, state, definition, &memo, *place) {
             agent::watch(shared, state, *place, mailbox);
             tasks.push(task);
         }
     }
     agent::send_all(shared, state, tasks, mailbox);
+    webhooks
 }

@@ -2,20 +2,23 @@
 
 use ktsu_ledger::event::WorkerLost;
 use ktsu_projections::run::Spend;
+use ktsu_projections::run::steer::Stop;
 
 use super::{Held, Message, RunTask, Taken};
-use crate::orchestrator::people::{NotDone, Said, Word};
+use crate::orchestrator::people::{NotDone, Reply, Said, Word};
 use crate::orchestrator::tools;
 use crate::workflow::admit;
 use crate::workflow::admit::approval::NotDecided;
+use crate::workflow::admit::person::NotSaid;
 use crate::workflow::admit::report::{self, Reported};
-use crate::workflow::admit::{approval, person};
+use crate::workflow::admit::{approval, person, steer};
 use crate::workflow::turn::Broken;
 
 impl RunTask {
     pub(super) fn told(&mut self, message: Message) -> Result<(), Broken> {
         self.observe_clock()?;
         let before = self.spend_if_held();
+        let paused = self.state.paused().is_some();
         match message {
             Message::Answer(answer) => {
                 if let Some(input) = admit::answer(&self.state, answer) {
@@ -60,6 +63,18 @@ impl RunTask {
                 }
             }
         }
+        let pauses = self.state.paused().is_some();
+        if paused != pauses {
+            let run = self.state.stream().name();
+            self.shared.supervisor.stands_still(run, pauses);
+        }
+        if self.state.stopped() == Some(Stop::Cancel) {
+            self.webhooks.drain(..).for_each(|webhook| webhook.abort());
+        }
+        if paused && !pauses {
+            self.send_held_back();
+            return self.ask_again();
+        }
         self.let_go(before)
     }
 
@@ -84,17 +99,25 @@ impl RunTask {
         let now = self.now();
         let input = match word {
             Word::Overlay(overlay) => person::overlay(&self.definition, &self.state, overlay),
-            Word::Resume { from, by, reason } => person::resume(&self.state, from, by, reason),
-            Word::Decide(decide) => match approval::decide(&self.state, decide, now) {
-                Ok(input) => Ok(input),
-                Err(refused) => {
-                    // Whoever is told that the time is over finds it recorded.
-                    if matches!(refused, NotDecided::Expired { .. }) {
-                        self.settle()?;
+            Word::Resume { from, by, reason } => person::resume(&self.state, from, by, reason, now),
+            Word::Steer {
+                own_only: true, by, ..
+            } if by.id != self.state.proposer().id => Err(NotSaid::NotYours),
+            Word::Steer {
+                steer, by, reason, ..
+            } => steer::steer(&self.state, steer, by, reason),
+            Word::Decide(decide) => {
+                match approval::decide(&self.state, decide, self.state.own_time(now)) {
+                    Ok(input) => Ok(input),
+                    Err(refused) => {
+                        // Whoever is told that the time is over finds it recorded.
+                        if matches!(refused, NotDecided::Expired { .. }) {
+                            self.settle()?;
+                        }
+                        return Ok(Err(refused.into()));
                     }
-                    return Ok(Err(refused.into()));
                 }
-            },
+            }
         };
         match input {
             Err(refused) => Ok(Err(refused.into())),
@@ -107,6 +130,18 @@ impl RunTask {
                 }))
             }
         }
+    }
+
+    /// Answers somebody whose word was not needed.
+    pub(super) fn tell_where_it_stands(&self, reply: Reply) {
+        let last = self.state.next_seq().saturating_sub(1);
+        let said = Said {
+            seq: last,
+            last,
+            status: self.state.status(),
+        };
+        // Whoever asked may be gone.
+        let _ = reply.send((last, self.durable.clone(), Ok(said)));
     }
 
     /// Whoever reported is told at once what is recorded; that it is durable is waited for there.
@@ -137,6 +172,10 @@ impl RunTask {
         if same && self.state.failing().is_none() {
             return Ok(());
         }
+        self.ask_again()
+    }
+
+    fn ask_again(&mut self) -> Result<(), Broken> {
         for _ in 0..self.held.len() {
             if let Some(held) = self.held.pop_front()
                 && !held.reply.is_closed()

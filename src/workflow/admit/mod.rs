@@ -4,6 +4,7 @@ pub mod approval;
 pub mod fields;
 pub mod person;
 pub mod report;
+pub mod steer;
 pub mod tools;
 
 use std::collections::BTreeMap;
@@ -175,7 +176,8 @@ pub struct Timer {
 
 /// The timer to set next, if the run waits for one.
 pub fn next_timer(state: &RunState) -> Option<Timer> {
-    if state.status().is_terminal() || state.is_parked() || state.failing().is_some() {
+    let still = state.is_parked() || state.paused().is_some();
+    if still || state.status().is_terminal() || state.failing().is_some() {
         return None;
     }
     let deadline = state.deadline().map(|until| Timer {
@@ -209,7 +211,8 @@ pub fn next_timer(state: &RunState) -> Option<Timer> {
 /// The timer that is due, if one is: the run's time before any wait for people, and that before any
 /// retry.
 pub fn timer(state: &RunState, now: Timestamp) -> Option<Draft> {
-    if state.status().is_terminal() || state.is_parked() || state.failing().is_some() {
+    let still = state.is_parked() || state.paused().is_some();
+    if still || state.status().is_terminal() || state.failing().is_some() {
         return None;
     }
     let fired = |scope: String, cause: u64, timer: TimerKind, step: Option<String>| Draft {

@@ -109,8 +109,24 @@ pub enum NotSaid {
     #[error("the params would not fit their schema")]
     Params(Vec<Violation>),
     /// The run goes on by itself.
-    #[error("the run is {0}; only one that has ended, or a branch that waits, can be resumed")]
+    #[error(
+        "the run is {0}; only one that is paused or has ended, or a branch that waits, can be resumed"
+    )]
     NotResumable(&'static str),
+    /// It goes on first; then its steps can begin again.
+    #[error("the run is paused; resume it without a step to begin again with")]
+    Paused,
+    /// Somebody else's run.
+    #[error("somebody else started the run")]
+    NotYours,
+    /// The run stands where it is wanted, or has ended.
+    #[error("the run is {status}, so there is nothing to {word}")]
+    ChangesNothing {
+        /// What was asked for.
+        word: &'static str,
+        /// Where the run stands.
+        status: &'static str,
+    },
     /// A recompute is what models said again; nobody goes on from there.
     #[error("this is a recompute, and no run; its run can be forked, resumed and corrected")]
     IsRecompute,
@@ -257,7 +273,7 @@ fn refused(
     found
 }
 
-/// Judges a resumption. Without `from` a waiting branch goes on.
+/// Judges a resumption at a moment. Without `from` a waiting branch or a paused run goes on.
 ///
 /// # Errors
 /// [`NotSaid`].
@@ -266,11 +282,16 @@ pub fn resume(
     from: Option<String>,
     by: Principal,
     reason: Option<String>,
+    now: Timestamp,
 ) -> Result<Draft, NotSaid> {
     is_no_recompute(state.stream())?;
     DecisionRules::known(state.rules())?;
     let ended = state.status().is_terminal();
-    if !ended && !state.is_parked() {
+    let paused = state.paused();
+    if paused.is_some() && from.is_some() {
+        return Err(NotSaid::Paused);
+    }
+    if !ended && !state.is_parked() && paused.is_none() {
         return Err(NotSaid::NotResumable(state.status().as_str()));
     }
     match &from {
@@ -283,11 +304,16 @@ pub fn resume(
         scope: String::new(),
         actor: Actor::Principal(by.id.clone()),
         cause: vec![Cause::Here(state.next_seq().saturating_sub(1))],
-        event: Event::Run(RunEvent::Resumed(RunResumed { by, from, reason })),
+        event: Event::Run(RunEvent::Resumed(RunResumed {
+            by,
+            from,
+            paused_ms: paused.map(|pause| now.millis_since(pause.at)),
+            reason,
+        })),
     })
 }
 
-fn is_no_recompute(stream: &StreamId) -> Result<(), NotSaid> {
+pub(super) fn is_no_recompute(stream: &StreamId) -> Result<(), NotSaid> {
     match stream.kind() {
         "recompute" => Err(NotSaid::IsRecompute),
         _ => Ok(()),
@@ -362,7 +388,7 @@ pub fn fork(
             .extend(turn::take(definition, &mut state, input, at, &memo)?.sealed);
     }
     if asked.go && !state.status().is_terminal() {
-        let input = resume(&state, None, asked.by, asked.reason)?;
+        let input = resume(&state, None, asked.by, asked.reason, at)?;
         let next = turn::take(definition, &mut state, input, at, &memo)?;
         turn.sealed.extend(next.sealed);
         turn.more = next.more;

@@ -5,6 +5,7 @@ use ktsu_ledger::event::{
     AgentEvent, BudgetExhausted, LlmRequest, LlmResponse, LostReason, WorkerEvent, WorkerLost,
 };
 use ktsu_ledger::{Actor, Cause, Draft, Event, Json};
+use ktsu_projections::run::steer;
 use ktsu_projections::run::{Affordability, Hint, RunState, StepStatus, Task};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
@@ -19,7 +20,8 @@ const MAX_NAME: usize = 256;
 pub enum Reported {
     /// It is to be recorded, as one input.
     Taken(Vec<Draft>),
-    /// It asks for a model call that has to wait for others, since they may use the budget up.
+    /// It asks for a model call that has to wait for others, since they may use the budget up; or the
+    /// run is paused.
     Held(Vec<AgentEvent>),
     /// It was taken before, with these frames.
     Repeated {
@@ -98,7 +100,12 @@ pub fn report(state: &RunState, scope: &str, mut events: Vec<AgentEvent>) -> Rep
             }
         }
     }
-    taken(state, scope, place, task, events)
+    let asks = events.iter().any(steer::asks);
+    match taken(state, scope, place, task, events.clone()) {
+        // Nothing starts while the run is paused (decision P1).
+        Reported::Taken(_) if asks && state.paused().is_some() => Reported::Held(events),
+        judged => judged,
+    }
 }
 
 /// Puts the events into the form of frames, if each follows from the one before.

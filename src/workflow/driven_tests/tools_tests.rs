@@ -109,7 +109,8 @@ impl Driven {
             cause: vec![Cause::Here(at as u64 - 1)],
             event,
         });
-        let resumed = admit::person::resume(&branch.state, None, by, None).unwrap();
+        let resumed =
+            admit::person::resume(&branch.state, None, by, None, branch.state.at()).unwrap();
         branch.input(resumed);
         branch
     }

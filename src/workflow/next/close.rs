@@ -1,11 +1,16 @@
 //! Closing a failing run: everything under way is stopped, everything else skipped, and every
 //! scope around the failure fails (seed 000, invariant 11; decision S4). Whatever of it is
 //! recorded already is left out, so a log cut in the middle closes the same way.
+//!
+//! A run that a person ends is closed alike, but nothing of it is skipped: all that had not ended was
+//! stopped, what had not begun as well, and the person's word is the end of the run itself (decision
+//! P1).
 
 use ktsu_ledger::event::{
     FinishReason, RunEvent, RunFailed, SkipReason, StepEvent, StepFailed, StepSkipped,
 };
 use ktsu_ledger::{Draft, Event};
+use ktsu_projections::run::steer::Stop;
 use ktsu_projections::run::{Failing, RunState, Scope, Step, StepStatus};
 
 use super::Unit;
@@ -32,11 +37,18 @@ pub(super) fn close(state: &RunState) -> Vec<Draft> {
         }
         for (at, step) in (0u32..).zip(&scope.steps) {
             let held_the_failure = around && holds(state, failing, scope, at);
-            if let Some(seq) =
-                close_step(&mut unit, failing, scope, at, step, held_the_failure, cause)
-            {
+            let closing = Closing {
+                state,
+                failing,
+                held_the_failure,
+                cause,
+            };
+            if let Some(seq) = closing.step(&mut unit, scope, at, step) {
                 cause = seq;
             }
+        }
+        if around && state.stopped().is_some() {
+            continue;
         }
         let event = RunEvent::Failed(scope_failed(state, failing, scope, around));
         let seq = unit.push_in(
@@ -51,64 +63,77 @@ pub(super) fn close(state: &RunState) -> Vec<Draft> {
     unit.drafts
 }
 
-/// Closes a step; tells the number of its end where later scopes fail because of it.
-fn close_step(
-    unit: &mut Unit,
-    failing: &Failing,
-    scope: &Scope,
-    at: u32,
-    step: &Step,
+/// What is to be known to close a step.
+struct Closing<'a> {
+    state: &'a RunState,
+    failing: &'a Failing,
+    /// Whether the failure is inside the step's child.
     held_the_failure: bool,
+    /// The end of that child.
     cause: u64,
-) -> Option<u64> {
-    let timed_out = failing.step.is_none() && failing.code == "run_timeout";
-    if let (StepStatus::Running, Some(tasks)) = (step.status, &step.tasks) {
-        let reason = match timed_out {
-            true => FinishReason::Timeout,
-            false => FinishReason::Stopped,
+}
+
+impl Closing<'_> {
+    /// Closes a step; tells the number of its end where later scopes fail because of it.
+    fn step(&self, unit: &mut Unit, scope: &Scope, at: u32, step: &Step) -> Option<u64> {
+        let failing = self.failing;
+        let timed_out = failing.step.is_none() && failing.code == "run_timeout";
+        if let (StepStatus::Running, Some(tasks)) = (step.status, &step.tasks) {
+            let reason = match timed_out {
+                true => FinishReason::Timeout,
+                false => FinishReason::Stopped,
+            };
+            let id = scope.shape.step(at).map_or("", |step| step.id.as_str());
+            stop_items(unit, &scope.path, id, tasks, reason);
+        }
+        let id = scope.shape.step(at).map(|step| step.id.clone());
+        let id = id.unwrap_or_default();
+        let failed = |code: &str, message: String| {
+            StepEvent::Failed(StepFailed {
+                attempt: step.attempt,
+                code: code.to_owned(),
+                message,
+                raw: None,
+                step: id.clone(),
+                raw_from: None,
+            })
         };
-        let id = scope.shape.step(at).map_or("", |step| step.id.as_str());
-        stop_items(unit, &scope.path, id, tasks, reason);
+        let event = match (step.status, self.state.stopped()) {
+            (StepStatus::Pending, Some(how)) => failed(
+                "stopped",
+                format!("never began: the run was {}", how.code()),
+            ),
+            (StepStatus::Pending, None) => StepEvent::Skipped(StepSkipped {
+                detail: None,
+                reason: SkipReason::RunFailed,
+                step: id.clone(),
+            }),
+            (StepStatus::Running, _) if self.held_the_failure => failed(
+                &failing.code,
+                format!("child workflow failed: {}", failing.message),
+            ),
+            (StepStatus::Running, stopped) => failed("stopped", stopped_words(stopped)),
+            (StepStatus::Complete | StepStatus::Failed | StepStatus::Skipped, _) => return None,
+        };
+        let held = self.held_the_failure;
+        let cause = if held { self.cause } else { failing.seq };
+        let seq = unit.push_in(scope.path.clone(), Event::Step(event), vec![cause]);
+        held.then_some(seq)
     }
-    let id = scope
-        .shape
-        .step(at)
-        .map(|step| step.id.clone())
-        .unwrap_or_default();
-    let event = match step.status {
-        StepStatus::Pending => StepEvent::Skipped(StepSkipped {
-            detail: None,
-            reason: SkipReason::RunFailed,
-            step: id,
-        }),
-        StepStatus::Running if held_the_failure => StepEvent::Failed(StepFailed {
-            attempt: step.attempt,
-            code: failing.code.clone(),
-            message: format!("child workflow failed: {}", failing.message),
-            raw: None,
-            step: id,
-            raw_from: None,
-        }),
-        StepStatus::Running => StepEvent::Failed(StepFailed {
-            attempt: step.attempt,
-            code: "stopped".to_owned(),
-            message: "stopped because the run failed elsewhere".to_owned(),
-            raw: None,
-            step: id,
-            raw_from: None,
-        }),
-        StepStatus::Complete | StepStatus::Failed | StepStatus::Skipped => return None,
-    };
-    let cause = if held_the_failure { cause } else { failing.seq };
-    let seq = unit.push_in(scope.path.clone(), Event::Step(event), vec![cause]);
-    held_the_failure.then_some(seq)
+}
+
+fn stopped_words(stopped: Option<Stop>) -> String {
+    match stopped {
+        Some(how) => format!("stopped because the run was {}", how.code()),
+        None => "stopped because the run failed elsewhere".to_owned(),
+    }
 }
 
 fn scope_failed(state: &RunState, failing: &Failing, scope: &Scope, around: bool) -> RunFailed {
     if !around {
         return RunFailed {
             code: "stopped".to_owned(),
-            message: "stopped because the run failed elsewhere".to_owned(),
+            message: stopped_words(state.stopped()),
             step: None,
         };
     }

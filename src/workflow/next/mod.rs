@@ -40,7 +40,7 @@ use crate::schema::placed;
 
 /// The next unit, or nothing: the run has ended, or waits for the world.
 pub fn next(definition: &Definition, state: &RunState, memo: &Memo) -> Option<Vec<Draft>> {
-    if state.status().is_terminal() || state.is_parked() {
+    if state.status().is_terminal() || state.is_parked() || state.paused().is_some() {
         return None;
     }
     if let Some(resets) = resets(state) {

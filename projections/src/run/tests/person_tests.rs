@@ -13,6 +13,7 @@ fn person() -> Principal {
 
 fn resumed(from: Option<&str>) -> Event {
     Event::Run(RunEvent::Resumed(RunResumed {
+        paused_ms: None,
         by: person(),
         from: from.map(str::to_owned),
         reason: None,

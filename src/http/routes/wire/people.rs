@@ -90,10 +90,20 @@ pub struct Overlay {
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Resume {
-    /// The step to begin again with; a waiting branch needs none.
+    /// The step to begin again with; a waiting branch and a paused run need none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1)]
     pub from: Option<String>,
+    /// Why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 4096)]
+    pub reason: Option<String>,
+}
+
+/// A person's word about a whole run.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RunWord {
     /// Why.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 4096)]

@@ -1,0 +1,57 @@
+//! What is shown of a run or an inline child, and decides nothing: its times, and why it ended badly.
+
+use ktsu_ledger::event::{RunEvent, RunWord};
+use ktsu_ledger::{Frame, Timestamp};
+
+use super::Fault;
+use crate::run::steer::Stop;
+use crate::usage::Usage;
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct ScopeDetail {
+    pub(super) began: Option<Timestamp>,
+    pub(super) ended: Option<Timestamp>,
+    pub(super) error: Option<Fault>,
+    pub(super) usage: Usage,
+}
+
+impl ScopeDetail {
+    pub(super) fn take(&mut self, frame: &Frame, event: &RunEvent) {
+        match event {
+            RunEvent::Created(_) => self.began = Some(frame.at),
+            RunEvent::Branched(_) | RunEvent::Started(_) => {
+                self.began.get_or_insert(frame.at);
+            }
+            RunEvent::Resumed(resumed) => {
+                if resumed.from.is_some() {
+                    (self.ended, self.error) = (None, None);
+                }
+            }
+            RunEvent::Completed(_) => self.ended = Some(frame.at),
+            RunEvent::Failed(failed) => {
+                self.ended = Some(frame.at);
+                self.error = Some(Fault {
+                    code: failed.code.clone(),
+                    message: failed.message.clone(),
+                    step: failed.step.clone(),
+                });
+            }
+            RunEvent::Cancelled(word) => self.stop(frame, Stop::Cancel, word),
+            RunEvent::Terminated(word) => self.stop(frame, Stop::Terminate, word),
+            RunEvent::Continued(_)
+            | RunEvent::Paused(_)
+            | RunEvent::TimerFired(_)
+            | RunEvent::ClockJumped(_) => {}
+        }
+    }
+
+    /// The rest of the run ends in the same moment.
+    fn stop(&mut self, frame: &Frame, how: Stop, word: &RunWord) {
+        self.ended = Some(frame.at);
+        self.error = Some(Fault {
+            code: how.code().to_owned(),
+            message: how.words(word),
+            step: None,
+        });
+    }
+}

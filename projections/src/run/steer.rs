@@ -1,0 +1,128 @@
+//! A person's word about a whole run: that it stands still, or ends (decision P1).
+//!
+//! While a run is paused nothing starts. What is under way may end, and is recorded; what follows
+//! from it waits. Time stands still where `run.paused` stopped it.
+
+use ktsu_ledger::event::{
+    AgentEvent, ItemEvent, RunEvent, RunWord, StepEvent, WebhookEvent, WorkerEvent,
+};
+use ktsu_ledger::{Event, Frame, Timestamp};
+
+use super::{Failing, RunState, RunStatus};
+
+/// Where a run was paused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pause {
+    /// The `run.paused`.
+    pub seq: u64,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// How a person ends a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// `run.cancelled`: whoever works for it is told.
+    Cancel,
+    /// `run.terminated`: nobody is told.
+    Terminate,
+}
+
+impl Stop {
+    /// The code of the run's end.
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Cancel => "cancelled",
+            Self::Terminate => "terminated",
+        }
+    }
+
+    /// The end in words, with who said it and why.
+    pub fn words(self, word: &RunWord) -> String {
+        let (code, by) = (self.code(), &word.by.id);
+        match &word.reason {
+            Some(reason) => format!("{code} by {by}: {reason}"),
+            None => format!("{code} by {by}"),
+        }
+    }
+}
+
+impl RunState {
+    /// Where the run was paused, if it is.
+    pub fn paused(&self) -> Option<Pause> {
+        self.paused
+    }
+
+    /// How a person ended the run, or is ending it.
+    pub fn stopped(&self) -> Option<Stop> {
+        self.stopped
+    }
+
+    /// Whether a person may pause the run: it has not ended, and goes on by itself.
+    pub fn may_pause(&self) -> bool {
+        self.may_stop() && !self.is_parked() && self.paused.is_none()
+    }
+
+    /// Whether a person may end the run: it has not ended, and nobody ends it.
+    pub fn may_stop(&self) -> bool {
+        !self.status().is_terminal() && self.stopped.is_none()
+    }
+
+    pub(super) fn pause(&mut self, frame: &Frame) {
+        self.paused = Some(Pause {
+            seq: frame.seq,
+            at: frame.at,
+        });
+    }
+
+    pub(super) fn stop(&mut self, frame: &Frame, how: Stop, word: &RunWord) {
+        self.stopped = Some(how);
+        (self.paused, self.parked) = (None, false);
+        self.fail(Failing {
+            seq: frame.seq,
+            scope: 0,
+            step: None,
+            code: how.code().to_owned(),
+            message: how.words(word),
+        });
+    }
+
+    /// A run that a person ends has ended once all of its steps have.
+    pub(super) fn end_if_stopped(&mut self, frame: &Frame) {
+        let root = self.scopes.first().filter(|root| root.ended.is_none());
+        if self.stopped.is_some() && root.is_some_and(|root| root.unsettled == 0) {
+            self.todo.clear();
+            self.end_scope(frame, 0, RunStatus::Cancelled, None);
+        }
+    }
+
+    /// What the time of a run is at some moment: while it is paused, that of the pause.
+    pub fn own_time(&self, at: Timestamp) -> Timestamp {
+        self.paused.map_or(at, |pause| pause.at)
+    }
+}
+
+/// Whether something begins with a frame that a paused run does not begin.
+pub fn starts(event: &Event) -> bool {
+    match event {
+        Event::Run(event) => matches!(event, RunEvent::Started(_) | RunEvent::TimerFired(_)),
+        Event::Step(event) => matches!(event, StepEvent::Started(_)),
+        Event::Item(event) => matches!(event, ItemEvent::Started(_)),
+        Event::Worker(event) => matches!(event, WorkerEvent::Dispatched(_)),
+        Event::Webhook(event) => matches!(event, WebhookEvent::Sent(_)),
+        Event::Agent(event) => asks(event),
+        Event::Recompute(_)
+        | Event::Person(_)
+        | Event::Kv(_)
+        | Event::Store(_)
+        | Event::Foreign { .. } => false,
+    }
+}
+
+/// Whether an agent wants something of the world: a model, a tool, a person.
+pub fn asks(event: &AgentEvent) -> bool {
+    matches!(
+        event,
+        AgentEvent::Request(_) | AgentEvent::ToolCalled(_) | AgentEvent::ApprovalRequested(_)
+    )
+}

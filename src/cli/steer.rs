@@ -1,0 +1,180 @@
+//! `ktsu pause`, `ktsu cancel` and `ktsu terminate`: what becomes of whole runs (decision P1).
+
+use std::io::{BufRead as _, IsTerminal as _};
+use std::process::ExitCode;
+
+use ktsu_ledger::StreamId;
+use ktsu_ledger::store::{Cursor, Filter, Reader};
+use serde_json::{Map, Value, json};
+
+use super::output::{DIM, line, note, painted};
+use super::owner::{Owner, Where};
+use super::reading::{find_run, open_at};
+use super::{Common, Failure, json as shape, output};
+use crate::error::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
+use crate::rows::listed;
+use crate::workflow::admit::steer::Steer;
+
+/// What the three take.
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// The run or branch: its id, or any part of its beginning or end
+    #[arg(required_unless_present = "workflow", conflicts_with = "workflow")]
+    run: Option<String>,
+    /// Every run of this workflow that has not ended, after asking
+    #[arg(long, value_name = "WORKFLOW")]
+    workflow: Option<String>,
+    /// Of those, the ones with this status
+    #[arg(long, requires = "workflow", value_parser = ["pending", "running", "waiting"])]
+    status: Option<String>,
+    /// Does not ask
+    #[arg(long, requires = "workflow")]
+    yes: bool,
+    /// Why
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// The last frame you know of: refused if the run has moved on
+    #[arg(long, value_name = "FRAME", conflicts_with = "workflow")]
+    expect: Option<u64>,
+    #[command(flatten)]
+    engine: Where,
+}
+
+/// Says one of them about a run, or about many.
+pub(super) async fn run(
+    common: &Common,
+    steer: Steer,
+    asked: Arguments,
+) -> Result<ExitCode, Failure> {
+    let place = Owner::place(common, &asked.engine)?;
+    let reader = open_at(&place.path)?;
+    let (runs, one) = match (&asked.run, &asked.workflow) {
+        (Some(run), _) => (vec![whole(&reader, steer, run)?], true),
+        (None, workflow) => {
+            let filter = Filter {
+                kinds: listed(),
+                workflow: workflow.clone(),
+                status: asked.status.clone(),
+                open: None,
+            };
+            (unfinished(&reader, &filter)?, false)
+        }
+    };
+    drop(reader);
+    if runs.is_empty() {
+        note("no run is like this");
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !one && !asked.yes && !agreed(steer, &runs)? {
+        note("nothing was done");
+        return Ok(ExitCode::from(EXIT_COULD_NOT_RUN));
+    }
+    let mut body = Map::new();
+    body.extend(asked.reason.map(|why| ("reason".to_owned(), json!(why))));
+    let body = Value::Object(body);
+    let owner = Owner::find(place, &asked.engine.without_kit(), false).await?;
+    let told = tell(&owner, steer, &runs, (&body, asked.expect)).await;
+    let flag = owner.place.flag.clone();
+    owner.close().await?;
+    if one {
+        let said = told.into_iter().next().transpose()?;
+        let said = said.unwrap_or_default();
+        line(&match common.json {
+            true => said.to_string(),
+            false => in_words(&said),
+        });
+        if steer == Steer::Pause && !common.json {
+            let run = said["run_id"].as_str().unwrap_or_default();
+            let next = format!("  ktsu resume {run} --kit DIR{flag}");
+            note(&painted(DIM, &next));
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (done, refused): (Vec<_>, Vec<_>) = told.into_iter().partition(Result::is_ok);
+    let done: Vec<Value> = done.into_iter().flatten().collect();
+    if common.json {
+        line(&shape::pretty(&json!({"runs": done}).to_string()));
+    } else {
+        for said in &done {
+            line(&in_words(said));
+        }
+    }
+    let refused: Vec<Failure> = refused.into_iter().filter_map(Result::err).collect();
+    for failure in &refused {
+        output::fail(failure);
+    }
+    match refused.is_empty() {
+        true => Ok(ExitCode::SUCCESS),
+        false => Ok(ExitCode::from(EXIT_VERDICT)),
+    }
+}
+
+async fn tell(
+    owner: &Owner,
+    steer: Steer,
+    runs: &[String],
+    (body, expected): (&Value, Option<u64>),
+) -> Vec<Result<Value, Failure>> {
+    let mut told = Vec::with_capacity(runs.len());
+    for run in runs {
+        let path = format!("/runs/{run}/{}", steer.as_str());
+        told.push(owner.post(&path, body, expected).await);
+    }
+    told
+}
+
+/// `run_… cancelled`.
+fn in_words(said: &Value) -> String {
+    let text = |name: &str| said[name].as_str().unwrap_or_default().to_owned();
+    format!("{} {}", text("run_id"), text("status"))
+}
+
+/// The run that is meant: a whole one.
+fn whole(reader: &dyn Reader, steer: Steer, run: &str) -> Result<String, Failure> {
+    let (stream, scope) = find_run(reader, run)?;
+    let (verb, id) = (steer.as_str(), stream.name());
+    if scope.is_empty() {
+        return Ok(id.to_owned());
+    }
+    let words = format!("{verb} is about a whole run, here {id}, and not about a child of it");
+    Err(Failure::could_not_run(words).hint(format!("ktsu {verb} {id}")))
+}
+
+/// The runs that a filter lets through and that have not ended, newest first.
+fn unfinished(reader: &dyn Reader, filter: &Filter) -> Result<Vec<String>, Failure> {
+    let mut found = Vec::new();
+    let mut cursor: Option<Cursor> = None;
+    loop {
+        let page = reader.list(filter, cursor.as_ref(), 1000)?;
+        let open = page.rows.iter().filter(|row| {
+            let row = row.row.to_value();
+            let status = row["status"].as_str();
+            status.is_some_and(|status| ["pending", "running", "waiting"].contains(&status))
+        });
+        let names = open.map(|row| StreamId::name(&row.stream).to_owned());
+        found.extend(names);
+        if page.next.is_none() {
+            return Ok(found);
+        }
+        cursor = page.next;
+    }
+}
+
+/// Whether somebody at the terminal says yes.
+fn agreed(steer: Steer, runs: &[String]) -> Result<bool, Failure> {
+    let (verb, count) = (steer.as_str(), runs.len());
+    if !std::io::stdin().is_terminal() {
+        let words = format!("{count} runs are meant, and nobody is here to be asked");
+        return Err(Failure::could_not_run(words).hint("--yes does it without asking"));
+    }
+    for run in runs.iter().take(10) {
+        note(run);
+    }
+    if let Some(rest) = count.checked_sub(10).filter(|rest| *rest > 0) {
+        note(&format!("and {rest} more"));
+    }
+    note(&format!("{verb} {count} runs? [y/N]"));
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}

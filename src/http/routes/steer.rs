@@ -1,0 +1,130 @@
+//! `POST /runs/{id}/cancel`, `/terminate` and `/pause`: what people say about a whole run (decisions P1
+//! and P2). It goes on by `/resume`.
+
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+
+use super::parameter::IfMatch;
+use super::people::{Members, answer, expected};
+use super::query::{Nothing, Query};
+use super::{Run, wire};
+use crate::error::{ErrorCode, Problem};
+use crate::http::access::Asker;
+use crate::http::body::JsonObject;
+use crate::orchestrator::{Orchestrator, Word};
+use crate::workflow::admit::steer::Steer;
+
+/// Ends a run: nothing new starts, and whoever works for it is told to stop.
+#[utoipa::path(post, path = "/runs/{id}/cancel",
+    params(
+        ("id" = String, Path, description = "A run or a branch"),
+        IfMatch,
+    ),
+    request_body = wire::RunWord,
+    responses(
+        (status = 200, body = wire::Said),
+        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 503, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 507, body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn cancel(
+    State(orchestrator): State<Orchestrator>,
+    asker: Asker,
+    run: Run,
+    headers: HeaderMap,
+    _: Query<Nothing>,
+    body: JsonObject,
+) -> Result<Response, Problem> {
+    say(&orchestrator, asker, &run, &headers, (Steer::Cancel, body)).await
+}
+
+/// Ends a run without telling anybody: what works for it finds that nobody waits for it.
+#[utoipa::path(post, path = "/runs/{id}/terminate",
+    params(
+        ("id" = String, Path, description = "A run or a branch"),
+        IfMatch,
+    ),
+    request_body = wire::RunWord,
+    responses(
+        (status = 200, body = wire::Said),
+        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 503, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 507, body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn terminate(
+    State(orchestrator): State<Orchestrator>,
+    asker: Asker,
+    run: Run,
+    headers: HeaderMap,
+    _: Query<Nothing>,
+    body: JsonObject,
+) -> Result<Response, Problem> {
+    let word = (Steer::Terminate, body);
+    say(&orchestrator, asker, &run, &headers, word).await
+}
+
+/// Holds a run: nothing new starts, what is under way may end, deadlines stand still.
+#[utoipa::path(post, path = "/runs/{id}/pause",
+    params(
+        ("id" = String, Path, description = "A run or a branch"),
+        IfMatch,
+    ),
+    request_body = wire::RunWord,
+    responses(
+        (status = 200, body = wire::Said),
+        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 503, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 507, body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn pause(
+    State(orchestrator): State<Orchestrator>,
+    asker: Asker,
+    run: Run,
+    headers: HeaderMap,
+    _: Query<Nothing>,
+    body: JsonObject,
+) -> Result<Response, Problem> {
+    say(&orchestrator, asker, &run, &headers, (Steer::Pause, body)).await
+}
+
+async fn say(
+    orchestrator: &Orchestrator,
+    asker: Asker,
+    run: &Run,
+    headers: &HeaderMap,
+    (steer, body): (Steer, JsonObject),
+) -> Result<Response, Problem> {
+    let verb = steer.as_str();
+    if !run.scope.is_empty() {
+        let id = run.stream.name();
+        let words = format!("{verb} is about a whole run, here {id}, and not about a child of it");
+        return Err(Problem::new(ErrorCode::InvalidRunState, words)
+            .with_hint(format!("POST /runs/{id}/{verb}")));
+    }
+    let mut members = Members(body.0);
+    let word = Word::Steer {
+        steer,
+        own_only: !asker.operates,
+        by: asker.principal,
+        reason: members.reason()?,
+    };
+    members.none_left()?;
+    let said = orchestrator.say(&run.stream, word, expected(headers)?);
+    Ok(answer(StatusCode::OK, run, said.await?))
+}
