@@ -80,6 +80,36 @@ fn validate_finds_a_variable_without_a_value_where_run_would() {
 }
 
 #[test]
+fn validate_warns_of_a_budget_that_a_model_without_a_price_ends_and_says_how_to_price_it() {
+    let desk = Desk::new();
+    let ask = "  - {id: ask, agent: agents/clerk.agent.yaml}\n";
+    let workflow = |policy: &str| {
+        format!("kind: workflow\nname: call\nversion: 1.0.0\n{policy}pipeline:\n{ask}")
+    };
+    desk.write_kit("call", &workflow("model_policy: {cost_budget_usd: 1}\n"));
+    desk.write_file("call/agents/clerk.agent.yaml", AGENT);
+    desk.write_file("call/rules.yaml", "rules: []\ndefault: {reply: {a: b}}\n");
+    let gateway = |pricing: &str| {
+        let gateway = format!(
+            "providers: [{{name: p, type: scripted, config: {{rules: rules.yaml}}}}]\n\
+             model_groups: [{{name: fast, models: [p/own]{pricing}}}]\n"
+        );
+        desk.write_file("call/gateway.yaml", &gateway);
+    };
+    gateway("");
+    let price = "pricing: [{model: own, input_per_million_usd: …, output_per_million_usd: …}]";
+    desk.ktsu(&["validate", "call"])
+        .is(0)
+        .says("warning[unpriced-model]")
+        .says(price)
+        .says("unpriced: allow");
+    // What it says to do is enough.
+    gateway(&format!(", {}", price.replace('…', "1")));
+    let said = desk.ktsu(&["validate", "call"]);
+    assert!(!said.is(0).out.contains("unpriced-model"), "{said:#?}");
+}
+
+#[test]
 fn validate_finds_a_secret_that_is_too_short_where_run_would() {
     let desk = desk();
     let local = "variables: {PLACE: 'http://127.0.0.1:9', KEY: short}\n";
