@@ -255,6 +255,13 @@ async fn damage_that_a_reader_meets_stops_the_owner_and_the_next_start() {
     assert_eq!(client.get(&format!("/runs/{good}")).await.status, 200);
     assert_eq!(client.get(&format!("/runs/{bad}")).await.status, 500);
     assert_eq!(process.ended(), Some(2));
+    // Where the list of runs has to be made again, the start itself meets it.
+    let (_listless, listless) = sound.changed(&bytes);
+    let tool = Connection::open(&listless).unwrap();
+    tool.execute_batch("DELETE FROM index_rows").unwrap();
+    drop(tool);
+    let started = assemble::open(setup(&listless, &kit)).await;
+    assert!(matches!(started, Err(NotOpened::Store(_))));
     // Put right again, it is searched once and goes on.
     let mut repaired = std::fs::read(&path).unwrap();
     repaired[at] ^= 1;
