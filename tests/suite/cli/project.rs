@@ -218,3 +218,21 @@ fn a_command_without_a_kit_looks_for_the_ledger_where_the_others_do() {
     let runs = with(&desk, &project, &["runs", "--json"]);
     assert!(runs.is(0).out.contains("\"plain\""), "{runs:#?}");
 }
+
+#[test]
+fn a_plain_variable_that_holds_a_providers_key_keeps_a_run_from_starting() {
+    let desk = Desk::new();
+    let workflow =
+        "kind: workflow\nname: call\nversion: 1.0.0\nenv: [{name: PLACE}]\npipeline: []\n";
+    desk.write_kit("call", workflow);
+    let gateway = "env: [{name: LLM_KEY, secret: true}]\n\
+        providers: [{name: p, type: openai, config: {base_url: 'http://127.0.0.1:9/v1', \
+        api_key: '{{ env.LLM_KEY }}'}}]\nmodel_groups: [{name: fast, models: [p/m]}]\n";
+    desk.write_file("call/gateway.yaml", gateway);
+    let run = |place: &str| {
+        let variables = [("LLM_KEY", "sk-of-the-provider"), ("PLACE", place)];
+        with(&desk, &variables, &["run", "call", "--ephemeral"])
+    };
+    run("somewhere").is(0);
+    run("at sk-of-the-provider").is(2).warns("PLACE");
+}
