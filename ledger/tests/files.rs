@@ -7,11 +7,12 @@ mod support;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use ktsu_ledger::branch::frames;
 use ktsu_ledger::lock::{NotOwned, holder, try_own};
 use ktsu_ledger::names::{SecondName, second_name};
 use ktsu_ledger::reserve::{RESERVE_BYTES, Reserve};
 use ktsu_ledger::store::{SqliteReader, SqliteStore};
-use ktsu_ledger::{Reader, Store, StoreError};
+use ktsu_ledger::{Hash, Reader, Store, StoreError};
 use support::{ended, entry, run};
 
 fn mode(path: &Path) -> u32 {
@@ -342,4 +343,35 @@ fn a_frame_that_is_not_what_its_hash_says_is_not_read() {
     let read = reader.read(&run("a"), 0, 10);
     let words = "run:a#0 is not what its hash says".to_owned();
     assert_eq!(read, Err(StoreError::Damaged(words)));
+}
+
+/// Each frame is what its hash says, and one of them is another than the next one follows from.
+#[test]
+fn a_frame_that_does_not_follow_from_the_one_before_is_not_read_as_one_of_its_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    let mut store = SqliteStore::open(&path).unwrap();
+    let epoch = store.acquire().unwrap();
+    let entry = entry(&run("a"), None, vec![ended(), ended()]);
+    store.append(epoch, &[entry]).unwrap();
+    drop(store);
+    let reader = SqliteReader::open(&path).unwrap();
+    assert_eq!(frames(&reader, &run("a")).unwrap().len(), 2);
+    let first = reader.read(&run("a"), 0, 1).unwrap().remove(0);
+    let body = first.body.replacen("\"at\":\"2", "\"at\":\"3", 1);
+    assert_ne!(body, first.body);
+    let tool = rusqlite::Connection::open(&path).unwrap();
+    let names = "SELECT group_concat('DROP TRIGGER ' || name, ';') FROM sqlite_schema \
+                 WHERE type = 'trigger'";
+    let script: String = tool.query_row(names, [], |row| row.get(0)).unwrap();
+    tool.execute_batch(&script).unwrap();
+    let hash = Hash::of(body.as_bytes());
+    let changed = tool.execute(
+        "UPDATE frames SET body = ?1, hash = ?2 WHERE seq = 0",
+        rusqlite::params![body, hash.as_bytes()],
+    );
+    assert_eq!(changed, Ok(1));
+    let words = "run:a: frame 1 does not follow from what is before it".to_owned();
+    let read = frames(&reader, &run("a"));
+    assert_eq!(read.unwrap_err(), StoreError::Damaged(words));
 }

@@ -223,3 +223,20 @@ impl From<Unreadable> for Problem {
 fn json(text: String) -> axum::response::Response {
     ([("content-type", "application/json")], text).into_response()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_description_is_made_once_and_not_for_each_who_asks() {
+        let text = async || {
+            let answer = openapi_json(Query(Nothing)).await;
+            let text = axum::body::to_bytes(answer.into_body(), usize::MAX).await;
+            text.unwrap()
+        };
+        let (one, other) = (text().await, text().await);
+        assert!(one.len() > 10_000);
+        assert_eq!(one.as_ptr(), other.as_ptr());
+    }
+}

@@ -5,7 +5,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use ktsu::assemble::{self, Agents, LedgerPlace, NotOpened, Setup, reading};
-use ktsu::damage::SEARCHED_BYTES;
+use ktsu::damage::{Damage, SEARCHED_BYTES, Watched};
+use ktsu_ledger::store::{Filter, Reader, SqliteReader, StoreError};
+use ktsu_ledger::{Hash, StreamId};
+use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use crate::support::process::Process;
@@ -252,6 +255,13 @@ async fn damage_that_a_reader_meets_stops_the_owner_and_the_next_start() {
     assert_eq!(client.get(&format!("/runs/{good}")).await.status, 200);
     assert_eq!(client.get(&format!("/runs/{bad}")).await.status, 500);
     assert_eq!(process.ended(), Some(2));
+    // Where the list of runs has to be made again, the start itself meets it.
+    let (_listless, listless) = sound.changed(&bytes);
+    let tool = Connection::open(&listless).unwrap();
+    tool.execute_batch("DELETE FROM index_rows").unwrap();
+    drop(tool);
+    let started = assemble::open(setup(&listless, &kit)).await;
+    assert!(matches!(started, Err(NotOpened::Store(_))));
     // Put right again, it is searched once and goes on.
     let mut repaired = std::fs::read(&path).unwrap();
     repaired[at] ^= 1;
@@ -259,6 +269,66 @@ async fn damage_that_a_reader_meets_stops_the_owner_and_the_next_start() {
     let engine = assemble::open(setup(&path, &kit)).await.unwrap();
     assert!(!marker.exists());
     engine.close().await.unwrap();
+}
+
+/// Every frame is what was appended, and one is missing at the end: only the list of runs says so.
+#[tokio::test]
+async fn a_run_without_its_last_frame_is_unreadable_and_not_one_that_goes_on() {
+    let kit = kit();
+    let sound = Sound::new(&kit, &[json!({"n": 1}), json!({"n": 2})]).await;
+    let (_dir, path) = sound.changed(&sound.bytes());
+    let run = &sound.envelopes[0].0;
+    let tool = Connection::open(&path).unwrap();
+    let names = "SELECT group_concat('DROP TRIGGER ' || name, ';') FROM sqlite_schema WHERE type = 'trigger'";
+    let script: String = tool.query_row(names, [], |row| row.get(0)).unwrap();
+    tool.execute_batch(&script).unwrap();
+    let of = format!("stream = (SELECT id FROM streams WHERE name = 'run:{run}')");
+    let last = format!("SELECT max(seq) FROM frames WHERE {of}");
+    tool.execute_batch(&format!("DELETE FROM frames WHERE {of} AND seq = ({last})"))
+        .unwrap();
+    drop(tool);
+    let refused = assemble::open(setup(&path, &kit)).await;
+    assert!(matches!(refused, Err(NotOpened::Store(_))));
+    let reading = reading::open(setup(&path, &kit), &path).await.unwrap();
+    let client = Client::of(&reading.url);
+    assert_eq!(told_rightly(&client, &sound.envelopes, "cut").await, 1);
+    reading.close().await;
+}
+
+type Question = fn(&dyn Reader) -> Result<(), StoreError>;
+
+#[tokio::test]
+async fn damage_is_known_from_then_on_whatever_a_reader_asked_for_that_met_it() {
+    let sound = Sound::new(&kit(), &[json!({"much": "x".repeat(90_000)})]).await;
+    let bytes = sound.bytes();
+    let questions: [Question; 7] = [
+        |reader| reader.read(&stream(), 0, 10).map(drop),
+        |reader| reader.tail(&stream()).map(drop),
+        |reader| reader.streams(None, 10).map(drop),
+        |reader| reader.blob_get(&Hash::ZERO).map(drop),
+        |reader| reader.list(&Filter::default(), None, 10).map(drop),
+        |reader| reader.row(&stream()).map(drop),
+        |reader| reader.scan_frames(1, 10).map(drop),
+    ];
+    for (at, ask) in questions.into_iter().enumerate() {
+        let (_dir, path) = sound.changed(&bytes);
+        let damage = Damage::default();
+        let reader = Watched::new(SqliteReader::open(&path).unwrap(), damage.clone());
+        assert!(ask(&reader).is_ok() && damage.why().is_none(), "{at}");
+        drop(reader);
+        let reader = Watched::new(SqliteReader::open(&path).unwrap(), damage.clone());
+        // All but the first page, under the eyes of whoever has it open.
+        let mut zeroed = bytes.clone();
+        zeroed[PAGE..].fill(0);
+        std::fs::write(&path, zeroed).unwrap();
+        let met = ask(&reader);
+        assert!(matches!(met, Err(StoreError::Damaged(_))), "{at}: {met:?}");
+        assert!(damage.why().is_some(), "{at}");
+    }
+}
+
+fn stream() -> StreamId {
+    StreamId::run("run_x").unwrap()
 }
 
 #[tokio::test]

@@ -290,9 +290,15 @@ async fn a_null_that_a_template_gives_a_child_is_absence_where_its_schema_does_n
     let kit = KitDir::new(&[("w", PARENT), ("child", CHILD)]);
     let given =
         json!({"limit": 7, "nullable": null, "any": null, "deep": {"limit": 8, "word": "x"}});
-    let (envelope, _) = decided(&kit, "w", json!({}), 2).await;
+    let (envelope, frames) = decided(&kit, "w", json!({}), 2).await;
     assert_eq!(envelope["status"], "complete", "{envelope:#}");
     assert_eq!(envelope["output"]["got"]["params"], given);
+    // A default that took the place of a null came from nobody.
+    let calls = |frame: &&Frame| frame.event.kind() == "step.started" && frame.scope.is_empty();
+    let started = frames.iter().find(calls).unwrap().event.data();
+    let from = |at: &str| started["input"][at]["value"]["from"].clone();
+    assert_eq!(from("/params/limit"), json!([]), "{started:#}");
+    assert_eq!(from("/params/nullable"), json!([0]), "{started:#}");
     // What is there is handed on as it is.
     let whole = json!({"limit": 3, "nullable": 3, "any": "w", "deep": {"limit": 3, "word": "xw"}});
     let (envelope, _) = decided(&kit, "w", json!({"limit": 3, "word": "w"}), 2).await;
@@ -305,6 +311,39 @@ async fn a_null_that_a_template_gives_a_child_is_absence_where_its_schema_does_n
         message.contains("missing required field: nullable"),
         "{message}"
     );
+}
+
+const UNFIT: &str = r#"
+params: {schema: {type: object, properties: {v: {default: x}}}}
+pipeline:
+  - {id: call, workflow: ./child.workflow.yaml, params: {limit: "{{ params.v }}", nullable: 1}}
+"#;
+
+const UNFIT_OUTPUT: &str = r#"
+params: {schema: {type: object, properties: {v: {default: x}}}}
+pipeline: [{id: t, transform: {ops: []}}]
+output:
+  map: {sum: "{{ params.v }}"}
+  schema: {type: object, properties: {sum: {type: integer}}}
+"#;
+
+#[tokio::test]
+async fn a_failure_of_params_or_of_an_output_names_its_place_as_its_rules_do() {
+    let kit = KitDir::new(&[("w", UNFIT), ("output", UNFIT_OUTPUT), ("child", CHILD)]);
+    for (workflow, rules, words) in [
+        ("w", 1, "of its child: expected integer, got string"),
+        (
+            "w",
+            2,
+            "of its child: expected integer, got string at /limit",
+        ),
+        ("output", 1, ": expected integer, got string at \"/sum\""),
+        ("output", 2, ": expected integer, got string at /sum"),
+    ] {
+        let (envelope, _) = decided(&kit, workflow, json!({}), rules).await;
+        let message = envelope["error"]["message"].as_str().unwrap();
+        assert!(message.ends_with(words), "rules {rules}: {message}");
+    }
 }
 
 #[tokio::test]

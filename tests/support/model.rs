@@ -81,6 +81,8 @@ pub(crate) enum Said {
     Error(u16),
     /// A reply that was cut off before it had any text, with the usage of every call here.
     Nothing,
+    /// This status and body, as they are.
+    Body(u16, Value),
     /// Once somebody opens the gate of this name.
     When(String, Box<Said>),
     /// Never.
@@ -212,6 +214,7 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Re
                 200,
                 completion(&model, "").replace("\"stop\"", "\"length\""),
             ),
+            Said::Body(status, body) => (status, body.to_string()),
             Said::Error(status) => (status, json!({"error": {"message": "told to"}}).to_string()),
             Said::When(gate, then) => {
                 let mut open = shared.open.subscribe();

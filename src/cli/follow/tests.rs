@@ -11,7 +11,7 @@ use axum::routing::{get, post};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 
-use super::{Asking, Peer, TICK, Viewer, follow};
+use super::{Asking, Peer, SILENCE, TICK, Viewer, follow, heard};
 
 /// Longer than anything takes, of a time that passes when nothing else happens.
 const GUARD: Duration = Duration::from_secs(3600);
@@ -147,4 +147,17 @@ async fn a_run_that_waits_again_is_left_whatever_made_it_wait() {
     }
     // Once for each frame that might matter, and once for what is shown at the end.
     assert_eq!(*looked.borrow(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_falls_silent_is_given_up_and_one_in_this_process_is_waited_for() {
+    let late = async || {
+        tokio::time::sleep(SILENCE + Duration::from_secs(1)).await;
+        Ok(7)
+    };
+    let given_up = heard(Some(SILENCE), late()).await.unwrap_err();
+    let words = format!("{given_up:?}");
+    assert!(words.contains("does not answer any more"), "{words}");
+    assert_eq!(heard(None, late()).await, Ok(7));
+    assert_eq!(heard(Some(SILENCE), async { Ok(8) }).await, Ok(8));
 }

@@ -83,6 +83,35 @@ async fn a_reply_that_is_of_no_use_counts_with_its_tokens_and_its_cost() {
     assert!(attempts[0]["duration_ms"].is_u64());
 }
 
+/// A provider says what it used in a refusal, too, beside what nobody can read, and in a reply that is
+/// thrown away.
+#[tokio::test]
+async fn what_a_provider_says_that_it_used_counts_whatever_else_it_says() {
+    let usage = json!({"prompt_tokens": 1000, "completion_tokens": 200});
+    let refusal = json!({"error": {"message": "told to"}, "usage": usage});
+    let unreadable = json!({"choices": "none", "usage": usage});
+    let cases: [(&str, fn(Value) -> Said, Value); 3] = [
+        ("refused", |body| Said::Body(500, body), refusal),
+        ("unreadable", |body| Said::Body(200, body), unreadable),
+        // A tool that is called like the key of the provider.
+        ("key", |_| Said::calls(&[(KEY.1, json!({}))]), Value::Null),
+    ];
+    for (what, said, body) in cases {
+        let model = Model::scripted(move |_| said(body.clone())).await;
+        let (_kit, lab) = lab(&model, &[("one", ONE)]).await;
+        let envelope = lab.client.run("one", json!({})).await;
+        assert_eq!(envelope["status"], "failed", "{what}: {envelope:#}");
+        let run = envelope["run_id"].as_str().unwrap();
+        let response = &of_type(&lab.client.frames(run).await, "llm.response")[0];
+        assert!(
+            response["data"]["error"].is_object(),
+            "{what}: {response:#}"
+        );
+        assert_eq!(used(response), (1000, 200, COST), "{what}: {response:#}");
+        assert_eq!(envelope["totals"]["cost_micro_usd"], COST, "{what}");
+    }
+}
+
 #[tokio::test]
 async fn a_budget_sees_replies_that_are_of_no_use() {
     let model = Model::scripted(|_| Said::Nothing).await;

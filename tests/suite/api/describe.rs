@@ -218,7 +218,10 @@ async fn parameters_say_what_they_take_and_whether_they_are_needed() {
         expected.extend(attempt(route));
     }
     assert_eq!(required, expected);
-    let limit = &api.document["paths"]["/runs"]["get"]["parameters"][3];
+    let parameters = &api.document["paths"]["/runs"]["get"]["parameters"];
+    let workflow = json!({"type": "string", "minLength": 1});
+    assert_eq!(parameters[1]["schema"], workflow, "nothing is empty");
+    let limit = &parameters[3];
     assert_eq!(
         limit["schema"],
         json!({"type": "integer", "minimum": 1, "maximum": 1000})

@@ -4,10 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ktsu::assemble::LedgerPlace;
+use ktsu::evidence::check::Verdict;
 use ktsu::orchestrator::Clock;
 use ktsu_ledger::Timestamp;
 use serde_json::{Value, json};
 
+use crate::evidence::{claim, outcome_of};
+use crate::support::ledgers::Recorded;
 use crate::support::{KitDir, Lab};
 
 const HOUR_MICROS: u64 = 3_600_000_000;
@@ -53,8 +56,9 @@ fn moment(text: &Value) -> Timestamp {
     text.as_str().unwrap().parse().unwrap()
 }
 
-#[tokio::test]
-async fn a_clock_set_forward_does_not_end_a_wait_that_has_time_left() {
+/// A run in which somebody decides in time, after the clock was set beyond that; and its record of
+/// the wait before and after.
+async fn decided_after_a_jump() -> (Recorded, Value, Value) {
     let kit = KitDir::new(&[("flow", FLOW)])
         .with("agents/keeper.agent.yaml", KEEPER)
         .with("gateway.yaml", GATEWAY)
@@ -78,14 +82,38 @@ async fn a_clock_set_forward_does_not_end_a_wait_that_has_time_left() {
     assert_eq!(decided.status, 200, "{}", decided.text());
     let envelope = lab.client.ended(&run).await;
     assert_eq!(envelope["status"], "complete", "{envelope}");
-    let frames = lab.client.frames(&run).await;
-    let jumped = frames.iter().find(|frame| frame["type"] == "clock.jumped");
-    let by_ms = jumped.unwrap()["data"]["forward_ms"].as_u64().unwrap();
-    assert!(by_ms.abs_diff(HOUR_MICROS / 1000) < 60_000, "{by_ms}");
     let record = lab
         .client
         .get(&format!("/runs/{run}/steps/a/approval"))
         .await;
-    let (was, is) = (&before[0]["expires_at"], &record.json()["expires_at"]);
+    let readers = lab.engine.orchestrator.readers();
+    let read =
+        readers.with(move |reader| Ok::<_, ktsu_ledger::StoreError>(Recorded::read(reader, &run)));
+    (read.await.unwrap(), before[0].clone(), record.json())
+}
+
+#[tokio::test]
+async fn a_clock_set_forward_does_not_end_a_wait_that_has_time_left() {
+    let (run, before, after) = decided_after_a_jump().await;
+    let jumps = run.frames().into_iter().find_map(|frame| {
+        let jumped = frame.event.kind() == "clock.jumped";
+        jumped.then(|| frame.event.data()["forward_ms"].as_u64().unwrap())
+    });
+    let by_ms = jumps.unwrap();
+    assert!(by_ms.abs_diff(HOUR_MICROS / 1000) < 60_000, "{by_ms}");
+    let (was, is) = (&before["expires_at"], &after["expires_at"]);
     assert_eq!(moment(is), moment(was).plus_millis(by_ms));
+}
+
+/// Who verifies moves the wait as the engine did: otherwise the decision came too late.
+#[tokio::test]
+async fn a_decision_after_the_clock_jumped_is_in_time_for_both_verifiers() {
+    let (run, ..) = decided_after_a_jump().await;
+    let outcome = outcome_of("a decision after a jump", run);
+    assert_eq!(claim(&outcome, "replay"), Verdict::Proven, "{outcome:?}");
+    // Nobody was asked who they are: that is all that is left open.
+    let approvals = outcome.claims.iter().find(|one| one.claim == "approvals");
+    let approvals = approvals.unwrap();
+    assert_eq!(approvals.verdict, Verdict::NotCovered, "{outcome:?}");
+    assert!(approvals.reason.contains("auth is none"), "{outcome:?}");
 }

@@ -1,5 +1,7 @@
 //! What took time, and what waited for people: told apart for items, steps, children and runs alike.
 
+use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -30,7 +32,10 @@ async fn time_in_which_only_people_could_move_it_is_told_apart_from_time_at_work
     let now = Arc::new(AtomicU64::new(1_800_000_000_000_000));
     let clock = Arc::clone(&now);
     let clock = Arc::new(move || Timestamp::from_micros(clock.load(Ordering::SeqCst)));
-    let lab = Lab::on(LedgerPlace::Memory, kit.load(), &[], Some(clock)).await;
+    let folder = tempfile::tempdir().unwrap();
+    let ledger = folder.path().join("ledger.db");
+    let place = LedgerPlace::File(ledger.clone());
+    let lab = Lab::on(place, kit.load(), &[], Some(clock)).await;
     let client = &lab.client;
     let list = json!({"list": ["keep", "let", "keep"]});
     let run = client.invoke("flow", list).await;
@@ -63,4 +68,27 @@ async fn time_in_which_only_people_could_move_it_is_told_apart_from_time_at_work
     assert_eq!(times(&step["metrics"]), (0, hours(2)));
     assert_eq!(times(&envelope["totals"]), (0, hours(2)));
     lab.close().await;
+    // Whoever reads it is told the same, on a terminal and on a page.
+    let told = trace(&ledger, &[&run]);
+    for line in ["a.0 ", "a.2 ", "└─ ✓ a ", " steps in "] {
+        let line = told.lines().find(|one| one.contains(line)).unwrap_or(&told);
+        let hours = if line.contains("a.0 ") { 1 } else { 2 };
+        assert!(line.contains(&format!("waited {hours} h")), "{told}");
+    }
+    let page = folder.path().join("page.html");
+    trace(&ledger, &[&run, "--html", page.to_str().unwrap()]);
+    let page = std::fs::read_to_string(page).unwrap();
+    for (hours, count) in [(1u64, 1), (2, 3)] {
+        let words = format!("0 ms, waited {} ms", hours * 3_600_000);
+        assert_eq!(page.matches(&words).count(), count, "{words}");
+    }
+}
+
+/// What `ktsu trace` says of a ledger that nobody owns.
+fn trace(ledger: &Path, arguments: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ktsu"));
+    command.env_clear().arg("--ledger").arg(ledger);
+    let output = command.arg("trace").args(arguments).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
 }

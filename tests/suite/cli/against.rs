@@ -449,4 +449,12 @@ fn each_divergence_names_the_frame_in_which_history_says_otherwise() {
     desk.ktsu(&["replay", &run, "--against", "changed"])
         .is(1)
         .says(&format!("step escalate (frame {})", found[0]["frame"]));
+    // An item is named as it is everywhere.
+    let found = under(&desk, &run, "agents/classifier.agent.yaml", |text| {
+        one(text, "You sort support tickets", "You sort tickets")
+    });
+    let frame = &found[0]["frame"];
+    desk.ktsu(&["replay", &run, "--against", "changed"])
+        .is(1)
+        .says(&format!("step classify.0 (frame {frame})"));
 }

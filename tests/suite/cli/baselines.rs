@@ -239,6 +239,21 @@ fn outputs_are_compared_after_their_defaults_are_filled_in() {
 }
 
 #[test]
+fn a_hash_alone_is_that_of_an_output_whose_defaults_were_written_out() {
+    let desk = Desk::new();
+    with_default(&desk, "{kind: cold, note: none}");
+    let run = run(&desk);
+    let capture = ["capture", &run, "--step", "each.1", "--hash-only"];
+    desk.ktsu(&[&capture[..], &["-o", "one.json"]].concat())
+        .is(0);
+    let test = || desk.ktsu(&["test", "one.json", "--kit", "kit"]);
+    with_default(&desk, "{kind: cold}");
+    test().is(0).says("pass  1 of 1 clean");
+    with_default(&desk, "{kind: cool}");
+    test().is(1).says("not_comparable");
+}
+
+#[test]
 fn a_baseline_without_the_hash_of_its_output_is_not_comparable() {
     let desk = Desk::new();
     kit(&desk, "{kind: cold}");

@@ -80,6 +80,36 @@ fn validate_finds_a_variable_without_a_value_where_run_would() {
 }
 
 #[test]
+fn validate_warns_of_a_budget_that_a_model_without_a_price_ends_and_says_how_to_price_it() {
+    let desk = Desk::new();
+    let ask = "  - {id: ask, agent: agents/clerk.agent.yaml}\n";
+    let workflow = |policy: &str| {
+        format!("kind: workflow\nname: call\nversion: 1.0.0\n{policy}pipeline:\n{ask}")
+    };
+    desk.write_kit("call", &workflow("model_policy: {cost_budget_usd: 1}\n"));
+    desk.write_file("call/agents/clerk.agent.yaml", AGENT);
+    desk.write_file("call/rules.yaml", "rules: []\ndefault: {reply: {a: b}}\n");
+    let gateway = |pricing: &str| {
+        let gateway = format!(
+            "providers: [{{name: p, type: scripted, config: {{rules: rules.yaml}}}}]\n\
+             model_groups: [{{name: fast, models: [p/own]{pricing}}}]\n"
+        );
+        desk.write_file("call/gateway.yaml", &gateway);
+    };
+    gateway("");
+    let price = "pricing: [{model: own, input_per_million_usd: …, output_per_million_usd: …}]";
+    desk.ktsu(&["validate", "call"])
+        .is(0)
+        .says("warning[unpriced-model]")
+        .says(price)
+        .says("unpriced: allow");
+    // What it says to do is enough.
+    gateway(&format!(", {}", price.replace('…', "1")));
+    let said = desk.ktsu(&["validate", "call"]);
+    assert!(!said.is(0).out.contains("unpriced-model"), "{said:#?}");
+}
+
+#[test]
 fn validate_finds_a_secret_that_is_too_short_where_run_would() {
     let desk = desk();
     let local = "variables: {PLACE: 'http://127.0.0.1:9', KEY: short}\n";
@@ -187,4 +217,22 @@ fn a_command_without_a_kit_looks_for_the_ledger_where_the_others_do() {
     with(&desk, &project, &["run"]).is(0);
     let runs = with(&desk, &project, &["runs", "--json"]);
     assert!(runs.is(0).out.contains("\"plain\""), "{runs:#?}");
+}
+
+#[test]
+fn a_plain_variable_that_holds_a_providers_key_keeps_a_run_from_starting() {
+    let desk = Desk::new();
+    let workflow =
+        "kind: workflow\nname: call\nversion: 1.0.0\nenv: [{name: PLACE}]\npipeline: []\n";
+    desk.write_kit("call", workflow);
+    let gateway = "env: [{name: LLM_KEY, secret: true}]\n\
+        providers: [{name: p, type: openai, config: {base_url: 'http://127.0.0.1:9/v1', \
+        api_key: '{{ env.LLM_KEY }}'}}]\nmodel_groups: [{name: fast, models: [p/m]}]\n";
+    desk.write_file("call/gateway.yaml", gateway);
+    let run = |place: &str| {
+        let variables = [("LLM_KEY", "sk-of-the-provider"), ("PLACE", place)];
+        with(&desk, &variables, &["run", "call", "--ephemeral"])
+    };
+    run("somewhere").is(0);
+    run("at sk-of-the-provider").is(2).warns("PLACE");
 }

@@ -207,15 +207,7 @@ fn a_changed_byte_is_found_and_named() {
         .is(0)
         .says("✓ .ktsu/ledger.db is sound: ")
         .says("not covered: ");
-    let path = desk.path().join(".ktsu/ledger.db");
-    let mut bytes = std::fs::read(&path).unwrap();
-    let text = b"Hello, world!";
-    // A page that was divided may hold it a second time, where nobody reads it.
-    let places = 0..bytes.len() - text.len();
-    let places: Vec<usize> = places.filter(|at| bytes[*at..].starts_with(text)).collect();
-    assert!(!places.is_empty());
-    places.into_iter().for_each(|at| bytes[at] = b'J');
-    std::fs::write(&path, bytes).unwrap();
+    change_a_byte(&desk);
     desk.ktsu(&["verify"])
         .is(1)
         .says("is damaged: 1 problem;")
@@ -313,4 +305,39 @@ fn a_verified_run_is_told_with_its_head_and_its_own_counts() {
     // Nobody is named where nobody was asked about and nothing is wrong.
     let json = desk.ktsu(&["verify", "--json"]).is(0).json();
     assert_eq!(json["streams"], serde_json::json!([]));
+}
+
+/// Changes what the only step of `hello` gave, in the frame that holds it.
+fn change_a_byte(desk: &Desk) {
+    let path = desk.path().join(".ktsu/ledger.db");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let text = b"Hello, world!";
+    // A page that was divided may hold it a second time, where nobody reads it.
+    let places = 0..bytes.len() - text.len();
+    let places: Vec<usize> = places.filter(|at| bytes[*at..].starts_with(text)).collect();
+    assert!(!places.is_empty());
+    places.into_iter().for_each(|at| bytes[at] = b'J');
+    std::fs::write(&path, bytes).unwrap();
+}
+
+#[test]
+fn a_branch_is_as_damaged_as_the_frames_that_it_shares() {
+    let desk = Desk::new();
+    let run = desk.hello();
+    let frames = desk.ktsu(&["frames", &run, "--json"]).is(0).out.clone();
+    let shared = (frames.lines().count() - 1).to_string();
+    let fork = |at: &str| {
+        let fork = desk.ktsu(&["fork", &run, "--at", at, "--json"]);
+        fork.is(0).json()["branch_id"].as_str().unwrap().to_owned()
+    };
+    let (late, early) = (fork(&shared), fork("1"));
+    desk.ktsu(&["verify", &late])
+        .is(0)
+        .says(&format!("({shared} of them shared)"));
+    change_a_byte(&desk);
+    desk.ktsu(&["verify", &late])
+        .is(1)
+        .says(&format!("run:{run}#"));
+    // What is wrong behind the place where it was forked is none of its own.
+    desk.ktsu(&["verify", &early]).is(0);
 }

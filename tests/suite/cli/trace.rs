@@ -1,5 +1,8 @@
 //! `ktsu trace`, beside what `reading` asks of it: chains, filters, diagrams and pages.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
 use serde_json::{Value, json};
 
 use super::replay::{forge, golden_desk, run_of};
@@ -347,6 +350,10 @@ fn a_cause_that_is_not_there_is_said_to_be_missing() {
         let causes = format!("\"cause\":[1,\"{here}\",\"{beyond}\",\"run:run_nobody#3\"]");
         Some(match seq {
             2 => body.replacen("\"cause\":[1]", &causes, 1),
+            3 => {
+                let (before, after) = body.split_once("\"cause\":[").unwrap();
+                format!("{before}\"cause\":[9999,{after}")
+            }
             _ => body,
         })
     });
@@ -360,4 +367,27 @@ fn a_cause_that_is_not_there_is_said_to_be_missing() {
     desk.ktsu(&["trace", &run, "--frames"])
         .is(0)
         .says(&format!("its cause is missing: {beyond}, run:run_nobody#3"));
+    // One of the same run is no more there for being named by a number alone.
+    let told = desk.ktsu(&["trace", &run, "3", "--json"]).is(0).json();
+    assert_eq!(told["chain"][0]["missing"], json!(["9999"]), "{told}");
+    // Over HTTP, in the chain and in the tree.
+    let reading = desk.start(&["--read-only"]);
+    let chain = get(&reading.url, &format!("/runs/{run}/trace?frame=2"));
+    assert_eq!(chain["chain"][0]["missing"], missing, "{chain}");
+    let tree = get(&reading.url, &format!("/runs/{run}/trace"));
+    let tree = tree["tree"].as_array().unwrap();
+    let second = tree.iter().find(|node| node["seq"] == 2).unwrap();
+    assert_eq!(second["missing"], missing, "{second}");
+}
+
+/// The body of an answer.
+fn get(url: &str, path: &str) -> Value {
+    let address = url.strip_prefix("http://").unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"))
 }

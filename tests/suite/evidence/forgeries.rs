@@ -19,7 +19,7 @@ use super::book::{Act, Book, repacked};
 use super::{Python, put, runs, verdict};
 
 /// What a verifier says of a claim.
-pub(super) fn claim(outcome: &Outcome, name: &str) -> Verdict {
+pub(crate) fn claim(outcome: &Outcome, name: &str) -> Verdict {
     let found = outcome.claims.iter().find(|one| one.claim == name);
     found.unwrap().verdict
 }

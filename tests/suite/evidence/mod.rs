@@ -29,6 +29,8 @@ use serde_json::Value;
 use crate::golden::goldens;
 use crate::support::ledgers::Recorded;
 use book::{Act, Book, rechained, repacked};
+pub(crate) use forgeries::claim;
+pub(crate) use people::outcome_of;
 
 const TIMES: usize = 20;
 

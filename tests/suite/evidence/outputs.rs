@@ -138,6 +138,27 @@ fn what_expressions_made_is_said_to_be_not_covered_where_nobody_evaluates_them()
     assert!(words.contains("made by expressions"), "{words}");
 }
 
+/// A secret stood where the reply had the answer: what the agent gave may be right or wrong.
+#[test]
+fn an_output_whose_reply_is_hidden_is_said_to_be_not_covered_by_both_verifiers() {
+    let said = "\\\"answer\\\":\\\"sure\\\"";
+    let hidden = said.replace("sure", "[REDACTED]");
+    let bytes = archive(changed("v1-agent-plain", "llm.response", said, &hidden));
+    let words = "its reply, as it is recorded, is not such an object";
+    let outcome = verify(&bytes, &Against::default()).unwrap();
+    assert_eq!(of(&outcome, "outputs"), Verdict::NotCovered);
+    let why = reason(&outcome, "outputs");
+    assert!(why.contains(words), "{why}");
+    let Some(python) = Python::find() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let said = python.verify(&[put(folder.path(), "run", &bytes)], &[]);
+    assert_eq!(verdict(&said[0], "outputs"), "not_covered", "{said:?}");
+    let claims = said[0]["claims"].as_array().unwrap();
+    let outputs = claims.iter().find(|one| one["claim"] == "outputs").unwrap();
+    let why = outputs["reason"].as_str().unwrap();
+    assert!(why.contains(words), "{why}");
+}
+
 #[test]
 fn tables_for_people_are_made_again_and_compared() {
     let good = archive(golden("v1-agent-plain"));

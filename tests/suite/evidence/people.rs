@@ -24,7 +24,7 @@ fn golden(name: &str) -> Recorded {
 }
 
 /// What both verifiers say of a run that is signed as it stands.
-fn outcome_of(told: &str, run: Recorded) -> Outcome {
+pub(crate) fn outcome_of(told: &str, run: Recorded) -> Outcome {
     let book = Book::write(&[Act::Run(run), Act::Checkpoint]);
     let key = book.first_key();
     judged(told, &book.export_all(), &book.notes[0], Some(&key))
