@@ -148,12 +148,14 @@ pub(super) struct RunTask {
 }
 
 impl RunTask {
-    /// A task that has not begun, and the view others have of it.
+    /// A task that has not begun, and the view others have of it. What the clocks said is what they
+    /// said when the state's last frame was made, or when it was read.
     pub(super) fn new(
         shared: &Arc<Shared>,
         definition: Arc<Definition>,
         state: RunState,
         memo: Memo,
+        observed: Observed,
     ) -> (Self, watch::Receiver<Progress>) {
         let (sender, mailbox) = mpsc::channel(MAILBOX);
         let (progress, durable) = watch::channel(Progress::default());
@@ -172,7 +174,7 @@ impl RunTask {
             comparing: false,
             more: false,
             armed: None,
-            observed: Observed::now(&shared.clock),
+            observed,
         };
         (task, durable)
     }
@@ -187,13 +189,13 @@ impl RunTask {
     }
 
     /// Takes a run up again, all of which is durable.
-    pub(super) fn resume(mut self, clock: Timestamp) {
+    pub(super) fn resume(mut self) {
         self.indexed = Some(self.standing());
         let last = self.state.next_seq().saturating_sub(1);
         self.progress
             .send_modify(|progress| progress.durable = Some(last));
         self.register();
-        if let Err(broken) = self.take_up(clock) {
+        if let Err(broken) = self.take_up() {
             return self.give_up(&broken.to_string());
         }
         tokio::spawn(self.live());
@@ -207,10 +209,9 @@ impl RunTask {
             .send_modify(|progress| progress.durable = Some(last));
         self.register();
         // One that was left unfinished is taken up first, or what was under way would stay so.
-        let clock = (self.shared.clock)();
         let taken_up = match self.is_at_rest() {
             true => Ok(()),
-            false => self.take_up(clock).and_then(|()| match message {
+            false => self.take_up().and_then(|()| match message {
                 Message::Said {
                     word: Word::Decide(_),
                     ..
@@ -226,7 +227,8 @@ impl RunTask {
 
     /// What was done within the process is lost with it; a runtime elsewhere gets its time to
     /// name what it has (decision W3).
-    fn take_up(&mut self, clock: Timestamp) -> Result<(), Broken> {
+    fn take_up(&mut self) -> Result<(), Broken> {
+        let clock = self.observed.time(&self.shared.clock);
         let last = self.state.next_seq().saturating_sub(1);
         for (scope, step) in self.state.unanswered() {
             let place = effects::Place::step(scope, step);
@@ -344,14 +346,15 @@ impl RunTask {
         done || durable.failed.is_some()
     }
 
-    /// Sets the next timer. It counts down monotonically from here: a wall clock that jumps moves
-    /// nothing, and after a restart no more is left than there was at first (decision F3).
+    /// Sets the next timer. It counts down monotonically from here, by the run's own time: a wall
+    /// clock that jumps moves nothing, and after a restart no more is left than there was at first
+    /// (decision F3).
     fn arm(&mut self) {
         let timer = admit::next_timer(&self.state);
         if self.armed.map(|(until, _)| until) == timer.map(|timer| timer.until) {
             return;
         }
-        let now = (self.shared.clock)();
+        let now = self.observed.time(&self.shared.clock);
         self.armed = timer.map(|timer| {
             let left = timer.until.millis_since(now).min(timer.span_ms);
             (timer.until, Instant::now() + Duration::from_millis(left))
@@ -359,14 +362,22 @@ impl RunTask {
     }
 
     /// Records that the wall clock went forward by more than the time that passed, if any deadline
-    /// depends on it: every pending one moves by as much (decision F3).
+    /// depends on it: every pending one moves by as much (decision F3). Soon after another it is left
+    /// for later, and the run goes by its own time until then.
     fn observe_clock(&mut self) -> Result<(), Broken> {
         let Some(by_ms) = self.observed.jumped(&self.shared.clock) else {
             return Ok(());
         };
         match admit::jumped(&self.state, self.observed.clock, by_ms) {
-            Some(input) => self.take_at(input, self.observed.clock),
-            None => Ok(()),
+            Some(_) if !self.observed.may_record() => Ok(()),
+            Some(input) => {
+                self.observed.record();
+                self.take_at(input, self.observed.clock)
+            }
+            None => {
+                self.observed.follow();
+                Ok(())
+            }
         }
     }
 
@@ -380,18 +391,22 @@ impl RunTask {
         };
         let before = self.spend_if_held();
         if let Some(input) = admit::timer(&self.state, until) {
-            self.take_at(input, self.now().max(until))?;
+            let now = self.now().max(until);
+            self.take_at(input, now)?;
         }
         self.let_go(before)
     }
 
-    /// The moment an input is taken, never before the one before it (DESIGN 1).
-    fn now(&self) -> Timestamp {
-        (self.shared.clock)().max(self.state.at())
+    /// The moment an input is taken, by the run's own time and never before the one before it
+    /// (DESIGN 1).
+    fn now(&mut self) -> Timestamp {
+        let time = self.observed.time(&self.shared.clock);
+        time.max(self.state.at())
     }
 
     fn take(&mut self, input: Draft) -> Result<(), Broken> {
-        self.take_at(input, self.now())
+        let now = self.now();
+        self.take_at(input, now)
     }
 
     /// Takes an input that was judged by the clock, at the moment it was judged by.
@@ -403,7 +418,8 @@ impl RunTask {
 
     /// Takes a report. Tells the frames of its turn that are about agents.
     fn take_report(&mut self, input: Vec<Draft>) -> Result<Vec<Frame>, Broken> {
-        let turn = self.decide(input, self.now())?;
+        let now = self.now();
+        let turn = self.decide(input, now)?;
         let about = |sealed: &&Sealed| matches!(sealed.frame.event, Event::Agent(_));
         let frames = turn.sealed.iter().filter(about);
         let frames = frames.map(|sealed| sealed.frame.clone()).collect();
@@ -498,11 +514,14 @@ impl RunTask {
         while let Some((_, place)) = self.waiting.pop_front_if(|waiting| ready(waiting)) {
             places.push(place);
         }
+        if places.is_empty() {
+            return;
+        }
         effects::start(
             &self.shared,
             &self.state,
             &self.definition,
-            &places,
+            (&places, self.observed.time(&self.shared.clock)),
             &self.sender,
         );
     }

@@ -8,6 +8,7 @@ mod webhook;
 
 use std::sync::Arc;
 
+use ktsu_ledger::Timestamp;
 use ktsu_projections::run::RunState;
 use tokio::sync::mpsc;
 
@@ -64,7 +65,7 @@ pub(super) fn start(
     shared: &Arc<Shared>,
     state: &RunState,
     definition: &Definition,
-    places: &[Place],
+    (places, now): (&[Place], Timestamp),
     mailbox: &mpsc::Sender<Box<Message>>,
 ) {
     let mut tasks = Vec::new();
@@ -78,7 +79,7 @@ pub(super) fn start(
                 // The run may have ended meanwhile; then nobody waits for the answer.
                 let _ = mailbox.send(Box::new(Message::Answer(answer))).await;
             });
-        } else if let Some(task) = agent::prepare(shared, state, definition, &memo, *place) {
+        } else if let Some(task) = agent::prepare(shared, state, definition, &memo, (*place, now)) {
             agent::watch(shared, state, *place, mailbox);
             tasks.push(task);
         }
