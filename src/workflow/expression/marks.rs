@@ -434,5 +434,4 @@ pub(crate) fn kept<'a>(sets: impl IntoIterator<Item = &'a Marks>) -> usize {
 }
 
 #[cfg(test)]
-#[path = "marks_tests.rs"]
 mod tests;
