@@ -12,6 +12,7 @@ mod invoke;
 mod parameter;
 mod paths;
 mod people;
+mod placed;
 pub mod policy;
 mod query;
 mod recompute;

@@ -1,4 +1,8 @@
 //! The one place where time enters, and where a wall clock that jumps is noticed.
+//!
+//! A run has a time of its own: the wall clock's, less what it has jumped ahead since the run last
+//! recorded that it did. Whatever the run decides by time it decides by its own, so a jump that is not
+//! recorded yet ends nothing and moves nothing.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,6 +17,11 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 /// differences come from reading two clocks one after the other.
 const MIN_JUMP: Duration = Duration::from_secs(1);
 
+/// How long a run waits after it has recorded a jump before it records the next: what the clock jumps
+/// meanwhile is one jump. A clock that jumps whenever it is read would otherwise keep its runs busy
+/// with nothing but recording that.
+const MIN_RECORD_INTERVAL: Duration = Duration::from_mins(1);
+
 /// How often a run with a deadline looks whether the clock has jumped, at the least.
 pub(super) const CLOCK_LOOK_INTERVAL: Duration = Duration::from_mins(1);
 
@@ -26,12 +35,16 @@ pub fn system() -> Clock {
     })
 }
 
-/// The wall clock and the monotonic one, read together.
+/// The wall clock and the monotonic one, read together, and how far the first has jumped.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Observed {
     /// What the wall clock said.
     pub(super) clock: Timestamp,
     instant: Instant,
+    /// By how many microseconds it is ahead of the run's own time.
+    ahead: u64,
+    /// When the last jump was recorded.
+    recorded: Option<Instant>,
 }
 
 impl Observed {
@@ -39,18 +52,52 @@ impl Observed {
         Self {
             clock: clock(),
             instant: Instant::now(),
+            ahead: 0,
+            recorded: None,
         }
     }
 
-    /// Reads both clocks again. By how many milliseconds the wall clock went forward beyond the
-    /// time that passed, if it has jumped. One that went back is no jump here: timers count down
-    /// monotonically, and no frame is earlier than the one before it.
-    pub(super) fn jumped(&mut self, clock: &Clock) -> Option<u64> {
-        let before = std::mem::replace(self, Self::now(clock));
+    /// Reads both clocks again, and tells the run's own time. A wall clock that goes back takes back
+    /// what it had jumped ahead, and is no jump otherwise: timers count down monotonically, and no
+    /// frame is earlier than the one before it.
+    pub(super) fn time(&mut self, clock: &Clock) -> Timestamp {
+        let before = *self;
+        (self.clock, self.instant) = (clock(), Instant::now());
         let passed = self.instant.duration_since(before.instant);
-        let shown = Duration::from_millis(self.clock.millis_since(before.clock));
-        let jump = shown.saturating_sub(passed);
-        (jump >= MIN_JUMP).then(|| u64::try_from(jump.as_millis()).unwrap_or(u64::MAX))
+        let (was, is) = (before.clock.as_micros(), self.clock.as_micros());
+        let jump = Duration::from_micros(is.saturating_sub(was)).saturating_sub(passed);
+        if jump >= MIN_JUMP {
+            let micros = u64::try_from(jump.as_micros()).unwrap_or(u64::MAX);
+            self.ahead = self.ahead.saturating_add(micros);
+        }
+        self.ahead = self.ahead.saturating_sub(was.saturating_sub(is));
+        Timestamp::from_micros(is.saturating_sub(self.ahead))
+    }
+
+    /// By how many milliseconds the wall clock has jumped, if it has.
+    pub(super) fn jumped(&mut self, clock: &Clock) -> Option<u64> {
+        self.time(clock);
+        let by_ms = self.ahead / 1000;
+        (by_ms > 0).then_some(by_ms)
+    }
+
+    /// Whether it is long enough since a jump was recorded to record another.
+    pub(super) fn may_record(&self) -> bool {
+        let since = |recorded| self.instant.duration_since(recorded);
+        self.recorded
+            .is_none_or(|recorded| since(recorded) >= MIN_RECORD_INTERVAL)
+    }
+
+    /// The jump is recorded: from here on the run's own time is the wall clock's, but for what is
+    /// less than a millisecond, the least that a frame says.
+    pub(super) fn record(&mut self) {
+        self.recorded = Some(self.instant);
+        self.ahead %= 1000;
+    }
+
+    /// The run's own time is the wall clock's.
+    pub(super) fn follow(&mut self) {
+        self.ahead = 0;
     }
 }
 
@@ -86,7 +133,9 @@ mod tests {
         tokio::time::advance(Duration::from_mins(10)).await;
         micros.fetch_add(HOUR_MICROS, Ordering::SeqCst);
         assert_eq!(observed.jumped(&clock), Some(50 * 60 * 1000));
+        observed.record();
         assert_eq!(observed.jumped(&clock), None);
+        assert_eq!(observed.time(&clock), clock());
     }
 
     #[tokio::test(start_paused = true)]
@@ -95,5 +144,46 @@ mod tests {
         let mut observed = Observed::now(&clock);
         micros.store(0, Ordering::SeqCst);
         assert_eq!(observed.jumped(&clock), None);
+        assert_eq!(observed.time(&clock), clock());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_jump_that_is_taken_back_was_none() {
+        let (micros, clock) = settable();
+        let mut observed = Observed::now(&clock);
+        let begun = clock();
+        micros.fetch_add(HOUR_MICROS, Ordering::SeqCst);
+        assert_eq!(observed.time(&clock), begun);
+        micros.fetch_sub(HOUR_MICROS, Ordering::SeqCst);
+        assert_eq!(observed.time(&clock), begun);
+        assert_eq!(observed.jumped(&clock), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_jumps_whenever_it_is_read_is_recorded_once_a_minute() {
+        let (micros, settable) = settable();
+        let clock: Clock = Arc::new(move || {
+            micros.fetch_add(HOUR_MICROS, Ordering::SeqCst);
+            settable()
+        });
+        let mut observed = Observed::now(&clock);
+        let begun = observed.clock;
+        let mut recorded = Vec::new();
+        for _ in 0..180 {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            assert!(observed.time(&clock) <= observed.clock);
+            if let Some(by_ms) = observed.jumped(&clock).filter(|_| observed.may_record()) {
+                observed.record();
+                recorded.push(by_ms);
+            }
+        }
+        assert_eq!(recorded.len(), 3, "{recorded:?}");
+        let passed_ms = observed.time(&clock).millis_since(begun);
+        let jumped_ms: u64 = recorded.iter().sum();
+        let slack_ms = passed_ms.abs_diff(jumped_ms + 180_000);
+        assert!(
+            slack_ms == 0,
+            "no time is lost, and none is won: {slack_ms}"
+        );
     }
 }

@@ -19,6 +19,7 @@ use ktsu_projections::run::RunStatus;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
+use super::clock::Observed;
 use super::people::NotDone;
 use super::run::RunTask;
 use super::{NotStarted, Orchestrator, recover, wait_for};
@@ -122,7 +123,8 @@ impl Orchestrator {
             without_secrets(&shared.redactor_for(brought), &json)?;
         }
         redact(&redactor, &mut asked);
-        let forked = person::fork(&recorded, &definition, run.name(), asked, (shared.clock)())?;
+        let observed = Observed::now(&shared.clock);
+        let forked = person::fork(&recorded, &definition, run.name(), asked, observed.clock)?;
         if !forked.state.is_parked() {
             self.can_run(&forked.definition)?;
         }
@@ -133,7 +135,8 @@ impl Orchestrator {
             status: forked.state.status().as_str().to_owned(),
         };
         let memo = Memo::default();
-        let (task, mut progress) = RunTask::new(shared, forked.definition, forked.state, memo);
+        let (task, mut progress) =
+            RunTask::new(shared, forked.definition, forked.state, memo, observed);
         let recorded = task.start(forked.turn);
         let outcome = wait_for(&mut progress, |progress| progress.durable >= Some(recorded)).await;
         outcome.map_err(NotStarted::LedgerStopped)?;

@@ -63,6 +63,7 @@ use crate::workflow::next::Memo;
 use crate::workflow::rules::DecisionRules;
 use crate::workflow::template::Template;
 use crate::workflow::turn;
+use clock::Observed;
 use idempotency::Keys;
 use run::{Message, RunTask};
 use supervise::Supervisor;
@@ -355,9 +356,10 @@ impl Orchestrator {
         let stream =
             StreamId::run(&run_id).map_err(|error| NotStarted::Internal(error.to_string()))?;
         let memo = Memo::default();
-        let begun = turn::begin(definition, stream, created, (shared.clock)(), &memo);
+        let observed = Observed::now(&shared.clock);
+        let begun = turn::begin(definition, stream, created, observed.clock, &memo);
         let (state, turn) = begun.map_err(|broken| NotStarted::Internal(broken.to_string()))?;
-        let (task, mut progress) = RunTask::new(shared, definition.clone(), state, memo);
+        let (task, mut progress) = RunTask::new(shared, definition.clone(), state, memo, observed);
         let recorded = task.start(turn);
         let outcome = wait_for(&mut progress, |progress| progress.durable >= Some(recorded)).await;
         outcome.map_err(NotStarted::LedgerStopped)?;

@@ -16,6 +16,7 @@ use ktsu_ledger::event::Principal;
 use ktsu_projections::run::RunStatus;
 use tokio::sync::{oneshot, watch};
 
+use super::clock::Observed;
 use super::run::{Message, Progress, RunTask};
 use super::{NotStarted, Orchestrator, Shared, lock, recover, wait_for};
 use crate::secret::Redactor;
@@ -188,7 +189,8 @@ impl Orchestrator {
         if goes_on {
             self.can_run(&definition)?;
         }
-        let (task, _) = RunTask::new(shared, definition, state, Memo::default());
+        let observed = Observed::now(&shared.clock);
+        let (task, _) = RunTask::new(shared, definition, state, Memo::default(), observed);
         task.wake(*message);
         Ok(())
     }

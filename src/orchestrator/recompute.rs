@@ -14,6 +14,7 @@ use ktsu_ledger::store::{Reader, StoreError};
 use ktsu_projections::run::{FoldError, RunState};
 use tokio::sync::mpsc;
 
+use super::clock::Observed;
 use super::run::{Message, RunTask};
 use super::{Accepted, NotStarted, Orchestrator, Shared, lock, wait_for};
 use crate::workflow::next::Memo;
@@ -89,10 +90,11 @@ impl Orchestrator {
         let run_id = format!("{RECOMPUTE}{}", uuid::Uuid::now_v7().simple());
         let stream = StreamId::run(&run_id).map_err(|error| internal(error.to_string()))?;
         let memo = Memo::default();
-        let begun = turn::begin(&definition, stream, created, (shared.clock)(), &memo);
+        let observed = Observed::now(&shared.clock);
+        let begun = turn::begin(&definition, stream, created, observed.clock, &memo);
         let (state, turn) = begun.map_err(|broken| internal(broken.to_string()))?;
         lock(&shared.definitions).insert(definition.digest.clone(), Arc::clone(&definition));
-        let (task, mut progress) = RunTask::new(shared, definition, state, memo);
+        let (task, mut progress) = RunTask::new(shared, definition, state, memo, observed);
         let recorded = task.start(turn);
         let durable = wait_for(&mut progress, |progress| progress.durable >= Some(recorded));
         durable.await.map_err(NotStarted::LedgerStopped)?;

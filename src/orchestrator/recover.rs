@@ -7,6 +7,7 @@ use ktsu_ledger::store::{Filter, IndexRow, Reader, Store, StoreError};
 use ktsu_ledger::{Frame, StreamId};
 use ktsu_projections::run::RunState;
 
+use super::clock::Observed;
 use super::run::RunTask;
 use super::{Shared, lock};
 use crate::rows;
@@ -144,8 +145,9 @@ async fn resume(shared: &Arc<Shared>, stream: StreamId, found: &mut Recovered) {
                 return;
             }
             found.resent += state.unanswered().len() as u64;
-            let (task, _) = RunTask::new(shared, definition, state, Memo::default());
-            task.resume((shared.clock)());
+            let observed = Observed::now(&shared.clock);
+            let (task, _) = RunTask::new(shared, definition, state, Memo::default(), observed);
+            task.resume();
         }
         Err(Lost::Rules(unknown)) => {
             found.other_rules += 1;

@@ -5,6 +5,7 @@
 //! are: an effect starts, and a follower is told, at the watermark.
 
 mod told;
+mod woken;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,7 +28,6 @@ use super::token::TaskName;
 use super::tools::{Own, OwnCall};
 use super::{Shared, UnderWay, effects, lock, recompute};
 use crate::rows;
-use crate::workflow::admit::report;
 use crate::workflow::admit::{self, Answer};
 use crate::workflow::definition::Definition;
 use crate::workflow::next::Memo;
@@ -154,12 +154,14 @@ pub(super) struct RunTask {
 }
 
 impl RunTask {
-    /// A task that has not begun, and the view others have of it.
+    /// A task that has not begun, and the view others have of it. What the clocks said is what they
+    /// said when the state's last frame was made, or when it was read.
     pub(super) fn new(
         shared: &Arc<Shared>,
         definition: Arc<Definition>,
         state: RunState,
         memo: Memo,
+        observed: Observed,
     ) -> (Self, watch::Receiver<Progress>) {
         let (sender, mailbox) = mpsc::channel(MAILBOX);
         let (progress, durable) = watch::channel(Progress::default());
@@ -180,7 +182,7 @@ impl RunTask {
             comparing: false,
             more: false,
             armed: None,
-            observed: Observed::now(&shared.clock),
+            observed,
         };
         (task, durable)
     }
@@ -195,13 +197,13 @@ impl RunTask {
     }
 
     /// Takes a run up again, all of which is durable.
-    pub(super) fn resume(mut self, clock: Timestamp) {
+    pub(super) fn resume(mut self) {
         self.indexed = Some(self.standing());
         let last = self.state.next_seq().saturating_sub(1);
         self.progress
             .send_modify(|progress| progress.durable = Some(last));
         self.register();
-        if let Err(broken) = self.take_up(clock) {
+        if let Err(broken) = self.take_up() {
             return self.give_up(&broken.to_string());
         }
         tokio::spawn(self.live());
@@ -218,98 +220,6 @@ impl RunTask {
             return self.give_up(&broken.to_string());
         }
         tokio::spawn(self.live());
-    }
-
-    /// One that was left unfinished is taken up first, or what was under way would stay so; unless it
-    /// is to stand still or to end, and nothing of it is to begin before.
-    fn woken(&mut self, message: Message) -> Result<(), Broken> {
-        let clock = (self.shared.clock)();
-        let mut unfinished = !self.is_at_rest();
-        let goes_on = unfinished && self.state.paused().is_none();
-        let message = match message {
-            Message::Said {
-                word: Word::Resume { from: None, .. },
-                expected: None,
-                reply,
-            } if goes_on => {
-                // It was left by an owner that ended: to go on with it takes nobody's word.
-                self.take_up(clock)?;
-                self.tell_where_it_stands(reply);
-                return Ok(());
-            }
-            message => message,
-        };
-        if let Message::Said { word, .. } = &message
-            && unfinished
-            && !matches!(word, Word::Steer { .. })
-        {
-            unfinished = false;
-            self.take_up(clock)?;
-            if matches!(word, Word::Decide(_)) {
-                self.settle()?;
-            }
-        }
-        self.told(message)?;
-        match unfinished && !self.is_at_rest() {
-            true => self.take_up(clock),
-            false => Ok(()),
-        }
-    }
-
-    /// What was done within the process is lost with it; a runtime elsewhere gets its time to
-    /// name what it has (decision W3).
-    fn take_up(&mut self, clock: Timestamp) -> Result<(), Broken> {
-        let unanswered = self.state.unanswered().into_iter();
-        let unanswered = unanswered.map(|(scope, step)| effects::Place::step(scope, step));
-        let untold = self.state.untold().into_iter();
-        let untold = untold.map(|(request, scope, step)| effects::Place {
-            approval: Some(request),
-            ..effects::Place::step(scope, step)
-        });
-        self.held_back = unanswered.chain(untold).collect();
-        let (run, paused) = (self.state.stream().name(), self.state.paused().is_some());
-        self.shared.supervisor.stands_still(run, paused);
-        self.send_held_back();
-        let losses = match self.shared.runtime_is_local() {
-            true => report::losses(&self.state),
-            false => Vec::new(),
-        };
-        if !self.shared.runtime_is_local() {
-            for (scope, step, item) in self.state.dispatched() {
-                let place = effects::Place {
-                    item,
-                    ..effects::Place::step(scope, step)
-                };
-                effects::watch(&self.shared, &self.state, place, &self.sender);
-            }
-        }
-        let more = !losses.is_empty();
-        for input in admit::restart(&self.definition, &self.state, clock, more) {
-            self.take(input)?;
-        }
-        for (scope, lost) in losses {
-            self.lost(&scope, lost)?;
-        }
-        Ok(())
-    }
-
-    /// Sends again what nobody answered before a restart, unless the run is paused: then it waits.
-    fn send_held_back(&mut self) {
-        if self.state.paused().is_none() {
-            let last = self.state.next_seq().saturating_sub(1);
-            let places = std::mem::take(&mut self.held_back).into_iter();
-            self.waiting.extend(places.map(|place| (last, place)));
-        }
-    }
-
-    /// Time that was over before anybody spoke is over before they are heard: whoever decides on a
-    /// call too late finds that nobody did, and the run goes on with what follows from that.
-    fn settle(&mut self) -> Result<(), Broken> {
-        let now = self.now();
-        while let Some(input) = admit::timer(&self.state, now) {
-            self.take_at(input, now)?;
-        }
-        Ok(())
     }
 
     fn register(&self) {
@@ -383,14 +293,15 @@ impl RunTask {
         done || durable.failed.is_some()
     }
 
-    /// Sets the next timer. It counts down monotonically from here: a wall clock that jumps moves
-    /// nothing, and after a restart no more is left than there was at first (decision F3).
+    /// Sets the next timer. It counts down monotonically from here, by the run's own time: a wall
+    /// clock that jumps moves nothing, and after a restart no more is left than there was at first
+    /// (decision F3).
     fn arm(&mut self) {
         let timer = admit::next_timer(&self.state);
         if self.armed.map(|(until, _)| until) == timer.map(|timer| timer.until) {
             return;
         }
-        let now = (self.shared.clock)();
+        let now = self.observed.time(&self.shared.clock);
         self.armed = timer.map(|timer| {
             let left = timer.until.millis_since(now).min(timer.span_ms);
             (timer.until, Instant::now() + Duration::from_millis(left))
@@ -398,14 +309,22 @@ impl RunTask {
     }
 
     /// Records that the wall clock went forward by more than the time that passed, if any deadline
-    /// depends on it: every pending one moves by as much (decision F3).
+    /// depends on it: every pending one moves by as much (decision F3). Soon after another it is left
+    /// for later, and the run goes by its own time until then.
     fn observe_clock(&mut self) -> Result<(), Broken> {
         let Some(by_ms) = self.observed.jumped(&self.shared.clock) else {
             return Ok(());
         };
         match admit::jumped(&self.state, self.observed.clock, by_ms) {
-            Some(input) => self.take_at(input, self.observed.clock),
-            None => Ok(()),
+            Some(_) if !self.observed.may_record() => Ok(()),
+            Some(input) => {
+                self.observed.record();
+                self.take_at(input, self.observed.clock)
+            }
+            None => {
+                self.observed.follow();
+                Ok(())
+            }
         }
     }
 
@@ -419,18 +338,22 @@ impl RunTask {
         };
         let before = self.spend_if_held();
         if let Some(input) = admit::timer(&self.state, until) {
-            self.take_at(input, self.now().max(until))?;
+            let now = self.now().max(until);
+            self.take_at(input, now)?;
         }
         self.let_go(before)
     }
 
-    /// The moment an input is taken, never before the one before it (DESIGN 1).
-    fn now(&self) -> Timestamp {
-        (self.shared.clock)().max(self.state.at())
+    /// The moment an input is taken, by the run's own time and never before the one before it
+    /// (DESIGN 1).
+    fn now(&mut self) -> Timestamp {
+        let time = self.observed.time(&self.shared.clock);
+        time.max(self.state.at())
     }
 
     fn take(&mut self, input: Draft) -> Result<(), Broken> {
-        self.take_at(input, self.now())
+        let now = self.now();
+        self.take_at(input, now)
     }
 
     /// Takes an input that was judged by the clock, at the moment it was judged by.
@@ -442,7 +365,8 @@ impl RunTask {
 
     /// Takes a report. Tells the frames of its turn that are about agents.
     fn take_report(&mut self, input: Vec<Draft>) -> Result<Vec<Frame>, Broken> {
-        let turn = self.decide(input, self.now())?;
+        let now = self.now();
+        let turn = self.decide(input, now)?;
         let about = |sealed: &&Sealed| matches!(sealed.frame.event, Event::Agent(_));
         let frames = turn.sealed.iter().filter(about);
         let frames = frames.map(|sealed| sealed.frame.clone()).collect();
@@ -537,11 +461,14 @@ impl RunTask {
         while let Some((_, place)) = self.waiting.pop_front_if(|waiting| ready(waiting)) {
             places.push(place);
         }
+        if places.is_empty() {
+            return;
+        }
         let started = effects::start(
             &self.shared,
             &self.state,
             &self.definition,
-            &places,
+            (&places, self.observed.time(&self.shared.clock)),
             &self.sender,
         );
         self.webhooks.retain(|webhook| !webhook.is_finished());

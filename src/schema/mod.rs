@@ -7,6 +7,8 @@
 mod bounds;
 mod words;
 
+pub(crate) use words::kind_of;
+
 use std::fmt;
 use std::sync::Arc;
 

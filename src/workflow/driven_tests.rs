@@ -32,11 +32,11 @@ use tools_tests::{argument, names, offered, wants};
 const TOO_MANY: usize = 60_000;
 
 /// A run driven by hand.
-pub(super) struct Driven {
+pub(crate) struct Driven {
     pub(super) definition: Arc<Definition>,
-    pub(super) state: RunState,
+    pub(crate) state: RunState,
     pub(super) memo: Memo,
-    pub(super) frames: Vec<Frame>,
+    pub(crate) frames: Vec<Frame>,
     pub(super) now: u64,
 }
 
@@ -95,7 +95,7 @@ pub(super) fn place(task: &str) -> (String, String, Option<u32>) {
 }
 
 impl Driven {
-    pub(super) fn invoke(plan: Value, body: Value) -> Self {
+    pub(crate) fn invoke(plan: Value, body: Value) -> Self {
         Self::invoke_under(crate::workflow::rules::RULES, plan, body)
     }
 
@@ -171,7 +171,7 @@ impl Driven {
         self.record(taken.unwrap());
     }
 
-    pub(super) fn answer(&mut self, scope: &str, step: &str, sending: u32, status: u16) {
+    pub(crate) fn answer(&mut self, scope: &str, step: &str, sending: u32, status: u16) {
         let answer = WebhookAnswer {
             approval: None,
             attempt: 1,

@@ -31,9 +31,9 @@ mod agent_tests;
 #[cfg(test)]
 mod cases;
 #[cfg(test)]
-mod driven_tests;
+pub(crate) mod driven_tests;
 #[cfg(test)]
-mod plans_tests;
+pub(crate) mod plans_tests;
 
 /// The candidate a misspelt word probably means.
 pub(crate) fn nearest<'a>(

@@ -423,6 +423,16 @@ async fn what_cannot_be_forked_is_refused_and_writes_nothing() {
             "{told}"
         );
     }
+    let part = json!({"definition": {"format": 1, "root": "r", "workflows": {"r": {"name": 5}}}});
+    let path = format!("/runs/{run}/fork");
+    let refused = lab.client.post(&path, part.to_string()).await.json();
+    let words = "/definition/workflows/r/name: expected string, got integer";
+    assert!(
+        refused["detail"].as_str().unwrap().ends_with(words),
+        "{refused}"
+    );
+    assert_eq!(refused["errors"][0]["path"], "/definition/workflows/r/name");
+    assert_eq!(refused["errors"][0]["rule"], "type");
     let unknown = lab.client.post("/runs/run_nobody/fork", "{}").await;
     assert_eq!(unknown.status, 404);
     let branches = lab.client.get("/runs?kind=branch").await.json();

@@ -263,7 +263,8 @@ pub struct ClockJumped {
     pub clock: Timestamp,
     /// Of a jump forward: by how many milliseconds. Every deadline that is pending moves by as much,
     /// so that no time is lost that did not pass (decision F3). At most the time from `last` to the
-    /// frame's own `at`.
+    /// frame's own `at`. What the clock jumps in the minute after such a frame is one jump, and none
+    /// of it is in the `at` of the frames between.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forward_ms: Option<u64>,
     /// The `at` of the frame before.

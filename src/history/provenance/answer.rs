@@ -101,7 +101,7 @@ pub fn answer(story: &Story<'_>, within: &str, path: &str) -> Result<Answer, NoS
     };
     let envelope = story.envelope(&asked.scope).ok_or_else(gone)?;
     let field = envelope.find(&asked.pointer).ok_or_else(gone)?;
-    let origins = field.sources();
+    let origins = field.sources().flat();
     let kept = story.kept_going(&asked);
     let mut deciders = BTreeMap::new();
     for (why, marks) in [(Why::KeptGoing, &kept), (Why::Chose, &field.choosers())] {

@@ -85,7 +85,7 @@ impl Walk<'_, '_> {
 
     /// Whether a value has a part in what is asked about.
     fn counts(&self, value: &Tracked) -> bool {
-        let sources = value.sources();
+        let sources = value.sources().flat();
         self.origins.iter().any(|origin| sources.hold(origin))
     }
 

@@ -18,6 +18,8 @@ mod hops;
 mod names;
 mod path;
 mod story;
+#[cfg(test)]
+mod story_tests;
 mod track;
 mod view;
 

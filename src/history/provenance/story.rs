@@ -33,6 +33,8 @@ pub struct Story<'f> {
     steps: HashMap<(u32, u32), StepTrack>,
     params: HashMap<u32, Tracked>,
     outputs: HashMap<u32, ScopeTrack>,
+    /// What could have ended the run before what is told next.
+    so_far: Marks,
     /// What was asked of [`Story::alive_until`] once.
     alive: RefCell<HashMap<u64, Marks>>,
 }
@@ -59,6 +61,7 @@ impl<'f> Story<'f> {
             steps: HashMap::new(),
             params: HashMap::new(),
             outputs: HashMap::new(),
+            so_far: Marks::default(),
             alive: RefCell::default(),
         };
         let given = story.params_before(u64::MAX);
@@ -97,6 +100,11 @@ impl<'f> Story<'f> {
         if let Some(known) = self.alive.borrow().get(&frame) {
             return known.clone();
         }
+        // While a run is still being told there is more to come.
+        let is_told = self.outputs.contains_key(&0);
+        if !is_told && frame == u64::MAX {
+            return self.so_far.clone();
+        }
         let before = |track: &&StepTrack| track.first.is_some_and(|first| first <= frame);
         let steps = self.steps.values().filter(before);
         let steps = steps.flat_map(|track| [&track.gate, &track.risk]);
@@ -106,8 +114,7 @@ impl<'f> Story<'f> {
             ended.is_some_and(|ended| *ended <= frame)
         });
         let marks = all(steps.chain(scopes.map(|(_, track)| &track.risk)));
-        // While a run is still being told there is more to come.
-        if self.outputs.contains_key(&0) {
+        if is_told {
             self.alive.borrow_mut().insert(frame, marks.clone());
         }
         marks
@@ -129,10 +136,17 @@ impl<'f> Story<'f> {
         order.sort_by_key(|position| self.begun(scope, *position).unwrap_or(u64::MAX));
         for position in order {
             let track = self.tell_step(scope, position).unwrap_or_default();
+            if track.first.is_some() {
+                self.so_far = all([&self.so_far, &track.gate, &track.risk]);
+            }
             self.steps.insert((scope, position), track);
         }
-        let output = self.tell_output(scope);
-        self.outputs.insert(scope, output.unwrap_or_default());
+        let output = self.tell_output(scope).unwrap_or_default();
+        let path = self.state().scope(scope).map(|scope| &scope.path);
+        if path.is_some_and(|path| self.facts.scopes.contains_key(path)) {
+            self.so_far = self.so_far.and(&output.risk);
+        }
+        self.outputs.insert(scope, output);
     }
 
     fn tell_step(&mut self, scope: u32, position: u32) -> Option<StepTrack> {

@@ -10,8 +10,8 @@ use serde_json::{Map, Value};
 
 use super::parameter::{IfMatch, MAX_NUMBER, whole};
 use super::query::{Nothing, Query};
-use super::shape::integer;
-use super::{Run, wire};
+use super::shape::{in_words, integer};
+use super::{Run, placed, wire};
 use crate::error::{ErrorCode, Problem};
 use crate::http::access::Asker;
 use crate::http::body::JsonObject;
@@ -248,7 +248,10 @@ fn compiled(plan: Value) -> Result<Arc<Definition>, Problem> {
         let words = format!("the definition cannot be used: {words}");
         Problem::new(ErrorCode::ForkRefused, words).with_hint("ktsu validate KIT")
     };
-    let plan = serde_json::from_value(plan).map_err(|error| unusable(error.to_string()))?;
+    let plan = placed::read(&plan, "/definition").map_err(|wrong| {
+        let wrong = vec![wrong];
+        unusable(in_words(&wrong)).with_errors(wrong)
+    })?;
     let compiled = Definition::compile(plan).map_err(|faults| {
         let faults = faults.iter().map(|(at, words)| format!("{at}: {words}"));
         unusable(faults.collect::<Vec<_>>().join("; "))

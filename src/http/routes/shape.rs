@@ -141,8 +141,50 @@ pub(super) fn refine(document: &mut Value) {
     shapes["Decide"]["then"] =
         json!({"required": ["result"], "properties": {"result": {"type": "string"}}});
     shapes["Decide"]["else"] = json!({"properties": {"result": {"type": "null"}}});
-    shapes["ToolMessages"]["anyOf"][1]["minItems"] = json!(1);
+    refine_messages(shapes);
     document["paths"]["/runs/{id}/trace"]["get"]["x-exclusive"] = json!([trace::EXCLUSIVE]);
+}
+
+/// Messages of MCP, which are requests, notifications, or answers.
+fn refine_messages(shapes: &mut Value) {
+    let whole = json!({"type": ["string", "integer"], "maxLength": 256});
+    let message = &mut shapes["ToolMessage"];
+    message["properties"]["method"]["type"] = json!("string");
+    let no_method = json!({"required": ["method"]});
+    message["anyOf"] = json!([
+        {
+            "title": "A request",
+            "required": ["id", "method"],
+            "properties": {"id": whole, "params": {"type": ["object", "null"]}},
+        },
+        {
+            "title": "A notification",
+            "required": ["method"],
+            "not": {"required": ["id"]},
+        },
+        {
+            "title": "An answer",
+            "required": ["id", "result"],
+            "not": no_method,
+            "properties": {"id": whole, "result": {"type": "object"}},
+        },
+        {
+            "title": "A refusal",
+            "required": ["id", "error"],
+            "not": no_method,
+            "properties": {
+                "id": {"type": ["string", "integer", "null"], "maxLength": 256},
+                "error": {"type": "object"},
+            },
+        },
+    ]);
+    let several = &mut shapes["ToolMessages"]["anyOf"][1];
+    several["minItems"] = json!(1);
+    several["maxItems"] = json!(16);
+    several["not"] = json!({"contains": {
+        "required": ["method"],
+        "properties": {"method": {"const": "initialize"}},
+    }});
 }
 
 /// Both members are given; null is absence.

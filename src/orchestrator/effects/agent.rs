@@ -9,7 +9,7 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
 use ktsu_ledger::branch::frames;
 use ktsu_ledger::event::{AgentEvent, AgentFinished, FinishReason, Report, RunEvent};
-use ktsu_ledger::{Event, Frame, Json};
+use ktsu_ledger::{Event, Frame, Json, Timestamp};
 use ktsu_projections::run::RunState;
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -70,7 +70,7 @@ pub(in crate::orchestrator) fn prepare(
     state: &RunState,
     definition: &Definition,
     memo: &Memo,
-    place: Place,
+    (place, now): (Place, Timestamp),
 ) -> Option<Dispatch> {
     let task = state.task(place.scope, place.step, place.item)?;
     if !task.is_live() {
@@ -93,7 +93,6 @@ pub(in crate::orchestrator) fn prepare(
         let (own, step) = (&shared.own_url, &name.step);
         format!("{own}/runs/{run}/steps/{step}/{what}?token={token}")
     };
-    let now = (shared.clock)();
     let invoke = Invoke {
         run_id: name.run.clone(),
         step_id: name.step.clone(),

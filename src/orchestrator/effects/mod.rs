@@ -8,6 +8,7 @@ mod webhook;
 
 use std::sync::Arc;
 
+use ktsu_ledger::Timestamp;
 use ktsu_projections::run::RunState;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
@@ -66,7 +67,7 @@ pub(super) fn start(
     shared: &Arc<Shared>,
     state: &RunState,
     definition: &Definition,
-    places: &[Place],
+    (places, now): (&[Place], Timestamp),
     mailbox: &mpsc::Sender<Box<Message>>,
 ) -> Vec<AbortHandle> {
     let (mut tasks, mut webhooks) = (Vec::new(), Vec::new());
@@ -81,7 +82,7 @@ pub(super) fn start(
                 let _ = mailbox.send(Box::new(Message::Answer(answer))).await;
             });
             webhooks.push(sending.abort_handle());
-        } else if let Some(task) = agent::prepare(shared, state, definition, &memo, *place) {
+        } else if let Some(task) = agent::prepare(shared, state, definition, &memo, (*place, now)) {
             agent::watch(shared, state, *place, mailbox);
             tasks.push(task);
         }

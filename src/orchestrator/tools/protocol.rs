@@ -14,7 +14,7 @@ const BATCHED: [&str; 2] = ["2025-03-26", "2024-11-05"];
 /// The most messages that come as one.
 const MAX_BATCH: usize = 16;
 
-/// The most bytes of the id of a message: it is said back.
+/// The most characters of the id of a message: it is said back.
 const MAX_ID: usize = 256;
 
 /// Where a call's idempotency key stands.
@@ -92,11 +92,10 @@ pub(super) fn read<'a>(version: Option<&str>, message: &'a Value) -> Result<Said
     if message["jsonrpc"] != "2.0" {
         return wrong("jsonrpc is 2.0");
     }
-    let answers = message.get("result").or_else(|| message.get("error"));
-    let method = match (message.get("method"), answers) {
-        (Some(Value::String(method)), _) => method,
-        (None, Some(_)) if is_id(id) => return Ok(Said::Notice),
-        (_, _) => return wrong("method is missing, or no text"),
+    let method = match message.get("method") {
+        Some(Value::String(method)) => method,
+        None if is_answer(message) => return Ok(Said::Notice),
+        _ => return wrong("method is missing, or no text"),
     };
     // The version is settled by the first message itself.
     if method != "initialize"
@@ -108,7 +107,7 @@ pub(super) fn read<'a>(version: Option<&str>, message: &'a Value) -> Result<Said
         return Ok(Said::Notice);
     }
     if !is_id(id) {
-        return wrong("id is a text of at most 256 bytes or a whole number");
+        return wrong("id is a text of at most 256 characters or a whole number");
     }
     let params = &message["params"];
     if !(params.is_object() || params.is_null()) {
@@ -117,9 +116,20 @@ pub(super) fn read<'a>(version: Option<&str>, message: &'a Value) -> Result<Said
     Ok(Said::Request { id, method, params })
 }
 
+/// Whether it answers a question. Who could not read which one refuses it under no id.
+fn is_answer(message: &Value) -> bool {
+    let id = message.get("id");
+    let refuses = message["error"].is_object();
+    match id.is_some_and(Value::is_null) {
+        true => refuses,
+        false => id.is_some_and(is_id) && (refuses || message["result"].is_object()),
+    }
+}
+
+/// A whole number is one to JSON Schema however it is written.
 fn is_id(id: &Value) -> bool {
-    let short = id.as_str().is_some_and(|id| id.len() <= MAX_ID);
-    short || id.is_i64() || id.is_u64()
+    let short = id.as_str().is_some_and(|id| id.chars().count() <= MAX_ID);
+    short || id.as_f64().is_some_and(|number| number.fract() == 0.0)
 }
 
 /// The answer to `initialize`: the version the client asks for, or the newest there is.
@@ -244,6 +254,21 @@ mod tests {
             ),
             (json!({"jsonrpc": "2.0", "result": {}}), &none, -32600),
             (
+                json!({"jsonrpc": "2.0", "id": null, "result": {}}),
+                &none,
+                -32600,
+            ),
+            (
+                json!({"jsonrpc": "2.0", "id": 1, "result": 5, "error": "e"}),
+                &json!(1),
+                -32600,
+            ),
+            (
+                json!({"jsonrpc": "2.0", "id": "€".repeat(257), "method": "ping"}),
+                &none,
+                -32600,
+            ),
+            (
                 json!({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": []}),
                 &json!(1),
                 -32602,
@@ -262,6 +287,7 @@ mod tests {
             json!({"jsonrpc": "2.0", "method": "whatever", "params": []}),
             json!({"jsonrpc": "2.0", "id": 4, "result": {}}),
             json!({"jsonrpc": "2.0", "id": "x", "error": {"code": 1, "message": "m"}}),
+            json!({"jsonrpc": "2.0", "id": null, "error": {"code": 1, "message": "m"}}),
         ] {
             assert_eq!(read(None, &message), Ok(Said::Notice), "{message}");
         }

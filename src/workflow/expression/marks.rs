@@ -4,7 +4,8 @@
 //! decided whether the value was made, or which of several was taken, is kept apart, as **chosen
 //! by**. A place stands for everything below it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fmt;
 use std::rc::Rc;
 
 use jmespath::{Rcvar, Variable};
@@ -43,81 +44,134 @@ impl Place {
     }
 }
 
-/// A set of places, shared where it is the same.
-#[derive(Debug, Clone, Default)]
-pub struct Marks(Option<Rc<BTreeSet<Place>>>);
+/// A set of places, made of others that are shared: each step of a long run adds its own to those of
+/// all steps before it, and holds no copy of them.
+#[derive(Clone, Default)]
+pub struct Marks(Option<Rc<Union>>);
+
+/// Some places, and other sets; never nothing at all.
+#[derive(Default)]
+struct Union {
+    own: BTreeSet<Place>,
+    parts: Vec<Rc<Union>>,
+}
+
+impl Drop for Union {
+    /// A chain of sets is as long as a run, and would be dropped link by link on the stack.
+    fn drop(&mut self) {
+        let mut open = std::mem::take(&mut self.parts);
+        while let Some(part) = open.pop() {
+            if let Some(mut last) = Rc::into_inner(part) {
+                open.append(&mut last.parts);
+            }
+        }
+    }
+}
 
 impl Marks {
     /// One place.
     pub fn at(place: Place) -> Self {
-        Self(Some(Rc::new(BTreeSet::from([place]))))
+        Self::of(BTreeSet::from([place]), Vec::new())
+    }
+
+    fn of(own: BTreeSet<Place>, parts: Vec<Rc<Union>>) -> Self {
+        match (own.is_empty(), parts.as_slice()) {
+            (true, []) => Self(None),
+            (true, [one]) => Self(Some(Rc::clone(one))),
+            _ => Self(Some(Rc::new(Union { own, parts }))),
+        }
     }
 
     /// The places, in order.
     pub fn iter(&self) -> impl Iterator<Item = &Place> {
-        self.0.iter().flat_map(|set| set.iter())
+        let mut found: BTreeSet<&Place> = BTreeSet::new();
+        self.each(&mut |part| found.extend(&part.own));
+        found.into_iter()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.0.as_ref().is_none_or(|set| set.is_empty())
-    }
-
-    fn len(&self) -> usize {
-        self.0.as_ref().map_or(0, |set| set.len())
+        self.0.is_none()
     }
 
     /// These and others.
     pub fn and(&self, other: &Self) -> Self {
-        let (large, small) = if self.len() < other.len() {
-            (other, self)
-        } else {
-            (self, other)
-        };
-        let (Some(set), Some(more)) = (&large.0, &small.0) else {
-            return large.clone();
-        };
-        if Rc::ptr_eq(set, more) || more.is_subset(set) {
-            return large.clone();
-        }
-        let mut all = BTreeSet::clone(set);
-        all.extend(more.iter().cloned());
-        Self(Some(Rc::new(all)))
+        all([self, other])
     }
 
     /// Whether one of them holds a place.
     pub fn hold(&self, place: &Place) -> bool {
-        let Some(set) = &self.0 else {
-            return false;
-        };
         let ends = place.path.match_indices('/').map(|(at, _)| at);
-        let mut ends = ends.chain([place.path.len()]);
-        ends.any(|end| {
+        let around = ends.chain([place.path.len()]).map(|end| {
             let path = place.path.get(..end).unwrap_or_default();
-            set.contains(&Place::new(place.frame, path))
-        })
+            Place::new(place.frame, path)
+        });
+        let around: Vec<Place> = around.collect();
+        let mut found = false;
+        self.each(&mut |part| {
+            found = found || around.iter().any(|place| part.own.contains(place));
+        });
+        found
+    }
+
+    /// The same places in one set, for whoever asks about many of them.
+    pub fn flat(&self) -> Self {
+        self.iter().cloned().collect()
+    }
+
+    /// Every set that this one is made of, each once.
+    fn each<'m>(&'m self, take: &mut dyn FnMut(&'m Union)) {
+        each_once(self.0.iter().collect(), take);
+    }
+}
+
+/// These sets and all that they are made of: each once, however many share it, and without a stack.
+fn each_once<'m>(mut open: Vec<&'m Rc<Union>>, take: &mut dyn FnMut(&'m Union)) {
+    let mut seen: HashSet<*const Union> = HashSet::new();
+    while let Some(part) = open.pop() {
+        if seen.insert(Rc::as_ptr(part)) {
+            take(part);
+            open.extend(&part.parts);
+        }
+    }
+}
+
+/// The places, as of any set: a derived form would follow the parts on the stack, and show what is
+/// shared as often as it is.
+impl fmt::Debug for Marks {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_set().entries(self.iter()).finish()
     }
 }
 
 impl FromIterator<Place> for Marks {
     fn from_iter<I: IntoIterator<Item = Place>>(places: I) -> Self {
-        let set: BTreeSet<Place> = places.into_iter().collect();
-        Self((!set.is_empty()).then(|| Rc::new(set)))
+        Self::of(places.into_iter().collect(), Vec::new())
     }
 }
 
+/// As many places as are rather put together than shared.
+const FEW: usize = 4;
+
 /// The union of several sets.
 pub fn all<'a>(sets: impl IntoIterator<Item = &'a Marks>) -> Marks {
-    let mut union: BTreeSet<Place> = BTreeSet::new();
-    let mut before: Option<&Marks> = None;
-    for set in sets {
-        let same = before.and_then(|before| before.0.as_ref().zip(set.0.as_ref()));
-        if !same.is_some_and(|(a, b)| Rc::ptr_eq(a, b)) {
-            union.extend(set.iter().cloned());
+    let mut own: BTreeSet<Place> = BTreeSet::new();
+    let mut parts: Vec<Rc<Union>> = Vec::new();
+    let mut seen: HashSet<*const Union> = HashSet::new();
+    for part in sets.into_iter().filter_map(|set| set.0.as_ref()) {
+        if !seen.insert(Rc::as_ptr(part)) {
+            continue;
         }
-        before = Some(set);
+        match part.parts.is_empty() && part.own.len() <= FEW {
+            true => own.extend(part.own.iter().cloned()),
+            false => parts.push(Rc::clone(part)),
+        }
     }
-    union.into_iter().collect()
+    // What a part has already is not told again.
+    if let [one] = parts.as_slice() {
+        own.retain(|place| !one.own.contains(place));
+    }
+    Marks::of(own, parts)
 }
 
 /// A value, what it was made of, and what chose it.
@@ -230,47 +284,32 @@ impl Tracked {
 
     /// What it and all of its parts were made of.
     pub fn sources(&self) -> Marks {
-        let mut found = BTreeSet::new();
-        self.gather(&mut found, false);
-        found.into_iter().collect()
+        let mut found = Vec::new();
+        self.gather(&mut |part| found.push(part.source()));
+        all(&found)
     }
 
     /// Everything it rests on: its sources, those of its parts, and what chose them.
     pub fn rests_on(&self) -> Marks {
-        let mut found = BTreeSet::new();
-        self.gather(&mut found, true);
-        found.into_iter().collect()
+        let mut found = Vec::new();
+        self.gather(&mut |part| found.extend([part.source(), part.chosen.clone()]));
+        all(&found)
     }
 
     /// What chose it and its parts.
     pub fn choosers(&self) -> Marks {
-        let mut found = BTreeSet::new();
-        self.gather_choosers(&mut found);
-        found.into_iter().collect()
+        let mut found = Vec::new();
+        self.gather(&mut |part| found.push(part.chosen.clone()));
+        all(&found)
     }
 
-    fn gather(&self, found: &mut BTreeSet<Place>, choosers: bool) {
-        found.extend(self.source().iter().cloned());
-        if choosers {
-            found.extend(self.chosen.iter().cloned());
-        }
+    /// It and all of its parts: as deep as a value is nested, which is bounded where values are read.
+    fn gather(&self, take: &mut dyn FnMut(&Self)) {
+        take(self);
         match &self.made {
             Made::At(_) | Made::Of(_) => {}
-            Made::List(items, _) => items.iter().for_each(|item| item.gather(found, choosers)),
-            Made::Map(members, _) => members
-                .values()
-                .for_each(|member| member.gather(found, choosers)),
-        }
-    }
-
-    fn gather_choosers(&self, found: &mut BTreeSet<Place>) {
-        found.extend(self.chosen.iter().cloned());
-        match &self.made {
-            Made::At(_) | Made::Of(_) => {}
-            Made::List(items, _) => items.iter().for_each(|item| item.gather_choosers(found)),
-            Made::Map(members, _) => members
-                .values()
-                .for_each(|member| member.gather_choosers(found)),
+            Made::List(items, _) => items.iter().for_each(|item| item.gather(take)),
+            Made::Map(members, _) => members.values().for_each(|member| member.gather(take)),
         }
     }
 
@@ -382,3 +421,17 @@ impl Tracked {
         aligned.chosen_by(&self.chosen)
     }
 }
+
+/// How much several sets keep between them: places, sets, and the links from one to another.
+#[cfg(test)]
+pub(crate) fn kept<'a>(sets: impl IntoIterator<Item = &'a Marks>) -> usize {
+    let mut kept = 0;
+    let sets = sets.into_iter().filter_map(|set| set.0.as_ref());
+    each_once(sets.collect(), &mut |part| {
+        kept += 1 + part.own.len() + part.parts.len();
+    });
+    kept
+}
+
+#[cfg(test)]
+mod tests;

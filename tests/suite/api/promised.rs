@@ -11,9 +11,9 @@ use proptest::string::string_regex;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use serde_json::{Map, Value, json};
 
-use crate::support::client::Answer;
+use crate::support::client::{Answer, Events};
 use crate::support::model::{self, KEY, Model};
-use crate::support::sink::Reply;
+use crate::support::sink::{Heard, Reply};
 use crate::support::{Client, KitDir, Lab, Sink};
 
 const HELLO: &str = r#"
@@ -22,16 +22,16 @@ pipeline: [{id: greet, transform: {inputs: [{from: params}], ops: []}}]
 "#;
 const ONE: &str = "pipeline: [{id: s1, agent: ./agents/echo.agent.yaml, params: {msg: hi}}]\n";
 
-/// Routes that are not asked here: the tool servers speak another protocol (`tools::own`).
-const ELSEWHERE: &str = "/tools/";
-
-/// An engine without sockets, a run that has ended, and a task that is under way.
+/// An engine without sockets, a run that has ended, a task that is reported about, and one that calls
+/// tools.
 struct World {
     client: Client,
     document: Value,
     run: String,
-    /// Paths and queries of a task, by what they end with.
+    /// Paths and queries of the tasks, by what their routes end with.
     task: BTreeMap<&'static str, String>,
+    /// Where messages to a tool server are answered that are posted beside it.
+    answers: tokio::sync::Mutex<Events>,
     _lab: Lab,
     _kit: KitDir,
     _runtime: Sink,
@@ -45,23 +45,29 @@ impl World {
         let lab = Lab::remote(&kit, &[KEY], &runtime.url).await;
         let client = Client::within(lab.engine.router.clone());
         let run = client.run("hello", json!({})).await;
-        client.invoke("one", json!({})).await;
-        runtime
-            .until(|heard| heard.iter().any(|one| one.path == "/invoke"))
-            .await;
-        let heard = runtime.heard();
-        let dispatch = heard.iter().find(|one| one.path == "/invoke").unwrap();
-        let dispatch = dispatch.json();
+        let reports = dispatched(&client, &runtime).await;
+        let calls = dispatched(&client, &runtime).await;
         let path = |url: &Value| {
             let url = url.as_str().unwrap().strip_prefix("http://").unwrap();
             url[url.find('/').unwrap()..].to_owned()
         };
+        let token = path(&calls["callback_url"]);
+        let (_, token) = token.split_once("token=").unwrap();
+        let run_id = calls["run_id"].as_str().unwrap();
+        let speaker = format!("run={run_id}&step=s1&attempt=1&token={token}");
+        let listens = format!("/tools/ktsu/kv/sse?{speaker}");
+        let mut answers = listen(&client, &listens).await.unwrap();
+        let (_, endpoint) = answers.named().await.unwrap();
         Self {
             document: client.get("/openapi.json").await.json(),
             task: BTreeMap::from([
-                ("report", path(&dispatch["report_url"])),
-                ("complete", path(&dispatch["callback_url"])),
+                ("report", path(&reports["report_url"])),
+                ("complete", path(&reports["callback_url"])),
+                ("{name}", format!("/tools/ktsu/kv?{speaker}")),
+                ("sse", listens),
+                ("messages", endpoint),
             ]),
+            answers: tokio::sync::Mutex::new(answers),
             run: run["run_id"].as_str().unwrap().to_owned(),
             client,
             _lab: lab,
@@ -75,9 +81,7 @@ impl World {
         let mut found = Vec::new();
         for (route, methods) in self.document["paths"].as_object().unwrap() {
             for (method, operation) in methods.as_object().unwrap() {
-                if !route.starts_with(ELSEWHERE) {
-                    found.push((method.to_uppercase(), route.clone(), operation.clone()));
-                }
+                found.push((method.to_uppercase(), route.clone(), operation.clone()));
             }
         }
         found
@@ -113,6 +117,14 @@ impl World {
         }
     }
 
+    /// The parameters that a path has by itself.
+    fn held(&self, route: &str) -> Vec<String> {
+        let path = self.path(route);
+        let (_, query) = path.split_once('?').unwrap_or_default();
+        let names = url::form_urlencoded::parse(query.as_bytes());
+        names.map(|(name, _)| name.into_owned()).collect()
+    }
+
     async fn ask(&self, method: &str, route: &str, request: &Request) -> Answer {
         let path = self.path(route);
         let (path, token) = path.split_once('?').unwrap_or((&path, ""));
@@ -135,10 +147,54 @@ impl World {
             .body
             .as_ref()
             .map_or(String::new(), Value::to_string);
-        self.client
-            .send(method, &format!("{path}?{query}"), &headers, body)
-            .await
+        let asked = format!("{path}?{query}");
+        // A stream has no end.
+        if route.ends_with("/sse") && listen(&self.client, &asked).await.is_some() {
+            return Answer {
+                status: 200,
+                headers: Default::default(),
+                body: Vec::new(),
+            };
+        }
+        let mut answer = self.client.send(method, &asked, &headers, body).await;
+        if route.ends_with("/messages") && answer.status == 202 {
+            answer.body = self.answered().await.to_string().into_bytes();
+        }
+        answer
     }
+
+    /// What was answered on the stream since the last time.
+    async fn answered(&self) -> Value {
+        let ping = json!({"jsonrpc": "2.0", "id": "the last", "method": "ping"});
+        let path = &self.task["messages"];
+        let posted = self.client.post(path, ping.to_string()).await;
+        assert_eq!(posted.status, 202, "{}", posted.text());
+        let mut answers = self.answers.lock().await;
+        let mut found = Vec::new();
+        loop {
+            let (_, data) = answers.named().await.unwrap();
+            match serde_json::from_str(&data).unwrap() {
+                Value::Array(several) => found.extend(several),
+                last if last["id"] == "the last" => return Value::Array(found),
+                one => found.push(one),
+            }
+        }
+    }
+}
+
+/// A task that was sent out.
+async fn dispatched(client: &Client, runtime: &Sink) -> Value {
+    let run = client.invoke("one", json!({})).await;
+    let sent = |heard: &Heard| heard.path == "/invoke" && heard.json()["run_id"] == run.as_str();
+    runtime.until(|heard| heard.iter().any(sent)).await;
+    let heard = runtime.heard();
+    heard.iter().find(|one| sent(one)).unwrap().json()
+}
+
+/// A stream of a tool server; nothing if it is refused.
+async fn listen(client: &Client, path: &str) -> Option<Events> {
+    let request = axum::http::Request::get(path);
+    client.listen(request).await.unwrap().ok()
 }
 
 #[derive(Debug, Clone, Default)]
@@ -152,6 +208,9 @@ struct Request {
 
 /// Whether a request was refused for what it looks like, rather than for what it asks.
 fn is_malformed(answer: &Answer) -> bool {
+    if !refused_messages(answer).is_empty() {
+        return true;
+    }
     if answer.status < 400 {
         return false;
     }
@@ -163,6 +222,19 @@ fn is_malformed(answer: &Answer) -> bool {
         "invalid_report" => problem["errors"].is_array(),
         _ => false,
     }
+}
+
+/// The messages of MCP that were refused for what they look like: their errors.
+fn refused_messages(answer: &Answer) -> Vec<Value> {
+    let told = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let several = match told {
+        Value::Array(several) => several,
+        one => vec![one],
+    };
+    let errors = several.into_iter().filter(|one| one["jsonrpc"] == "2.0");
+    let errors = errors.map(|one| one["error"].clone());
+    let malformed = |error: &Value| error["code"] == -32600 || error["code"] == -32602;
+    errors.filter(malformed).collect()
 }
 
 /// Makes values from a schema.
@@ -226,7 +298,10 @@ impl<'w> Maker<'w> {
         let schema = self.world.resolved(schema);
         if let Some(choices) = schema["anyOf"].as_array() {
             let choice = self.one_of(choices);
-            return self.value(&choice, depth + 1);
+            return match schema["properties"].is_object() {
+                true => self.object(&narrowed(&schema, &choice), depth),
+                false => self.value(&choice, depth + 1),
+            };
         }
         if let Some(words) = schema["enum"].as_array() {
             return self.one_of(words);
@@ -317,7 +392,8 @@ impl<'w> Maker<'w> {
         for _ in 0..50 {
             let mut value = self.valid(schema);
             self.break_one(&mut value);
-            if value.is_object() && !validator.is_valid(&value) {
+            let is_body = value.is_object() || value.is_array();
+            if is_body && !validator.is_valid(&value) {
                 return Some(value);
             }
         }
@@ -389,9 +465,31 @@ impl<'w> Maker<'w> {
         Some(self.one_of(&some))
     }
 
+    /// Values that have both of two members that exclude each other, for each such pair.
+    fn both(&mut self, schema: &Value) -> Vec<Value> {
+        let resolved = self.world.resolved(schema);
+        let pairs = resolved["not"]["anyOf"].as_array().cloned();
+        let mut found = Vec::new();
+        for pair in pairs.unwrap_or_default() {
+            let mut body = self.valid(schema);
+            for name in pair["required"].as_array().into_iter().flatten() {
+                let name = name.as_str().unwrap();
+                let member = &resolved["properties"][name];
+                // Null is absence.
+                while body[name].is_null() {
+                    body[name] = self.valid(member);
+                }
+            }
+            assert!(!self.validator(schema).is_valid(&body), "{body}");
+            found.push(body);
+        }
+        found
+    }
+
     /// A request that the document allows.
-    fn allowed(&mut self, operation: &Value) -> Request {
+    fn allowed(&mut self, route: &str, operation: &Value) -> Request {
         let mut request = Request::default();
+        let held = self.world.held(route);
         let exclusive = operation["x-exclusive"]
             .as_array()
             .cloned()
@@ -401,9 +499,8 @@ impl<'w> Maker<'w> {
             let name = parameter["name"].as_str().unwrap().to_owned();
             let others = exclusive.iter().find(|group| has(group, &name));
             let is_free = others.is_none_or(|group| !taken.contains(group));
-            // The path has the token.
-            if name == "token" || !is_free || (parameter["required"] != true && self.below(2) == 0)
-            {
+            let is_wanted = parameter["required"] == true || self.below(2) == 1;
+            if held.contains(&name) || !is_free || !is_wanted {
                 continue;
             }
             taken.extend(others.cloned());
@@ -416,6 +513,19 @@ impl<'w> Maker<'w> {
         request.body = body(operation).map(|schema| self.valid(&schema));
         request
     }
+}
+
+/// An object schema with one of its forms.
+fn narrowed(schema: &Value, form: &Value) -> Value {
+    let mut narrowed = schema.clone();
+    narrowed.as_object_mut().unwrap().remove("anyOf");
+    let required = form["required"].as_array().into_iter().flatten();
+    let all = narrowed["required"].as_array_mut().unwrap();
+    all.extend(required.cloned());
+    for (name, member) in form["properties"].as_object().into_iter().flatten() {
+        narrowed["properties"][name] = member.clone();
+    }
+    narrowed
 }
 
 fn has(group: &Value, name: &str) -> bool {
@@ -468,7 +578,7 @@ async fn what_the_description_allows_is_not_refused_as_malformed() {
     let mut maker = Maker::new(&world, seed);
     for (method, route, operation) in world.operations() {
         for _ in 0..number("KTSU_REQUESTS", 25) {
-            let request = maker.allowed(&operation);
+            let request = maker.allowed(&route, &operation);
             let answer = world.ask(&method, &route, &request).await;
             let told = || format!("{method} {route} {request:?}: {}", answer.text());
             assert!(!is_malformed(&answer), "{}", told());
@@ -490,7 +600,7 @@ async fn what_the_description_forbids_is_refused_in_our_words() {
         for parameter in parameters(&operation) {
             let name = parameter["name"].as_str().unwrap().to_owned();
             if parameter["required"] == true {
-                let mut request = maker.allowed(&operation);
+                let mut request = maker.allowed(&route, &operation);
                 request.query.retain(|(given, _)| *given != name);
                 request.left_out.push(name.clone());
                 requests.push(("left out", request));
@@ -499,7 +609,7 @@ async fn what_the_description_forbids_is_refused_in_our_words() {
                 let Some(value) = maker.unfit(&parameter) else {
                     break;
                 };
-                let mut request = maker.allowed(&operation);
+                let mut request = maker.allowed(&route, &operation);
                 request.query.retain(|(given, _)| *given != name);
                 request.headers.retain(|(given, _)| *given != name);
                 match parameter["in"] == "header" {
@@ -509,7 +619,7 @@ async fn what_the_description_forbids_is_refused_in_our_words() {
                 requests.push(("parameter", request));
             }
         }
-        let mut request = maker.allowed(&operation);
+        let mut request = maker.allowed(&route, &operation);
         request.query.push(("zzz".to_owned(), "1".to_owned()));
         requests.push(("unknown", request));
         for group in operation["x-exclusive"].as_array().into_iter().flatten() {
@@ -525,21 +635,30 @@ async fn what_the_description_forbids_is_refused_in_our_words() {
             requests.push(("exclusive", request));
         }
         let schema = body(&operation);
+        let pairs = schema.as_ref().map(|schema| maker.both(schema));
+        for both in pairs.unwrap_or_default() {
+            let mut request = maker.allowed(&route, &operation);
+            request.body = Some(both);
+            requests.push(("both", request));
+        }
         for _ in 0..number("KTSU_REQUESTS", 25) {
             let Some(body) = schema.as_ref().and_then(|schema| maker.invalid(schema)) else {
                 break;
             };
-            let mut request = maker.allowed(&operation);
+            let mut request = maker.allowed(&route, &operation);
             request.body = Some(body);
             requests.push(("body", request));
         }
         for (what, request) in requests {
             let answer = world.ask(&method, &route, &request).await;
             let told = format!("{what}: {method} {route} {request:?}: {}", answer.text());
-            // Without its token nobody is known to speak.
-            let unknown = what == "left out" && answer.status == 401;
+            // Without its token nobody is known to speak, and without its name nothing is there.
+            let unknown = what == "left out" && matches!(answer.status, 401 | 404);
             assert!(is_malformed(&answer) || unknown, "{told}");
-            let words = answer.json()["detail"].as_str().unwrap().to_owned();
+            let words = match refused_messages(&answer).as_slice() {
+                [] => answer.json()["detail"].as_str().unwrap().to_owned(),
+                [first, ..] => first["message"].as_str().unwrap().to_owned(),
+            };
             for theirs in [
                 "serde",
                 "invalid type",
@@ -554,11 +673,12 @@ async fn what_the_description_forbids_is_refused_in_our_words() {
     }
     eprintln!("{broken:?}");
     for (what, least) in [
-        ("left out", 4),
+        ("left out", 14),
         ("parameter", 60),
-        ("unknown", 15),
+        ("unknown", 18),
         ("exclusive", 1),
-        ("body", 150),
+        ("both", 3),
+        ("body", 200),
     ] {
         assert!(
             broken.get(what).copied().unwrap_or_default() >= least,

@@ -96,23 +96,21 @@ pub struct ToolMessage {
     /// `2.0`.
     #[schema(pattern = r"^2\.0$")]
     pub jsonrpc: String,
-    /// Absent for notifications.
+    /// A text or a whole number; absent for notifications, null in the refusal of what could not be
+    /// read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<Value>,
     /// Of a request: `initialize`, `tools/list`, `tools/call`, `ping`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
-    /// Of a request.
+    /// Of a request: an object, or absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
     pub params: Option<Value>,
-    /// Of an answer.
+    /// Of an answer: an object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
     pub result: Option<Value>,
-    /// Of an answer that is a refusal.
+    /// Of an answer that is a refusal: an object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
     pub error: Option<Value>,
 }
 
