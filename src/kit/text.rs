@@ -91,8 +91,13 @@ impl Reader<'_> {
             Err(error) => {
                 let leaf = node.at(&error.pointer);
                 let place = self.inside(leaf, error.offset, 1);
-                let words = format!("bad template: {}", error.message);
-                let fault = Fault::new(FaultCode::BadTemplate, place, words);
+                let fault = match error.negated_path {
+                    true => Fault::new(FaultCode::NegatedPath, place, error.message),
+                    false => {
+                        let words = format!("bad template: {}", error.message);
+                        Fault::new(FaultCode::BadTemplate, place, words)
+                    }
+                };
                 self.fault(with_hint(fault, error.hint));
                 None
             }
@@ -181,8 +186,13 @@ impl Reader<'_> {
         error: ExpressionError,
     ) -> Option<T> {
         let place = self.inside(node, start + error.offset, 1);
-        let words = format!("bad expression: {}", error.message);
-        let fault = Fault::new(FaultCode::BadExpression, place, words);
+        let fault = match error.negated_path {
+            true => Fault::new(FaultCode::NegatedPath, place, error.message),
+            false => {
+                let words = format!("bad expression: {}", error.message);
+                Fault::new(FaultCode::BadExpression, place, words)
+            }
+        };
         self.fault(with_hint(fault, error.hint));
         None
     }
