@@ -7,6 +7,7 @@ use super::fault::{Fault, FaultCode};
 use super::read::{Mention, Reader, Usage};
 use super::yaml::{Data, Node, Place};
 use crate::workflow::airlock::{Schema, SchemaError};
+use crate::workflow::defaults;
 use crate::workflow::expression::{Expression, ExpressionError, Root};
 use crate::workflow::params::ParamsSchema;
 use crate::workflow::template::{Template, located};
@@ -69,7 +70,8 @@ impl Reader<'_> {
         compile: impl FnOnce(&Json) -> Result<(), SchemaError>,
     ) -> Option<Json> {
         let json = self.tree(node)?;
-        match compile(&json) {
+        let judged = compile(&json).and_then(|()| defaults::check(&json.to_value()));
+        match judged {
             Ok(()) => Some(json),
             Err(error) => {
                 let words = format!("not a JSON Schema we can use: {}", error.message);
