@@ -1,3 +1,4 @@
+mod allowed_tests;
 mod broken;
 mod servers;
 
