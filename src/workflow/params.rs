@@ -347,6 +347,17 @@ mod tests {
     }
 
     #[test]
+    fn a_body_that_brings_too_many_defaults_is_refused_at_their_place() {
+        let large = json!({"type": "array", "default": vec![0; 1_000]});
+        let schema = json!({"properties": {"rows": {"items": {"properties": {"l": large}}}}});
+        let rows = |count: usize| json!({"rows": vec![json!({}); count]});
+        assert!(run(schema.clone(), rows(90)).is_ok());
+        let found = run(schema, rows(110)).unwrap_err();
+        let first = (found[0].pointer.as_str(), found[0].rule.as_str());
+        assert_eq!((first, found.len()), (("/rows/99/l", "default"), 1));
+    }
+
+    #[test]
     fn types_and_unknown_fields_are_refused() {
         let schema =
             json!({"additionalProperties": false, "properties": {"n": {"type": "integer"}}});

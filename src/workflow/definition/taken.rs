@@ -82,3 +82,22 @@ fn reserved_field(workflow: &Workflow) -> Option<String> {
         .map(|(name, _)| name)
         .find(|name| is_reserved(name))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::workflow::plans_tests::{plan, transform, workflow};
+
+    #[test]
+    fn a_definition_with_a_default_that_never_ends_is_used_where_recorded_and_not_taken() {
+        let mut main = workflow("main", json!([transform("t", json!([]), "params.n")]));
+        main["params"] = json!({"properties": {"n": {"$ref": "#", "default": {}}}});
+        let plan = serde_json::from_value(plan(json!({"main": main}))).unwrap();
+        let compiled = Definition::compile(plan).unwrap();
+        let why = compiled.refusal().unwrap();
+        let words = "main: the default never ends: it holds itself at /properties/n/default";
+        assert_eq!(why, words);
+    }
+}
