@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::Baseline;
 use crate::workflow::recompute::{Before, End, Shape, Task, judge, noted};
+use crate::workflow::rules::DecisionRules;
 
 /// The step of a plan that a baseline is of.
 #[derive(Debug, Clone, Copy)]
@@ -58,6 +59,7 @@ pub fn held(
     };
     let shape = Shape {
         output: agent.map(|agent| &agent.output),
+        rules: DecisionRules::NEWEST,
         // A fan-out's own schema judges its results as a whole.
         step: Some(step).filter(|_| baseline.metadata.item.is_none()),
     };
@@ -68,7 +70,8 @@ pub fn held(
         hash == Some(jcs::digest(value).as_str())
     };
     // What was captured may have had the defaults written out.
-    let same = value.is_some_and(|value| is_captured(&value) || is_captured(&shape.filled(&value)));
+    let filled = |value: &Value| shape.filled(value).is_ok_and(|value| is_captured(&value));
+    let same = value.is_some_and(|value| is_captured(&value) || filled(&value));
     if task.status == Sameness::NotComparable && same {
         task.status = Sameness::Clean;
         task.reason = None;

@@ -13,6 +13,7 @@ use super::tools::ServerCall;
 use super::workflow::optional_params;
 use super::yaml::{Data, Node, Place};
 use super::{marks, prompt, sealed, tools};
+use crate::schema;
 use crate::workflow::params::ParamsSchema;
 
 /// An agent file as read.
@@ -40,8 +41,7 @@ pub(super) struct Params {
 impl AgentDraft {
     /// Whether the model is asked how sure it is.
     pub(super) fn declares_confidence(&self) -> bool {
-        let schema = self.plan.output.to_value();
-        schema.pointer("/properties/ktsu_confidence").is_some()
+        schema::declares(&self.plan.output.to_value(), "ktsu_confidence")
     }
 }
 

@@ -97,9 +97,11 @@ fn declared(given: &GivenParam, agent: &AgentDraft, params: &Params, faults: &mu
     let fault = if params.schema.is_closed() {
         let words = format!("the agent {agent:?} takes no param {name:?}");
         Fault::new(FaultCode::UnknownParam, given.place, words)
-    } else {
+    } else if params.schema.is_left_open() {
         let words = format!("the agent {agent:?} does not declare the param {name:?}");
         Fault::new(FaultCode::UndeclaredParam, given.place, words).warning()
+    } else {
+        return;
     };
     faults.push(match nearest(name, known.iter().copied()) {
         Some(near) => fault.hint(format!("did you mean {near}?")),

@@ -124,8 +124,10 @@ fn judge(expression: &Expression, place: Place, what: &str, params: Option<&Para
         let words = format!("the params of this agent do not declare {name:?}");
         let fault = if params.schema.is_closed() {
             Fault::new(FaultCode::UnknownParam, place, words)
-        } else {
+        } else if params.schema.is_left_open() {
             Fault::new(FaultCode::UndeclaredParam, place, words).warning()
+        } else {
+            continue;
         };
         let near = crate::workflow::nearest(name, known.iter().copied());
         faults.push(match near {

@@ -1,3 +1,4 @@
+mod allowed_tests;
 mod broken;
 mod servers;
 
@@ -7,6 +8,7 @@ use std::collections::BTreeSet;
 
 use super::loader::file_names;
 use super::*;
+use crate::workflow::rules::DecisionRules;
 use ktsu_ledger::event::plan::Plan;
 use ktsu_ledger::event::plan::Work;
 
@@ -211,12 +213,20 @@ fn a_transforms_schema_judges_its_value_unless_it_asks_for_the_object() {
     let kit = load(dir.path()).unwrap();
     let steps = &kit.workflows["w"].definition.root().unwrap().steps;
     let output = |value| serde_json::json!({"result": value});
-    assert_eq!(steps[0].check_output(&output(serde_json::json!([1]))), []);
     assert_eq!(
-        steps[0].check_output(&output(serde_json::json!({}))).len(),
+        steps[0].check_output(&output(serde_json::json!([1])), DecisionRules::NEWEST),
+        []
+    );
+    assert_eq!(
+        steps[0]
+            .check_output(&output(serde_json::json!({})), DecisionRules::NEWEST)
+            .len(),
         1
     );
-    assert_eq!(steps[1].check_output(&output(serde_json::json!({}))), []);
+    assert_eq!(
+        steps[1].check_output(&output(serde_json::json!({})), DecisionRules::NEWEST),
+        []
+    );
 }
 
 #[test]
@@ -456,7 +466,8 @@ fn the_examples_of_the_kits_fit_their_params() {
         let root = root.definition.root().unwrap();
         let text = fs::read_to_string(&kit.examples["default"]).unwrap();
         let body = serde_json::from_str(&text).unwrap();
-        let resolved = crate::workflow::params::resolve(root.params.as_ref(), body);
+        let resolved =
+            crate::workflow::params::resolve(root.params.as_ref(), body, DecisionRules::NEWEST);
         assert!(resolved.is_ok(), "{}: {resolved:?}", kit.name);
     }
 }

@@ -7,6 +7,7 @@ use super::fault::{Fault, FaultCode};
 use super::read::{Mention, Reader, Usage};
 use super::yaml::{Data, Node, Place};
 use crate::workflow::airlock::{Schema, SchemaError};
+use crate::workflow::defaults;
 use crate::workflow::expression::{Expression, ExpressionError, Root};
 use crate::workflow::params::ParamsSchema;
 use crate::workflow::template::{Template, located};
@@ -69,7 +70,8 @@ impl Reader<'_> {
         compile: impl FnOnce(&Json) -> Result<(), SchemaError>,
     ) -> Option<Json> {
         let json = self.tree(node)?;
-        match compile(&json) {
+        let judged = compile(&json).and_then(|()| defaults::check(&json.to_value()));
+        match judged {
             Ok(()) => Some(json),
             Err(error) => {
                 let words = format!("not a JSON Schema we can use: {}", error.message);
@@ -91,8 +93,13 @@ impl Reader<'_> {
             Err(error) => {
                 let leaf = node.at(&error.pointer);
                 let place = self.inside(leaf, error.offset, 1);
-                let words = format!("bad template: {}", error.message);
-                let fault = Fault::new(FaultCode::BadTemplate, place, words);
+                let fault = match error.negated_path {
+                    true => Fault::new(FaultCode::NegatedPath, place, error.message),
+                    false => {
+                        let words = format!("bad template: {}", error.message);
+                        Fault::new(FaultCode::BadTemplate, place, words)
+                    }
+                };
                 self.fault(with_hint(fault, error.hint));
                 None
             }
@@ -181,8 +188,13 @@ impl Reader<'_> {
         error: ExpressionError,
     ) -> Option<T> {
         let place = self.inside(node, start + error.offset, 1);
-        let words = format!("bad expression: {}", error.message);
-        let fault = Fault::new(FaultCode::BadExpression, place, words);
+        let fault = match error.negated_path {
+            true => Fault::new(FaultCode::NegatedPath, place, error.message),
+            false => {
+                let words = format!("bad expression: {}", error.message);
+                Fault::new(FaultCode::BadExpression, place, words)
+            }
+        };
         self.fault(with_hint(fault, error.hint));
         None
     }

@@ -9,6 +9,7 @@ mod words;
 
 pub(crate) use words::kind_of;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -55,6 +56,49 @@ pub fn placed(message: &str, pointer: &str) -> String {
     }
 }
 
+/// The schemas that describe the same value as one: what its `$ref` names in the document, and the
+/// branches of combinations.
+pub fn parts<'a>(document: &'a Value, schema: &'a Value) -> Vec<&'a Value> {
+    let target = schema.get("$ref").and_then(Value::as_str);
+    let target = target
+        .and_then(|target| target.strip_prefix('#'))
+        .and_then(|at| document.pointer(at));
+    let mut parts: Vec<&Value> = target.into_iter().collect();
+    for name in ["allOf", "anyOf", "oneOf"] {
+        let list = schema.get(name).and_then(Value::as_array);
+        parts.extend(list.into_iter().flatten());
+    }
+    let conditional = ["if", "then", "else"].iter();
+    parts.extend(conditional.filter_map(|name| schema.get(name)));
+    parts
+}
+
+/// Whether any part of a schema that describes the whole value declares a property.
+pub fn declares(document: &Value, name: &str) -> bool {
+    let mut seen = HashSet::new();
+    let mut open = vec![document];
+    while let Some(schema) = open.pop() {
+        if !seen.insert(std::ptr::from_ref(schema)) {
+            continue;
+        }
+        if schema
+            .get("properties")
+            .and_then(|all| all.get(name))
+            .is_some()
+        {
+            return true;
+        }
+        open.extend(parts(document, schema));
+    }
+    false
+}
+
+/// Whether keywords beside a `$ref` count: not before the draft of 2019-09.
+pub fn reads_beside_references(document: &Value) -> bool {
+    let draft = document.get("$schema").and_then(Value::as_str);
+    draft.is_none_or(|draft| draft.contains("2020-12") || draft.contains("2019-09"))
+}
+
 impl Schema {
     /// Compiles a schema as it stands.
     pub fn compile(schema: &Json) -> Result<Self, SchemaError> {
@@ -97,7 +141,15 @@ impl Schema {
 
     /// Every rule the value breaks, at most [`MAX_VIOLATIONS`], in order of their places.
     pub fn check(&self, value: &Value) -> Vec<Violation> {
-        let errors = self.validator.iter_errors(value).take(MAX_VIOLATIONS);
+        self.check_without(value, &|_| false)
+    }
+
+    /// As [`Schema::check`], where some fields of the value itself may be missing, whatever part of
+    /// the schema requires them.
+    pub fn check_without(&self, value: &Value, may_lack: &dyn Fn(&str) -> bool) -> Vec<Violation> {
+        let errors = self.validator.iter_errors(value);
+        let errors = errors.filter(|error| !words::missing(error).is_some_and(may_lack));
+        let errors = errors.take(MAX_VIOLATIONS);
         let mut violations: Vec<_> = errors.map(|error| words::of_value(&error, value)).collect();
         violations.sort();
         violations.dedup();

@@ -35,6 +35,16 @@ pub(super) fn of_value(error: &ValidationError<'_>, whole: &Value) -> Violation 
     }
 }
 
+/// The required field that the whole value lacks, if that is what is wrong.
+pub(super) fn missing<'e>(error: &'e ValidationError<'_>) -> Option<&'e str> {
+    match error.kind() {
+        Kind::Required { property } if error.instance_path().as_str().is_empty() => {
+            property.as_str()
+        }
+        _ => None,
+    }
+}
+
 /// Why a schema was not accepted.
 pub(super) fn of_schema(error: &ValidationError<'_>) -> String {
     match error.kind() {

@@ -2,8 +2,10 @@
 //! [`crate::schema`]'s.
 
 use ktsu_ledger::Json;
+use ktsu_projections::run::reserved::is_reserved;
 use serde_json::Value;
 
+use super::rules::DecisionRules;
 pub use crate::schema::{MAX_VIOLATIONS, Schema, SchemaError, Violation};
 
 impl Schema {
@@ -15,6 +17,15 @@ impl Schema {
             required.retain(|name| !name.as_str().is_some_and(|name| name.starts_with("ktsu_")));
         }
         Self::of_value(&schema)
+    }
+
+    /// As [`Schema::check`], of an output without its reserved fields: whatever part of the schema
+    /// requires one, none is missing (decision R5).
+    pub fn check_output(&self, output: &Value, rules: DecisionRules) -> Vec<Violation> {
+        match rules.reserved_fields_are_never_missing() {
+            true => self.check_without(output, &is_reserved),
+            false => self.check(output),
+        }
     }
 }
 
@@ -28,7 +39,8 @@ mod tests {
     }
 
     fn first(of: Value, value: Value) -> String {
-        let violations = schema(of).unwrap().check(&value);
+        let schema = schema(of).unwrap();
+        let violations = schema.check_output(&value, DecisionRules::NEWEST);
         let found = violations
             .first()
             .map(|v| format!("{} {}: {}", v.pointer, v.rule, v.message));
@@ -76,6 +88,31 @@ mod tests {
         assert_eq!(
             first(json!({"required": ["ktsu_confidence"]}), json!({})),
             ""
+        );
+    }
+
+    #[test]
+    fn reserved_names_are_never_required_by_what_speaks_of_the_whole_output() {
+        // R5
+        let required = json!({"required": ["ktsu_confidence"]});
+        let below = json!({"properties": {"a": required}});
+        for whole in [
+            json!({"allOf": [required]}),
+            json!({"allOf": [{"allOf": [required, {"type": "object"}]}]}),
+            json!({"$ref": "#/$defs/d", "$defs": {"d": required}}),
+        ] {
+            assert_eq!(first(whole.clone(), json!({})), "");
+            let rules = DecisionRules::known(1).unwrap();
+            let found = schema(whole).unwrap().check_output(&json!({}), rules);
+            assert_eq!(found.len(), 1, "rules 1");
+        }
+        // Within a field it is a name like any other.
+        let words = "/a required: missing required field: ktsu_confidence";
+        assert_eq!(first(json!({"allOf": [below]}), json!({"a": {}})), words);
+        let more = json!({"allOf": [{"required": ["ktsu_confidence", "x"]}]});
+        assert_eq!(
+            first(more, json!({})),
+            " required: missing required field: x"
         );
     }
 

@@ -227,7 +227,7 @@ fn airlock(input: &Value) -> Value {
         Ok(schema) => schema,
         Err(error) => return failed(error),
     };
-    let told = told(&schema.check(&input["output"]));
+    let told = told(&schema.check_output(&input["output"], DecisionRules::NEWEST));
     let mut step = agent("a", json!([]), "plain", json!({}));
     step["schema"] = input["schema"].clone();
     let mut run = run_of(json!([step]), json!({}));
@@ -282,7 +282,7 @@ fn fan_out(input: &Value) -> Value {
 /// K4.
 fn params(input: &Value) -> Value {
     let schema = ParamsSchema::compile(&Json::from_value(&input["schema"]).unwrap()).unwrap();
-    match resolve(Some(&schema), input["body"].clone()) {
+    match resolve(Some(&schema), input["body"].clone(), DecisionRules::NEWEST) {
         Ok(value) => json!({"value": value}),
         Err(violations) => told(&violations),
     }

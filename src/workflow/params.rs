@@ -8,9 +8,13 @@ use serde_json::{Map, Value};
 use super::airlock::{Schema, SchemaError, Violation};
 use super::defaults;
 use super::rules::DecisionRules;
+use crate::schema::{parts, reads_beside_references};
 
 /// Schemas within each other are looked into so far.
 const MAX_DEPTH: usize = 64;
+
+/// The most nulls that are left out to see whether the whole is accepted without them.
+const MAX_TRIES: usize = 64;
 
 /// A compiled `params.schema`.
 #[derive(Debug, Clone)]
@@ -45,17 +49,21 @@ impl ParamsSchema {
 
     /// Whether fields beside [`ParamsSchema::properties`] are refused.
     pub fn is_closed(&self) -> bool {
-        self.document.get("additionalProperties") == Some(&Value::Bool(false))
+        let read = self.document.get("$ref").is_none() || reads_beside_references(&self.document);
+        read && self.document.get("additionalProperties") == Some(&Value::Bool(false))
             && self.document.get("patternProperties").is_none()
     }
 
     /// Whether the schema names params and says nothing of any others: they are let through unseen.
     pub fn is_left_open(&self) -> bool {
-        const SAID: [&str; 9] = [
+        const SAID: [&str; 12] = [
+            "$dynamicRef",
             "$ref",
             "additionalProperties",
             "allOf",
             "anyOf",
+            "dependentSchemas",
+            "else",
             "oneOf",
             "patternProperties",
             "propertyNames",
@@ -96,7 +104,9 @@ impl ParamsSchema {
             return Vec::new();
         };
         let mut alone = Value::Object(Map::from_iter([(name.to_owned(), default.clone())]));
-        defaults::fill(&self.document, &mut alone);
+        if let Err(refused) = defaults::fill(&self.document, &mut alone, DecisionRules::NEWEST) {
+            return vec![refused];
+        }
         let filled = alone.get(name).cloned().unwrap_or_default();
         self.check_one(name, filled)
     }
@@ -123,7 +133,7 @@ impl ParamsSchema {
             });
             return;
         }
-        for part in self.parts(schema) {
+        for part in parts(&self.document, schema) {
             self.secrets_at(part, value, depth + 1, looking);
         }
         let length = looking.at.len();
@@ -151,25 +161,6 @@ impl ParamsSchema {
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
-    }
-
-    /// Schemas that describe the same value: what `$ref` names, and the branches of combinations.
-    fn parts<'a>(&'a self, schema: &'a Value) -> Vec<&'a Value> {
-        let target = schema.get("$ref").and_then(Value::as_str);
-        let target = target
-            .and_then(|target| target.strip_prefix('#'))
-            .and_then(|at| self.document.pointer(at));
-        let mut parts: Vec<&Value> = target.into_iter().collect();
-        for name in ["allOf", "anyOf", "oneOf"] {
-            let list = schema.get(name).and_then(Value::as_array);
-            parts.extend(list.into_iter().flatten());
-        }
-        parts.extend(
-            ["if", "then", "else"]
-                .iter()
-                .filter_map(|name| schema.get(name)),
-        );
-        parts
     }
 
     fn property(&self, name: &str) -> Option<&Value> {
@@ -202,6 +193,9 @@ pub fn without_nulls(
 /// Leaves out the nulls that a template gives where the schema does not allow null, so that a
 /// default can take their place (decision K4). `filled`: where the template has expressions; the
 /// top level is looked at as a whole. Within arrays nothing is left out.
+///
+/// A rule that names the place of a null does not allow it. Where the schema has alternatives, none
+/// does, and what counts is whether the whole is refused with a null and not without it.
 pub fn without_refused_nulls(schema: Option<&ParamsSchema>, body: &mut Value, filled: &[String]) {
     let (Some(schema), Value::Object(members)) = (schema, &mut *body) else {
         return;
@@ -218,19 +212,72 @@ pub fn without_refused_nulls(schema: Option<&ParamsSchema>, body: &mut Value, fi
         let (out, rest): (Vec<_>, Vec<_>) = nulls.into_iter().partition(refused);
         nulls = rest;
         if out.into_iter().filter(|at| remove(body, at)).count() == 0 {
-            return;
+            break;
         }
     }
+    try_without(schema, body, nulls);
+}
+
+/// Leaves out nulls with which the whole is refused and without which it is not.
+fn try_without(schema: &ParamsSchema, body: &mut Value, mut nulls: Vec<String>) {
+    nulls.truncate(MAX_TRIES);
+    if nulls.is_empty() {
+        return;
+    }
+    let broken = |body: &Value| {
+        let resolved = resolve(Some(schema), body.clone(), DecisionRules::NEWEST);
+        resolved.map_or_else(|found| found.len(), |_| 0)
+    };
+    let mut most = broken(body);
+    nulls.retain(|at| {
+        let mut without = body.clone();
+        if most == 0 || !remove(&mut without, at) {
+            return false;
+        }
+        let left = broken(&without);
+        if left < most {
+            (*body, most) = (without, left);
+            return false;
+        }
+        true
+    });
+    // Several that break one rule: all of them, and then each again that may be there.
+    let mut without = body.clone();
+    for at in &nulls {
+        remove(&mut without, at);
+    }
+    if most == 0 || broken(&without) > 0 {
+        return;
+    }
+    for at in &nulls {
+        let mut with = without.clone();
+        if insert_null(&mut with, at) && broken(&with) == 0 {
+            without = with;
+        }
+    }
+    *body = without;
 }
 
 /// Removes the member of an object; whether there was one.
 fn remove(body: &mut Value, at: &str) -> bool {
-    let Some((around, name)) = at.rsplit_once('/') else {
-        return false;
-    };
+    let member = members_around(body, at);
+    member.is_some_and(|(members, name)| members.remove(&name).is_some())
+}
+
+/// Puts a null where one was removed.
+fn insert_null(body: &mut Value, at: &str) -> bool {
+    let member = members_around(body, at);
+    member.is_some_and(|(members, name)| members.insert(name, Value::Null).is_none())
+}
+
+/// The object around a place, and the name in it.
+fn members_around<'b>(
+    body: &'b mut Value,
+    at: &str,
+) -> Option<(&'b mut Map<String, Value>, String)> {
+    let (around, name) = at.rsplit_once('/')?;
     let name = name.replace("~1", "/").replace("~0", "~");
-    let members = body.pointer_mut(around).and_then(Value::as_object_mut);
-    members.is_some_and(|members| members.remove(&name).is_some())
+    Some((body.pointer_mut(around)?.as_object_mut()?, name))
 }
 
 /// Where one looks for secrets, and what was found.
@@ -251,7 +298,11 @@ fn escaped(name: &str) -> String {
 ///
 /// Refuses a body that is no object and whatever breaks the schema. A default counts as present;
 /// an optional param without one stays absent.
-pub fn resolve(schema: Option<&ParamsSchema>, mut body: Value) -> Result<Value, Vec<Violation>> {
+pub fn resolve(
+    schema: Option<&ParamsSchema>,
+    mut body: Value,
+    rules: DecisionRules,
+) -> Result<Value, Vec<Violation>> {
     if !body.is_object() {
         return Err(vec![Violation {
             pointer: String::new(),
@@ -262,7 +313,7 @@ pub fn resolve(schema: Option<&ParamsSchema>, mut body: Value) -> Result<Value, 
     let Some(params) = schema else {
         return Ok(body);
     };
-    defaults::fill(&params.document, &mut body);
+    defaults::fill(&params.document, &mut body, rules).map_err(|refused| vec![refused])?;
     let violations = params.schema.check(&body);
     if violations.is_empty() {
         Ok(body)
@@ -278,7 +329,7 @@ mod tests {
 
     fn run(schema: Value, body: Value) -> Result<Value, Vec<Violation>> {
         let schema = ParamsSchema::compile(&Json::from_value(&schema).unwrap()).unwrap();
-        resolve(Some(&schema), body)
+        resolve(Some(&schema), body, DecisionRules::NEWEST)
     }
 
     #[test]
@@ -293,6 +344,17 @@ mod tests {
             run(schema, json!({"l": [{}, {"z": 1}]})),
             Ok(json!({"a": {"b": [1]}, "l": [{"z": 9}, {"z": 1}], "n": null}))
         );
+    }
+
+    #[test]
+    fn a_body_that_brings_too_many_defaults_is_refused_at_their_place() {
+        let large = json!({"type": "array", "default": vec![0; 1_000]});
+        let schema = json!({"properties": {"rows": {"items": {"properties": {"l": large}}}}});
+        let rows = |count: usize| json!({"rows": vec![json!({}); count]});
+        assert!(run(schema.clone(), rows(90)).is_ok());
+        let found = run(schema, rows(110)).unwrap_err();
+        let first = (found[0].pointer.as_str(), found[0].rule.as_str());
+        assert_eq!((first, found.len()), (("/rows/99/l", "default"), 1));
     }
 
     #[test]
@@ -311,7 +373,10 @@ mod tests {
             run(schema, json!([])).unwrap_err()[0].message,
             "expected object"
         );
-        assert_eq!(resolve(None, json!({"x": 1})), Ok(json!({"x": 1})));
+        assert_eq!(
+            resolve(None, json!({"x": 1}), DecisionRules::NEWEST),
+            Ok(json!({"x": 1}))
+        );
     }
 
     #[test]
@@ -369,17 +434,46 @@ mod tests {
     }
 
     #[test]
+    fn a_null_is_left_out_where_no_alternative_allows_it() {
+        let left = |schema: Value, body: Value, filled: &[&str]| {
+            let schema = ParamsSchema::compile(&Json::from_value(&schema).unwrap()).unwrap();
+            let filled: Vec<String> = filled.iter().map(|at| (*at).to_owned()).collect();
+            let mut body = body;
+            without_refused_nulls(Some(&schema), &mut body, &filled);
+            body
+        };
+        let string = json!({"type": "string"});
+        let either = json!({"anyOf": [
+            {"properties": {"a": string, "b": string}},
+            {"properties": {"a": {"type": "integer"}, "b": string}}]});
+        let body = json!({"a": null, "c": null});
+        assert_eq!(left(either.clone(), body, &[]), json!({"c": null}));
+        // Each alone is not enough.
+        let body = json!({"a": null, "b": null, "c": null});
+        assert_eq!(left(either.clone(), body, &[]), json!({"c": null}));
+        let inner = json!({"properties": {"in": either}});
+        let body = json!({"in": {"a": null, "b": null, "d": null}});
+        let given = left(inner, body, &["/in/a", "/in/d"]);
+        let unchanged = json!({"in": {"a": null, "b": null, "d": null}});
+        assert_eq!(given, unchanged, "the null at b is part of a value");
+        let closed = json!({"properties": {"a": {}}, "unevaluatedProperties": false});
+        let body = json!({"a": null, "x": null, "y": null});
+        assert_eq!(left(closed, body, &[]), json!({"a": null}));
+        // A default takes its place.
+        let default = json!({"required": ["a"], "properties": {"a": {"default": "x"}},
+            "oneOf": [{"properties": {"a": string}}, {"properties": {"a": {"type": "integer"}}}]});
+        assert_eq!(left(default, json!({"a": null}), &[]), json!({}));
+        // What is refused without it, too, stays as it was given.
+        let never = json!({"required": ["z"], "properties": {"a": {"type": ["integer", "null"]}}});
+        assert_eq!(left(never, json!({"a": null}), &[]), json!({"a": null}));
+    }
+
+    #[test]
     fn a_schema_within_itself_ends() {
         let schema = json!({"allOf": [{"$ref": "#"}, {"$ref": "#"}]});
         let compiled = ParamsSchema::compile(&Json::from_value(&schema).unwrap());
         if let Ok(schema) = compiled {
             assert_eq!(schema.secrets_in(&json!({})), []);
         }
-    }
-
-    #[test]
-    fn a_default_that_holds_itself_ends() {
-        let schema = json!({"properties": {"a": {"$ref": "#", "default": {}}}});
-        assert!(run(schema, json!({})).is_ok());
     }
 }

@@ -27,6 +27,7 @@ use super::definition::Definition;
 use super::next::{Memo, Told, told};
 use super::params;
 use super::replay::{drafted, together};
+use super::rules::DecisionRules;
 use super::turn::{Turn, begin, continued, take_report};
 
 /// A task: scope, step, item, attempt.
@@ -143,7 +144,9 @@ fn invoked(
     if let (Some(schema), Value::Object(given)) = (before, &mut given) {
         without_defaults(&schema.to_value(), given);
     }
-    let resolved = params::resolve(root.params.as_ref(), given).map_err(|found| {
+    let rules = DecisionRules::known(created.rules);
+    let rules = rules.map_err(|unknown| NotRehearsed::Refused(unknown.to_string()))?;
+    let resolved = params::resolve(root.params.as_ref(), given, rules).map_err(|found| {
         let words = found
             .iter()
             .map(|one| format!("{}: {}", one.pointer, one.message));

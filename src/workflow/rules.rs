@@ -76,6 +76,30 @@ impl DecisionRules {
     pub fn places_are_pointers(self) -> bool {
         self.0 >= 2
     }
+
+    /// Whether defaults that hold themselves, or come to too much, are refused. Under rules 1 those
+    /// below a depth were left out.
+    pub fn defaults_have_an_end(self) -> bool {
+        self.0 >= 2
+    }
+
+    /// Whether elements that `prefixItems` describes get the defaults it has for them, and not those
+    /// of `items`.
+    pub fn first_items_have_defaults_of_their_own(self) -> bool {
+        self.0 >= 2
+    }
+
+    /// Whether a param of a child in which defaults were filled in is recorded with them. Under
+    /// rules 1 it was recorded as the place of the value that lacks them.
+    pub fn filled_params_are_recorded(self) -> bool {
+        self.0 >= 2
+    }
+
+    /// Whether reserved fields are never missing from an output, whichever part of a schema speaks of
+    /// the output as a whole (decision R5). Under rules 1 only its own `required` is not asked.
+    pub fn reserved_fields_are_never_missing(self) -> bool {
+        self.0 >= 2
+    }
 }
 
 /// The number that a frame names, for itself and the frames after it.
@@ -122,6 +146,10 @@ mod tests {
             DecisionRules::whole_numbers_are_plain_text,
             DecisionRules::first_party_agents_keep_promises,
             DecisionRules::places_are_pointers,
+            DecisionRules::defaults_have_an_end,
+            DecisionRules::first_items_have_defaults_of_their_own,
+            DecisionRules::filled_params_are_recorded,
+            DecisionRules::reserved_fields_are_never_missing,
         ] {
             assert!(!differs(first));
             assert!(differs(DecisionRules::NEWEST));

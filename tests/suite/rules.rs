@@ -456,3 +456,147 @@ pipeline:
         assert_eq!(envelope["status"], "complete", "{name} under rules 1");
     }
 }
+
+#[tokio::test]
+async fn a_field_that_the_secure_parser_promises_is_what_its_schema_says() {
+    let promised = json!({
+        "ktsu_injection_attempt": false, "ktsu_low_quality": false,
+        "ktsu_confidence": 0.9, "ktsu_flags": [],
+    });
+    let workflow = "
+pipeline:
+  - id: parse
+    agent: ktsu/secure-parser@1.0.0
+    model: {group: std}
+    params: {source_field: the mail itself, extract: {intent: {type: string}}}
+";
+    for (name, said, words) in [
+        (
+            "ktsu_injection_attempt",
+            json!(null),
+            "expected boolean, got null at /ktsu_injection_attempt",
+        ),
+        (
+            "ktsu_low_quality",
+            json!(null),
+            "expected boolean, got null at /ktsu_low_quality",
+        ),
+        (
+            "ktsu_confidence",
+            json!("high"),
+            "expected number, got string at /ktsu_confidence",
+        ),
+        (
+            "ktsu_confidence",
+            json!(7),
+            "expected at most 1 at /ktsu_confidence",
+        ),
+        (
+            "ktsu_flags",
+            json!("none"),
+            "expected array, got string at /ktsu_flags",
+        ),
+    ] {
+        let mut output = promised.clone();
+        output[name] = said;
+        let model = Model::scripted(move |_| Said::json(&output)).await;
+        let kit = model::kit(&model, &[("w", workflow)]);
+        let (envelope, _) = decided(&kit, "w", json!({}), 2).await;
+        let error = &envelope["steps"][0]["error"];
+        assert_eq!(error["code"], "schema_violation", "{name}: {envelope:#}");
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains(words), "{message}");
+        let (envelope, _) = decided(&kit, "w", json!({}), 1).await;
+        assert_eq!(envelope["status"], "complete", "{name} under rules 1");
+    }
+}
+
+const HANDED: &str = r#"
+params: {schema: {type: object, properties: {o: {type: object}, big: {type: string}}}}
+pipeline:
+  - id: call
+    workflow: ./child.workflow.yaml
+    params: {obj: "{{ params.o }}", mixed: {o: "{{ params.o }}", big: "{{ params.big }}"}}
+output:
+  map: {got: "{{ step.call }}"}
+"#;
+
+const HANDED_TO: &str = r##"
+visibility: sub-workflow
+params:
+  schema:
+    type: object
+    properties:
+      obj: {$ref: "#/$defs/o"}
+      mixed: {type: object, properties: {o: {$ref: "#/$defs/o"}}}
+    $defs: {o: {type: object, properties: {x: {type: integer, default: 5}, y: {type: integer}}}}
+pipeline: [{id: t, transform: {ops: []}}]
+output:
+  map: {params: "{{ params }}", x: "{{ params.obj.x }}"}
+"##;
+
+#[tokio::test]
+async fn a_param_of_a_child_has_the_defaults_within_it_when_it_is_handed_on_whole() {
+    let kit = KitDir::new(&[("w", HANDED), ("child", HANDED_TO)]);
+    let body = json!({"o": {"y": 1}, "big": "words"});
+    let (envelope, frames) = decided(&kit, "w", body.clone(), 2).await;
+    let filled = json!({"x": 5, "y": 1});
+    let got = json!({"params": {"obj": filled, "mixed": {"o": filled, "big": "words"}}, "x": 5});
+    assert_eq!(envelope["output"]["got"], got, "{envelope:#}");
+    let mut started = frames.iter().map(|frame| frame.event.data());
+    let input = started.find_map(|data| data.get("input").cloned()).unwrap();
+    assert_eq!(
+        input["/params/obj"]["value"],
+        json!({"from": [0], "value": filled})
+    );
+    let big = json!({"frame": 0, "path": "/params/big"});
+    assert_eq!(
+        input["/params/mixed/big"]["ref"], big,
+        "what nothing was filled into"
+    );
+    let story = ktsu::history::provenance::Story::of(&frames).unwrap();
+    let told = ktsu::history::provenance::answer(&story, "", "output.got.x").unwrap();
+    assert_eq!(told.value, 5);
+    // What lacks nothing is handed on as the place where it stands.
+    let (_, frames) = decided(&kit, "w", json!({"o": {"x": 1}, "big": "b"}), 2).await;
+    let mut started = frames.iter().map(|frame| frame.event.data());
+    let input = started.find_map(|data| data.get("input").cloned()).unwrap();
+    assert_eq!(
+        input["/params/obj"]["ref"],
+        json!({"frame": 0, "path": "/params/o"})
+    );
+    let (envelope, _) = decided(&kit, "w", body, 1).await;
+    assert_eq!(envelope["output"]["got"]["x"], Value::Null, "rules 1");
+}
+
+const CONFIDENT: &str = "
+name: asked
+version: 1.0.0
+model: std
+prompt: {system: You answer.}
+output:
+  schema:
+    type: object
+    allOf: [{required: [ktsu_confidence, a], properties: {ktsu_confidence: {type: number}, a: {type: integer}}}]
+";
+
+#[tokio::test]
+async fn a_reserved_field_that_a_part_of_the_schema_requires_is_not_missing() {
+    let model = Model::scripted(|_| Said::json(&json!({"a": 1, "ktsu_confidence": 0.9}))).await;
+    let workflow = "
+pipeline:
+  - {id: ask, agent: ./agents/asked.agent.yaml, confidence_threshold: 0.5}
+";
+    let kit = model::kit(&model, &[("w", workflow)]).with("agents/asked.agent.yaml", CONFIDENT);
+    let (envelope, _) = decided(&kit, "w", json!({}), 2).await;
+    assert_eq!(
+        envelope["steps"][0]["output"],
+        json!({"a": 1}),
+        "{envelope:#}"
+    );
+    let (envelope, _) = decided(&kit, "w", json!({}), 1).await;
+    assert_eq!(
+        envelope["steps"][0]["error"]["code"], "schema_violation",
+        "rules 1"
+    );
+}

@@ -508,8 +508,9 @@ impl<'f> Story<'f> {
         let schema = self.child_of(scope, position, child)?.params.as_ref();
         let mut body = given.to_value();
         let filled = template.as_ref().map(Template::filled).unwrap_or_default();
-        params::without_nulls(schema, &mut body, &filled, DecisionRules::of(self.state()));
-        let resolved = params::resolve(schema, body).ok()?;
+        let rules = DecisionRules::of(self.state());
+        params::without_nulls(schema, &mut body, &filled, rules);
+        let resolved = params::resolve(schema, body, rules).ok()?;
         Some(given.aligned(&from_value(&resolved)))
     }
 

@@ -16,13 +16,14 @@ pub(super) fn check(
     text: &str,
     root: &Node,
     params: &ValueType,
+    params_judged: bool,
     effort: &Effort,
 ) -> Vec<Fault> {
     let mut expressions = Expressions {
         reader: Reader::new(Path::new(path), text),
         names: NameTypes {
             params: params.clone(),
-            params_judged: true,
+            params_judged,
             item: ValueType::any(),
             steps: BTreeMap::new(),
         },

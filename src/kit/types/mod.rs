@@ -102,8 +102,11 @@ impl<'l> KitTypes<'l> {
             let text = self.loader.faults.sources.get(Path::new(path));
             let params = self.agent_params.get(path.as_str());
             let node = self.nodes.get(path);
-            if let (Some(_), Some(text), Some(params), Some(node)) = (draft, text, params, node) {
-                let faults = agent::check(path, text, node, params, &self.effort);
+            if let (Some(draft), Some(text), Some(params), Some(node)) = (draft, text, params, node)
+            {
+                let schema = draft.params.as_ref().map(|params| &params.schema);
+                let judged = schema.is_none_or(|one| one.is_closed() || one.is_left_open());
+                let faults = agent::check(path, text, node, params, judged, &self.effort);
                 self.faults.extend(faults);
             }
         }

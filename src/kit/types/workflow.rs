@@ -298,14 +298,20 @@ impl Walk<'_> {
     }
 
     /// Params that are given, each held against what is wanted for it. What is written out is judged
-    /// elsewhere, and a null counts as absent (decision K4).
+    /// elsewhere, and a null that is not allowed counts as absent (decision K4).
     fn params(&mut self, given: Option<&Node>, wanted: Option<ValueType>, to_agent: bool) {
         for (key, node) in members(given) {
-            let value = self.expressions.template(node).without_null();
+            let value = self.expressions.template(node);
             let wanted = wanted.as_ref().and_then(|all| all.known_field(&key.text));
             let Some(wanted) = wanted.filter(|_| is_computed(node)) else {
                 continue;
             };
+            let both_null =
+                wanted.kinds().meets(KindSet::NULL) && value.kinds().meets(KindSet::NULL);
+            if both_null && wanted.is_telling() {
+                continue;
+            }
+            let value = value.without_null();
             // An agent takes any scalar as text (decision T6).
             let as_text = to_agent && wanted.kinds() == KindSet::STRING;
             if as_text && value.kinds().meets(KindSet::SCALARS) {

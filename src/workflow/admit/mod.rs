@@ -21,6 +21,7 @@ use serde_json::Value;
 
 use crate::workflow::definition::Definition;
 use crate::workflow::next::{Memo, next, violations};
+use crate::workflow::rules::DecisionRules;
 use crate::workflow::{params, turn};
 
 /// Name and version of this engine, as `run.created` records it.
@@ -69,7 +70,7 @@ pub fn invocation(definition: &Definition, asked: Invocation) -> Result<Draft, N
     if let Some(found) = secrets.filter(|found| !found.is_empty()) {
         return Err(NotAdmitted::Params(violations(found)));
     }
-    let resolved = params::resolve(root.params.as_ref(), asked.body);
+    let resolved = params::resolve(root.params.as_ref(), asked.body, DecisionRules::NEWEST);
     let resolved = resolved.map_err(|found| NotAdmitted::Params(violations(found)))?;
     let too_deep = |_| {
         NotAdmitted::Params(vec![Violation {

@@ -178,7 +178,7 @@ pub enum NotSaid {
 /// [`NotSaid`].
 pub fn overlay(definition: &Definition, state: &RunState, said: Overlay) -> Result<Draft, NotSaid> {
     is_no_recompute(state.stream())?;
-    DecisionRules::known(state.rules())?;
+    let rules = DecisionRules::known(state.rules())?;
     let no_step = || NotSaid::NoStep(said.step.clone());
     let scope = state.scope_at(&said.scope).ok_or_else(no_step)?;
     let held = state.scope(scope).ok_or_else(no_step)?;
@@ -202,7 +202,7 @@ pub fn overlay(definition: &Definition, state: &RunState, said: Overlay) -> Resu
     let mut whole = Value::Object(members);
     fields::of_output(definition, workflow, at, &whole, &said.field).map_err(NotSaid::NoField)?;
     whole[said.field.as_str()] = said.value.clone();
-    let found = refused(definition, workflow, at, &whole);
+    let found = refused(definition, workflow, at, &whole, rules);
     if !found.is_empty() {
         return Err(NotSaid::Refused {
             step: said.step,
@@ -229,13 +229,14 @@ fn refused(
     workflow: &Workflow,
     at: u32,
     output: &Value,
+    rules: DecisionRules,
 ) -> Vec<airlock::Violation> {
     let compiled: Option<&Step> = workflow.steps.get(at as usize);
     let plan = workflow.plan.steps.get(at as usize);
     let (Some(compiled), Some(plan)) = (compiled, plan) else {
         return Vec::new();
     };
-    let mut found = compiled.check_output(output);
+    let mut found = compiled.check_output(output, rules);
     match &plan.work {
         Work::Agent(agent) => {
             let schema = definition
@@ -244,15 +245,17 @@ fn refused(
                 .map(|agent| &agent.output);
             let Some(schema) = schema else { return found };
             match (&agent.for_each, output.get("results")) {
-                (None, _) => found.extend(schema.check(output)),
+                (None, _) => found.extend(schema.check_output(output, rules)),
                 // What failed or was skipped stands among the results as a marker.
                 (Some(_), Some(Value::Array(results))) => {
                     for (item, result) in results.iter().enumerate() {
                         if result.get("skipped").is_none() && result.get("ktsu_error").is_none() {
-                            found.extend(schema.check(result).into_iter().map(|one| {
-                                let pointer = format!("/results/{item}{}", one.pointer);
-                                airlock::Violation { pointer, ..one }
-                            }));
+                            found.extend(schema.check_output(result, rules).into_iter().map(
+                                |one| {
+                                    let pointer = format!("/results/{item}{}", one.pointer);
+                                    airlock::Violation { pointer, ..one }
+                                },
+                            ));
                         }
                     }
                 }
@@ -462,7 +465,7 @@ fn changed_params(
     if let Some(found) = secrets.filter(|found| !found.is_empty()) {
         return Err(NotSaid::Params(violations(found)));
     }
-    let resolved = params::resolve(root.params.as_ref(), params);
+    let resolved = params::resolve(root.params.as_ref(), params, DecisionRules::of(state));
     let resolved = resolved.map_err(|found| NotSaid::Params(violations(found)))?;
     let json = Json::from_value(&resolved).map_err(|_| NotSaid::TooDeep)?;
     Ok((json != state.created().params).then_some(json))

@@ -1,11 +1,11 @@
 //! An agent of a definition: its prompts, its params and the schema of its output.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jmespath::Rcvar;
 use ktsu_ledger::event::plan::AgentFile;
 use ktsu_projections::run::reserved::is_reserved;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::server::Server;
 use super::{Faults, noted};
@@ -27,8 +27,8 @@ pub struct Agent {
     text: BTreeSet<String>,
     /// Params whose type names null: what rules 1 asked for.
     nullable: BTreeSet<String>,
-    /// Reserved fields that an agent of this program gives with every output.
-    promised: Vec<String>,
+    /// What an agent of this program gives with every output: reserved fields, by its own schema.
+    promised: Option<Schema>,
     user: Option<Template>,
     reflect: Option<Template>,
     /// The tool servers it uses, in the order of its file.
@@ -80,10 +80,9 @@ impl Agent {
             kinds.is_some_and(|kinds| kinds.contains(&Value::from("null")))
         });
         let servers = servers(file, path, &secret, faults);
-        let promised = match path.starts_with(FIRST_PARTY) {
-            true => reserved_and_required(&file.output.to_value()),
-            false => Vec::new(),
-        };
+        let promised = path.starts_with(FIRST_PARTY);
+        let promised = promised.then(|| reserved_and_required(&file.output.to_value()));
+        let promised = promised.and_then(|schema| Schema::of_value(&schema).ok());
         (faults.len() == before).then_some(())?;
         Some(Self {
             file: file.clone(),
@@ -109,19 +108,11 @@ impl Agent {
         self.reflect.is_some()
     }
 
-    /// What an output lacks that this agent, one of those that come with ktsu, gives with each.
-    /// `output` still has its reserved fields.
+    /// What an output lacks that this agent, one of those that come with ktsu, gives with each, and
+    /// what of that is not what its schema says. `output` still has its reserved fields.
     pub fn lacking(&self, output: &Value) -> Vec<Violation> {
-        let missing = self
-            .promised
-            .iter()
-            .filter(|name| output.get(name).is_none());
-        let words = missing.map(|name| Violation {
-            pointer: String::new(),
-            rule: "required".to_owned(),
-            message: format!("missing required field: {name}"),
-        });
-        words.collect()
+        let promised = self.promised.as_ref();
+        promised.map_or_else(Vec::new, |promised| promised.check(output))
     }
 
     /// The params as the agent gets them: nulls left out where the schema does not allow them
@@ -136,6 +127,13 @@ impl Agent {
         filled: &[String],
         rules: DecisionRules,
     ) -> Result<Map<String, Value>, Vec<Violation>> {
+        // A null is no text: the schema of one refuses it below.
+        for (name, value) in given.as_object_mut().into_iter().flatten() {
+            let scalar = !value.is_object() && !value.is_array() && !value.is_null();
+            if scalar && self.text.contains(name) {
+                *value = Value::String(text_of(value, rules));
+            }
+        }
         if rules.nulls_are_absence() {
             params::without_refused_nulls(self.params.as_ref(), &mut given, filled);
         }
@@ -146,13 +144,7 @@ impl Agent {
         if !rules.nulls_are_absence() {
             given.retain(|name, value| !value.is_null() || self.nullable.contains(name));
         }
-        for (name, value) in &mut given {
-            let scalar = !value.is_object() && !value.is_array();
-            if scalar && self.text.contains(name) {
-                *value = Value::String(text_of(value, rules));
-            }
-        }
-        match params::resolve(self.params.as_ref(), Value::Object(given))? {
+        match params::resolve(self.params.as_ref(), Value::Object(given), rules)? {
             Value::Object(members) => Ok(members),
             _ => Ok(Map::new()),
         }
@@ -188,13 +180,19 @@ impl Agent {
 /// How the paths of agents begin that come with ktsu.
 const FIRST_PARTY: &str = "ktsu/";
 
-/// The reserved names that a schema requires at its top level. The schema itself is never held
-/// against them, since they are taken out of an output before (decision R5).
-fn reserved_and_required(schema: &Value) -> Vec<String> {
+/// What a schema says of the reserved names that it requires at its top level. The schema itself is
+/// never held against them, since they are taken out of an output before (decision R5).
+fn reserved_and_required(schema: &Value) -> Value {
     let names = schema.get("required").and_then(Value::as_array);
     let names = names.into_iter().flatten().filter_map(Value::as_str);
-    let reserved = names.filter(|name| is_reserved(name));
-    reserved.map(str::to_owned).collect()
+    let names: Vec<&str> = names.filter(|name| is_reserved(name)).collect();
+    let said = schema.get("properties");
+    let of = names
+        .iter()
+        .map(|name| (*name, said.and_then(|said| said.get(name))));
+    let properties: BTreeMap<&str, &Value> =
+        of.filter_map(|(name, of)| Some((name, of?))).collect();
+    json!({"properties": properties, "required": names})
 }
 
 fn servers(
@@ -233,7 +231,6 @@ impl Names for OnlyParams {
 mod tests {
     use ktsu_ledger::Json;
     use ktsu_ledger::event::plan::Prompt;
-    use serde_json::json;
 
     use super::*;
 

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::{Faults, noted, tree};
 use crate::workflow::airlock::{Schema, Violation};
 use crate::workflow::expression::{Expression, Root};
+use crate::workflow::rules::DecisionRules;
 use crate::workflow::template::Template;
 use crate::workflow::transform::CompiledTransform;
 
@@ -92,13 +93,13 @@ impl Step {
     ///
     /// The output of a transform is `{"result": value}`: a schema that requires `result` judges
     /// the object, any other judges the value.
-    pub fn check_output(&self, output: &Value) -> Vec<Violation> {
+    pub fn check_output(&self, output: &Value, rules: DecisionRules) -> Vec<Violation> {
         let Some(schema) = &self.schema else {
             return Vec::new();
         };
         match output.get("result").filter(|_| self.judges_result) {
-            Some(result) => schema.check(result),
-            None => schema.check(output),
+            Some(result) => schema.check_output(result, rules),
+            None => schema.check_output(output, rules),
         }
     }
 

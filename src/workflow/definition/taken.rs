@@ -6,6 +6,7 @@ use ktsu_projections::run::reserved::is_reserved;
 use serde_json::Value;
 
 use super::{Definition, Workflow};
+use crate::workflow::defaults;
 use crate::workflow::expression::Root;
 
 impl Definition {
@@ -26,11 +27,32 @@ impl Definition {
             }
         }
         let mut workflows = self.workflows.iter();
-        workflows.find_map(|(path, workflow)| {
+        let reserved = workflows.find_map(|(path, workflow)| {
             let name = reserved_field(workflow)?;
             Some(format!(
                 "{path} has the reserved field {name} in its output"
             ))
+        });
+        reserved.or_else(|| self.endless())
+    }
+
+    /// A schema whose defaults have no end, or come to too much.
+    fn endless(&self) -> Option<String> {
+        let workflows = self.plan.workflows.iter().flat_map(|(path, workflow)| {
+            let steps = workflow
+                .steps
+                .iter()
+                .filter_map(|step| step.schema.as_ref());
+            let schemas = workflow.params.iter().chain(steps);
+            schemas.map(move |schema| (path, schema))
+        });
+        let agents = self.plan.agents.iter().flat_map(|(path, agent)| {
+            let schemas = agent.params.iter().chain([&agent.output]);
+            schemas.map(move |schema| (path, schema))
+        });
+        workflows.chain(agents).find_map(|(path, schema)| {
+            let found = defaults::check(&schema.to_value()).err()?;
+            Some(format!("{path}: {found} at {}", found.pointer))
         })
     }
 
@@ -59,4 +81,23 @@ fn reserved_field(workflow: &Workflow) -> Option<String> {
         .into_iter()
         .map(|(name, _)| name)
         .find(|name| is_reserved(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::workflow::plans_tests::{plan, transform, workflow};
+
+    #[test]
+    fn a_definition_with_a_default_that_never_ends_is_used_where_recorded_and_not_taken() {
+        let mut main = workflow("main", json!([transform("t", json!([]), "params.n")]));
+        main["params"] = json!({"properties": {"n": {"$ref": "#", "default": {}}}});
+        let plan = serde_json::from_value(plan(json!({"main": main}))).unwrap();
+        let compiled = Definition::compile(plan).unwrap();
+        let why = compiled.refusal().unwrap();
+        let words = "main: the default never ends: it holds itself at /properties/n/default";
+        assert_eq!(why, words);
+    }
 }

@@ -11,7 +11,7 @@ use jmespath::ast::Ast;
 
 use super::functions::Signature;
 use super::value::measure;
-use super::{ExpressionError, ParamNames, Root};
+use super::{ExpressionError, Negated, ParamNames, Root};
 
 /// What the current node of an expression is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,17 +50,24 @@ const MAX_SYNTAX: usize = 256;
 /// No slice jumps further; keeps index arithmetic far from its limits.
 const MAX_SLICE_STEP: i32 = 1 << 20;
 
-pub(super) struct Judged {
+pub(super) struct Judged<'j> {
     pub(super) roots: BTreeSet<Root>,
     pub(super) params: ParamNames,
     depth: usize,
+    /// What is said of a negated path, by the places of the `!` and of the dot.
+    negated: &'j dyn Fn(usize, usize) -> Option<Negated>,
 }
 
-pub(super) fn judge(ast: &Ast, scope: Scope) -> Result<Judged, ExpressionError> {
+pub(super) fn judge<'j>(
+    ast: &Ast,
+    scope: Scope,
+    negated: &'j dyn Fn(usize, usize) -> Option<Negated>,
+) -> Result<Judged<'j>, ExpressionError> {
     let mut judged = Judged {
         roots: BTreeSet::new(),
         params: ParamNames::default(),
         depth: 0,
+        negated,
     };
     judged.node(ast, scope)?;
     Ok(judged)
@@ -71,12 +78,13 @@ fn refuse<T>(offset: usize, message: impl Into<String>, hint: &str) -> Result<T,
         message: message.into(),
         offset,
         hint: (!hint.is_empty()).then(|| hint.to_owned()),
+        negated_path: false,
     })
 }
 
 const WHOLE: &str = "name something: params.x, step.ID.x, env.NAME";
 
-impl Judged {
+impl Judged<'_> {
     fn node(&mut self, ast: &Ast, scope: Scope) -> Result<(), ExpressionError> {
         self.depth += 1;
         if self.depth > MAX_SYNTAX {
@@ -90,7 +98,7 @@ impl Judged {
     fn inner(&mut self, ast: &Ast, scope: Scope) -> Result<(), ExpressionError> {
         match ast {
             Ast::Field { offset, name } => self.name(*offset, name, scope),
-            Ast::Subexpr { lhs, rhs, .. } => self.below(lhs, rhs, scope),
+            Ast::Subexpr { offset, lhs, rhs } => self.below(*offset, lhs, rhs, scope),
             Ast::Identity { offset } => match scope {
                 Scope::Root | Scope::Steps | Scope::Env => {
                     refuse(*offset, "the names cannot be taken as a whole", WHOLE)
@@ -165,7 +173,23 @@ impl Judged {
     }
 
     /// `lhs.rhs` or `lhs | rhs`; `step.ID` and `env.NAME` are names of their own.
-    fn below(&mut self, lhs: &Ast, rhs: &Ast, scope: Scope) -> Result<(), ExpressionError> {
+    fn below(
+        &mut self,
+        dot: usize,
+        lhs: &Ast,
+        rhs: &Ast,
+        scope: Scope,
+    ) -> Result<(), ExpressionError> {
+        if let (Scope::Root, Some(not)) = (scope, negated_space(lhs))
+            && let Some(found) = (self.negated)(not, dot)
+        {
+            return Err(ExpressionError {
+                message: found.message,
+                offset: not,
+                hint: Some(found.hint),
+                negated_path: true,
+            });
+        }
         if scope == Scope::Root
             && let Ast::Field { name, .. } = lhs
         {
@@ -236,6 +260,21 @@ fn leading(ast: &Ast) -> Option<&str> {
     match ast {
         Ast::Field { name, .. } => Some(name),
         Ast::Subexpr { lhs, .. } => leading(lhs),
+        _ => None,
+    }
+}
+
+/// Where `!step` or `!env` stands, which alone is nothing.
+fn negated_space(ast: &Ast) -> Option<usize> {
+    let Ast::Not { offset, node } = ast else {
+        return None;
+    };
+    let mut inner = node;
+    while let Ast::Not { node, .. } = &**inner {
+        inner = node;
+    }
+    match &**inner {
+        Ast::Field { name, .. } if name == "step" || name == "env" => Some(*offset),
         _ => None,
     }
 }

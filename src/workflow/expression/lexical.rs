@@ -48,6 +48,7 @@ fn error(offset: usize, message: &str, hint: Option<&str>) -> ExpressionError {
         message: message.to_owned(),
         offset,
         hint: hint.map(str::to_owned),
+        negated_path: false,
     }
 }
 
@@ -125,7 +126,7 @@ pub(super) fn identifier(source: &str, name: &str) -> Option<usize> {
     None
 }
 
-fn identifier_end(source: &str, start: usize) -> usize {
+pub(super) fn identifier_end(source: &str, start: usize) -> usize {
     source[start..]
         .find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '-'))
         .map_or(source.len(), |length| start + length)

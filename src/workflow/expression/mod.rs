@@ -14,6 +14,7 @@ mod interpret;
 mod judge;
 mod lexical;
 pub mod marks;
+mod negated;
 pub mod tracked;
 mod value;
 
@@ -27,6 +28,7 @@ use judge::Scope;
 pub use judge::Segment;
 use lexical::Offsets;
 pub(crate) use lexical::skip_quoted;
+pub(crate) use negated::{Negated, negated};
 #[cfg(test)]
 pub(crate) use value::count::converted;
 pub(crate) use value::{compare_numbers, measure_within};
@@ -73,6 +75,8 @@ pub struct ExpressionError {
     pub offset: usize,
     /// Something to type instead.
     pub hint: Option<String>,
+    /// It is `!step.a`, which is read as `(!step).a`.
+    pub negated_path: bool,
 }
 
 /// Why an expression has no value. The words are ours and may enter a frame (decision E3).
@@ -157,7 +161,9 @@ impl Expression {
     /// or with the wrong arguments, and what looks at the root as a whole (`@`, `*`, bare `step`).
     pub fn parse(source: &str) -> Result<Self, ExpressionError> {
         let (ast, offsets) = lexical::parse(source)?;
-        let mut judged = judge::judge(&ast, Scope::Root).map_err(|error| offsets.back(error))?;
+        let told = |not, dot| negated(source, offsets.source(not), offsets.source(dot));
+        let judged = judge::judge(&ast, Scope::Root, &told);
+        let mut judged = judged.map_err(|error| offsets.back(error))?;
         Ok(Self {
             path: judge::path(&ast),
             roots: std::mem::take(&mut judged.roots),
@@ -172,7 +178,7 @@ impl Expression {
     /// `deduplicate`): `@` is the element, and there are no root names.
     pub fn parse_element(source: &str) -> Result<Self, ExpressionError> {
         let (ast, offsets) = lexical::parse(source)?;
-        judge::judge(&ast, Scope::Element).map_err(|error| offsets.back(error))?;
+        judge::judge(&ast, Scope::Element, &|_, _| None).map_err(|error| offsets.back(error))?;
         Ok(Self {
             source: source.to_owned(),
             ast,
@@ -191,6 +197,12 @@ impl Expression {
     /// The syntax tree.
     pub(crate) fn ast(&self) -> &Ast {
         &self.ast
+    }
+
+    /// What is said of a path whose first part is negated: see [`negated`].
+    pub(crate) fn negated(&self, not: usize, dot: usize) -> Option<Negated> {
+        let place = |offset| self.offsets.source(offset);
+        negated(&self.source, place(not), place(dot))
     }
 
     /// Where an offset of the syntax tree stands in the text as written.

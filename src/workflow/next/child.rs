@@ -79,7 +79,8 @@ impl At<'_> {
         params::without_nulls(schema, &mut body, &filled, self.rules());
         // What was left out is given by nobody.
         leaves.retain(|leaf| body.pointer(&leaf.at).is_some());
-        let resolved = params::resolve(schema, body);
+        let given = body.clone();
+        let resolved = params::resolve(schema, body, self.rules());
         let resolved = resolved.map_err(|found| {
             let first = self.first_of(found);
             Outcome::failed(
@@ -90,15 +91,19 @@ impl At<'_> {
                 ),
             )
         })?;
-        let Value::Object(members) = resolved else {
+        let Value::Object(members) = &resolved else {
             return Ok(BTreeMap::new());
         };
-        let mut given = BTreeMap::new();
-        for (name, value) in &members {
+        // Where defaults were filled in, it is not what stands elsewhere any more.
+        let recorded = self.rules().filled_params_are_recorded();
+        let stands =
+            |leaf: &Leaf| !recorded || given.pointer(&leaf.at) == resolved.pointer(&leaf.at);
+        let mut input = BTreeMap::new();
+        for (name, value) in members {
             let at = format!("/{}", name.replace('~', "~0").replace('/', "~1"));
-            self.child_param(&at, value, &leaves, &mut given);
+            self.child_param(&at, value, &leaves, &stands, &mut input);
         }
-        Ok(given)
+        Ok(input)
     }
 
     /// One param: by reference if it stands elsewhere as it is, else as a value in which whatever
@@ -108,6 +113,7 @@ impl At<'_> {
         at: &str,
         value: &Value,
         leaves: &[Leaf],
+        stands: &dyn Fn(&Leaf) -> bool,
         given: &mut BTreeMap<String, Given>,
     ) {
         let below = |leaf: &&Leaf| {
@@ -125,7 +131,7 @@ impl At<'_> {
                 &one,
                 rest.pointer_mut(leaf.at.strip_prefix(at).unwrap_or_default()),
             ) {
-                (Given::Ref(_), Some(place)) => {
+                (Given::Ref(_), Some(place)) if stands(leaf) => {
                     *place = Value::Null;
                     given.insert(format!("/params{}", leaf.at), one);
                 }
@@ -219,7 +225,8 @@ impl At<'_> {
                 None => (None, None, json!({})),
             }
         };
-        if let Some(first) = schema.and_then(|schema| schema.check(&value).into_iter().next()) {
+        let found = schema.map(|schema| schema.check_output(&value, self.rules()));
+        if let Some(first) = found.into_iter().flatten().next() {
             let what = match self.rules().places_are_pointers() {
                 true => placed(&first.message, &first.pointer),
                 false => format!("{} at {:?}", first.message, first.pointer),

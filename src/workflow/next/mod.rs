@@ -429,7 +429,7 @@ impl<'a> At<'a> {
     /// The air-lock's findings; none if the step declares no schema.
     fn judge(&self, step: &Step, value: &Value) -> Option<Vec<ktsu_ledger::event::Violation>> {
         step.schema.as_ref()?;
-        Some(violations(step.check_output(value)))
+        Some(violations(step.check_output(value, self.rules())))
     }
 }
 

@@ -194,13 +194,15 @@ impl At<'_> {
             members.retain(|name, _| !is_reserved(name));
         }
         let agent = self.definition.agents.get(&plan.file);
-        let mut errors =
-            agent.map_or_else(Vec::new, |agent| violations(agent.output.check(&clean)));
-        if errors.is_empty() && self.rules().first_party_agents_keep_promises() {
+        let rules = self.rules();
+        let mut errors = agent.map_or_else(Vec::new, |agent| {
+            violations(agent.output.check_output(&clean, rules))
+        });
+        if errors.is_empty() && rules.first_party_agents_keep_promises() {
             errors = agent.map_or_else(Vec::new, |agent| violations(agent.lacking(output)));
         }
         if errors.is_empty() && item.is_none() {
-            errors = violations(step.check_output(&clean));
+            errors = violations(step.check_output(&clean, rules));
         }
         // An item has to fit into the list of results.
         let fits = || Json::from_value(&json!({"results": [clean]})).is_ok();
@@ -326,7 +328,7 @@ impl At<'_> {
         }
         let found = step.schema.as_ref().map(|_| {
             let results = tasks.results().to_value();
-            violations(step.check_output(&results))
+            violations(step.check_output(&results, self.rules()))
         });
         match (&found, &held.phase) {
             (_, Phase::Checked { seq, .. }) => cause = vec![*seq],

@@ -12,9 +12,11 @@ use ktsu_projections::value_diff::diff;
 use serde_json::{Value, json};
 
 use super::{End, Recorded, Task};
+use crate::schema::{self, placed};
 use crate::workflow::defaults;
 use crate::workflow::definition::{Faults, Step};
 use crate::workflow::next::violations;
+use crate::workflow::rules::DecisionRules;
 
 /// What a task came to before.
 #[derive(Debug, Clone)]
@@ -58,6 +60,7 @@ impl Before {
 /// [`FoldError`] where the recompute's own frames do not fold.
 pub fn compare(run: &Recorded, fresh: &[Frame]) -> Result<RecomputeCompared, FoldError> {
     let fresh = Recorded::of(fresh)?;
+    let rules = DecisionRules::known(fresh.rules).unwrap_or(DecisionRules::NEWEST);
     let params = fresh.params.to_value();
     let mut tasks = Vec::new();
     let steps = params["steps"].as_object();
@@ -81,6 +84,7 @@ pub fn compare(run: &Recorded, fresh: &[Frame]) -> Result<RecomputeCompared, Fol
             let output = after.and_then(|task| fresh.plan.agents.get(&task.agent.file));
             let shape = Shape {
                 output: output.map(|agent| &agent.output),
+                rules,
                 step,
             };
             let judged = noted(judge(&known, end, shape), after);
@@ -93,7 +97,7 @@ pub fn compare(run: &Recorded, fresh: &[Frame]) -> Result<RecomputeCompared, Fol
         }
         let whole = run.tasks.iter().find(|task| task.path() == path);
         let whole = whole.filter(|task| task.item.is_some() && results.len() == count);
-        tasks.extend(whole.and_then(|task| judge_whole(task, path, results)));
+        tasks.extend(whole.and_then(|task| judge_whole(task, path, results, rules)));
     }
     let worst = tasks.iter().map(|task| task.status).max();
     Ok(RecomputeCompared {
@@ -103,23 +107,28 @@ pub fn compare(run: &Recorded, fresh: &[Frame]) -> Result<RecomputeCompared, Fol
 }
 
 /// What the output of a task is held against.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct Shape<'a> {
     /// The schema of the agent's output.
     pub output: Option<&'a Json>,
+    /// What its run is decided by.
+    pub rules: DecisionRules,
     /// The step, where its own schema judges the output too.
     pub step: Option<&'a StepPlan>,
 }
 
 impl Shape<'_> {
     /// A value with the defaults of both schemas filled in.
-    pub fn filled(&self, value: &Value) -> Value {
+    ///
+    /// # Errors
+    /// Names the place whose defaults have no end, or come to too much.
+    pub fn filled(&self, value: &Value) -> Result<Value, schema::Violation> {
         let mut value = value.clone();
         let own = self.step.and_then(|step| step.schema.as_ref());
         for schema in self.output.into_iter().chain(own) {
-            defaults::fill(&schema.to_value(), &mut value);
+            defaults::fill(&schema.to_value(), &mut value, self.rules)?;
         }
-        value
+        Ok(value)
     }
 }
 
@@ -139,7 +148,8 @@ pub fn judge(before: &Before, after: Option<&End>, shape: Shape<'_>) -> Compared
     let value = match after {
         Some(End::Output(value)) => {
             let step = shape.step;
-            task.violations = step.map_or_else(Vec::new, |step| own_schema(step, value));
+            let found = |step| own_schema(step, value, shape.rules);
+            task.violations = step.map_or_else(Vec::new, found);
             value.clone()
         }
         Some(end @ End::Skipped(_)) => end.value().unwrap_or_default(),
@@ -162,15 +172,17 @@ pub fn judge(before: &Before, after: Option<&End>, shape: Shape<'_>) -> Compared
         }
         None => return failed(task, "the recompute ended before this task did".to_owned()),
     };
-    let changes = before.value();
-    let changes = changes.map(|before| diff(&shape.filled(before), &shape.filled(&value)));
-    task.diff = changes
-        .unwrap_or_default()
-        .into_iter()
-        .map(change)
-        .collect();
+    let sides = before.value();
+    let sides = sides.map(|before| Ok((shape.filled(before)?, shape.filled(&value)?)));
+    let sides: Result<_, schema::Violation> = sides.transpose();
+    if let Ok(Some((before, after))) = &sides {
+        task.diff = diff(before, after).into_iter().map(change).collect();
+    }
     task.status = if !task.violations.is_empty() {
         Sameness::SchemaViolation
+    } else if let Err(endless) = sides {
+        task.reason = Some(placed(&endless.message, &endless.pointer));
+        Sameness::NotComparable
     } else if let Before::Nothing(reason, _) = before {
         task.reason = Some(reason.clone());
         Sameness::NotComparable
@@ -228,8 +240,13 @@ fn failed(task: ComparedTask, reason: String) -> ComparedTask {
     }
 }
 
-fn judge_whole(task: &Task, path: &str, results: Vec<Value>) -> Option<ComparedTask> {
-    let found = own_schema(&task.step, &json!({ "results": results }));
+fn judge_whole(
+    task: &Task,
+    path: &str,
+    results: Vec<Value>,
+    rules: DecisionRules,
+) -> Option<ComparedTask> {
+    let found = own_schema(&task.step, &json!({ "results": results }), rules);
     (!found.is_empty()).then(|| ComparedTask {
         diff: Vec::new(),
         item: None,
@@ -242,9 +259,9 @@ fn judge_whole(task: &Task, path: &str, results: Vec<Value>) -> Option<ComparedT
 }
 
 /// What the step's own schema says (decision R5).
-fn own_schema(step: &StepPlan, value: &Value) -> Vec<Violation> {
+fn own_schema(step: &StepPlan, value: &Value, rules: DecisionRules) -> Vec<Violation> {
     let compiled = Step::compile(step, "", &mut Faults::new());
-    compiled.map_or_else(Vec::new, |step| violations(step.check_output(value)))
+    compiled.map_or_else(Vec::new, |step| violations(step.check_output(value, rules)))
 }
 
 fn without_reserved(raw: &Value) -> Value {
@@ -261,5 +278,31 @@ fn change(change: ktsu_projections::value_diff::Change) -> ValueChange {
         after: json(change.after),
         before: json(change.before),
         path: change.path,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outputs_whose_defaults_never_end_are_not_comparable() {
+        let schema = json!({"properties": {"n": {"$ref": "#/$defs/n"}}, "$defs": {"n": {"properties":
+            {"l": {"$ref": "#/$defs/n", "default": {}}, "r": {"$ref": "#/$defs/n", "default": {}}}}}});
+        let schema = Json::from_value(&schema).unwrap();
+        let shape = Shape {
+            output: Some(&schema),
+            rules: DecisionRules::NEWEST,
+            step: None,
+        };
+        let end = |value: Value| Some(End::Output(value));
+        let before = Before::Value(json!({"n": {}}));
+        let task = judge(&before, end(json!({"n": {}})).as_ref(), shape);
+        assert_eq!(task.status, Sameness::NotComparable);
+        let reason = task.reason.unwrap();
+        assert_eq!(reason, "the default never ends: it holds itself at /n/l");
+        let before = Before::Value(json!({}));
+        let task = judge(&before, end(json!({})).as_ref(), shape);
+        assert_eq!(task.status, Sameness::Clean, "what has none is compared");
     }
 }

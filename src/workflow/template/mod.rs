@@ -39,6 +39,9 @@ pub struct TemplateError {
     pub offset: usize,
     /// Something to type instead.
     pub hint: Option<String>,
+    /// An expression in it is a negated path, see
+    /// [`ExpressionError`](super::expression::ExpressionError).
+    pub negated_path: bool,
 }
 
 /// A template with its expressions evaluated.
@@ -255,6 +258,7 @@ fn parse_text(
         message: message.to_owned(),
         offset,
         hint,
+        negated_path: false,
     };
     let mut parts = Vec::new();
     let mut done = 0;
@@ -272,8 +276,10 @@ fn parse_text(
             ));
         }
         let lead = inner.len() - inner.trim_start().len();
-        let expression = Expression::parse(inner.trim())
-            .map_err(|error| fail(open + 2 + lead + error.offset, &error.message, error.hint))?;
+        let expression = Expression::parse(inner.trim()).map_err(|error| TemplateError {
+            negated_path: error.negated_path,
+            ..fail(open + 2 + lead + error.offset, &error.message, error.hint)
+        })?;
         roots.extend(expression.roots().iter().cloned());
         if open > done {
             parts.push(Part::Literal(source[done..open].to_owned()));

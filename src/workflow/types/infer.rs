@@ -174,7 +174,7 @@ impl<'e> Walk<'e> {
                 }
                 Data::Value(_) | Data::Root(_) | Data::Steps(_) | Data::Env => ValueType::any(),
             },
-            Ast::Subexpr { lhs, rhs, .. } => self.below(data, owner, lhs, rhs),
+            Ast::Subexpr { offset, lhs, rhs } => self.below(data, owner, *offset, lhs, rhs),
             Ast::Or { lhs, rhs, .. } => {
                 let first = self.walk(data, owner, lhs);
                 let second = self.walk(data, owner, rhs);
@@ -276,7 +276,14 @@ impl<'e> Walk<'e> {
     }
 
     /// `lhs.rhs` or `lhs | rhs`.
-    fn below(&mut self, data: Data<'_>, owner: Owner<'e>, lhs: &'e Ast, rhs: &'e Ast) -> ValueType {
+    fn below(
+        &mut self,
+        data: Data<'_>,
+        owner: Owner<'e>,
+        dot: usize,
+        lhs: &'e Ast,
+        rhs: &'e Ast,
+    ) -> ValueType {
         if let (Data::Root(names), Ast::Field { name, .. }) = (data, lhs) {
             match name.as_str() {
                 "step" => return self.walk(Data::Steps(names), owner, rhs),
@@ -296,8 +303,10 @@ impl<'e> Walk<'e> {
         }
         if let Ast::Not { offset, node } = lhs
             && begins_with_a_field(rhs)
+            && let Some(found) = self.expression.negated(*offset, dot)
         {
-            self.negated(*offset, node, rhs);
+            let hint = Some(found.hint);
+            self.found(Problem::NegatedPath, *offset, "!", found.message, hint);
             self.walk(data, owner, node);
             return ValueType::any();
         }
@@ -384,14 +393,6 @@ impl<'e> Walk<'e> {
             },
         };
         self.found(Problem::UnknownField, offset, name, message, hint);
-    }
-
-    fn negated(&mut self, offset: usize, node: &'e Ast, rhs: &'e Ast) {
-        let (path, rest) = (path_of(node), path_of(rhs));
-        let (path, rest) = (path.unwrap_or("a".into()), rest.unwrap_or("b".into()));
-        let message = format!("!{path}.{rest} is read as (!{path}).{rest}, which is never there");
-        let hint = Some(format!("write !({path}.{rest})"));
-        self.found(Problem::NegatedPath, offset, "!", message, hint);
     }
 
     fn indexed(&mut self, value: &ValueType, owner: Owner<'e>, ast: &'e Ast) -> ValueType {

@@ -12,6 +12,7 @@ use ktsu_projections::run::reserved::is_reserved;
 use serde_json::{Map, Value};
 
 use super::{KindSet, Member, Members, ValueType};
+use crate::schema::reads_beside_references;
 
 /// The most schemas that are looked at, references followed.
 const MAX_SCHEMAS: usize = 4_096;
@@ -36,11 +37,14 @@ pub fn of_params(schema: Option<&Value>) -> ValueType {
 /// What fits the schema of an output, from which the fields that are for the engine were taken
 /// (decisions R1, R5).
 pub fn of_output(schema: &Value) -> ValueType {
-    let mut schema = schema.clone();
-    if let Some(Value::Array(required)) = schema.get_mut("required") {
-        required.retain(|name| !name.as_str().is_some_and(is_reserved));
+    let read = of_schema(schema);
+    let Some(mut members) = read.members().cloned() else {
+        return read;
+    };
+    for (name, member) in &mut members.named {
+        member.always &= !is_reserved(name);
     }
-    of_schema(&schema)
+    read.with_members(Some(Arc::new(members)))
 }
 
 impl ValueType {
@@ -88,13 +92,11 @@ struct Reading<'s> {
 
 impl<'s> Reading<'s> {
     fn new(document: &'s Value) -> Self {
-        let draft = document.get("$schema").and_then(Value::as_str);
-        let recent = |draft: &str| draft.contains("2020-12") || draft.contains("2019-09");
         Self {
             document,
             left: MAX_SCHEMAS,
             follows: !names_itself(document),
-            beside: draft.is_none_or(recent),
+            beside: reads_beside_references(document),
         }
     }
 

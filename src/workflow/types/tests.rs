@@ -146,6 +146,8 @@ fn hints_name_what_was_meant() {
     assert_eq!(hint("fan.text"), "did you mean fan.results[*].text?");
     assert_eq!(hint("read.elsewhere"), "it can have in, n, text");
     assert_eq!(hint("!params.limit"), "write !(params.limit)");
+    assert_eq!(hint("!params.limit.a"), "write !(params.limit.a)");
+    assert_eq!(hint("!!read.in[*].n"), "write !!(read.in[*].n)");
     assert!(hint("read.in[?@ == true]").contains("backticks"));
 }
 
