@@ -6,6 +6,8 @@
 
 #[path = "exports/kept.rs"]
 mod kept;
+#[path = "exports/steered.rs"]
+mod steered;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -270,9 +272,14 @@ fn ticking() -> Clock {
 async fn record_what_is_missing() {
     let mut manifest = manifest();
     std::fs::create_dir_all(folder()).unwrap();
-    let name = "v2-people";
-    if !manifest.contains_key(name) {
-        let store = people().await;
+    for name in ["v2-people", steered::NAME] {
+        if manifest.contains_key(name) {
+            continue;
+        }
+        let store = match name {
+            steered::NAME => steered::store().await,
+            _ => people().await,
+        };
         let lines = transfer::export(&store, &everything()).unwrap();
         assert!(!lines.contains(TOKEN), "an export holds a secret");
         std::fs::write(folder().join(format!("{name}.jsonl")), &lines).unwrap();

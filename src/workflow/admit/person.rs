@@ -117,7 +117,7 @@ pub enum NotSaid {
     #[error("the run is paused; resume it without a step to begin again with")]
     Paused,
     /// Somebody else's run.
-    #[error("somebody else started the run")]
+    #[error("somebody else started the run, so this needs one of the roles operator, admin")]
     NotYours,
     /// The run stands where it is wanted, or has ended.
     #[error("the run is {status}, so there is nothing to {word}")]

@@ -84,7 +84,11 @@ fn row(method: &str, route: &str) -> Option<Row> {
         ("GET", "/runs/{id}/frames") | ("POST", "/runs/{id}/replay") => Row::Roles(record, 200),
         ("POST", "/runs/{id}/fork") => Row::Roles(operators, 201),
         ("POST", "/runs/{id}/overlay") => Row::Roles(operators, 422),
-        ("POST", "/runs/{id}/resume") => Row::Roles(operators, 409),
+        ("POST", "/runs/{id}/resume" | "/runs/{id}/terminate" | "/runs/{id}/pause") => {
+            Row::Roles(operators, 409)
+        }
+        // And whoever started it; here that is the admin.
+        ("POST", "/runs/{id}/cancel") => Row::Roles(operators, 409),
         ("POST", "/runs/{id}/recompute") => Row::Roles(operators, 422),
         ("GET", "/approvals" | "/reviews") => Row::Roles(readers, 200),
         ("GET", "/runs/{id}/steps/{step}/approval") => Row::Roles(readers, 404),

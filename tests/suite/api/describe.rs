@@ -158,8 +158,8 @@ fn route_of(path: &str) -> String {
             };
         }
         return match last {
-            "envelope" | "fork" | "frames" | "overlay" | "recompute" | "replay" | "resume"
-            | "trace"
+            "cancel" | "envelope" | "fork" | "frames" | "overlay" | "pause" | "recompute"
+            | "replay" | "resume" | "terminate" | "trace"
                 if rest.contains('/') =>
             {
                 format!("/runs/{{id}}/{last}")
@@ -201,7 +201,7 @@ async fn parameters_say_what_they_take_and_whether_they_are_needed() {
             }
         }
     }
-    assert_eq!(found, 45);
+    assert_eq!(found, 48);
     let attempt = |below| ["run", "step", "token"].map(|name| (below, name));
     let mut expected = BTreeSet::from([
         ("/diff", "a"),

@@ -16,6 +16,7 @@ mod recompute;
 mod reports;
 mod secrets;
 mod signing;
+mod steer;
 mod steps;
 mod tour;
 
