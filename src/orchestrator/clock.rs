@@ -13,9 +13,9 @@ use tokio::time::Instant;
 /// Tells the time. A function, so that tests can stop it.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// By how much the wall clock has to go ahead of the time that passed to have jumped. Smaller
+/// By how many microseconds the wall clock has to go ahead of the time that passed to have jumped. Smaller
 /// differences come from reading two clocks one after the other.
-const MIN_JUMP: Duration = Duration::from_secs(1);
+const MIN_JUMP: u64 = 1_000_000;
 
 /// How long a run waits after it has recorded a jump before it records the next: what the clock jumps
 /// meanwhile is one jump. A clock that jumps whenever it is read would otherwise keep its runs busy
@@ -24,6 +24,11 @@ const MIN_RECORD_INTERVAL: Duration = Duration::from_mins(1);
 
 /// How often a run with a deadline looks whether the clock has jumped, at the least.
 pub(super) const CLOCK_LOOK_INTERVAL: Duration = Duration::from_mins(1);
+
+/// As many as there are, or as can be counted.
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
 
 /// The machine's wall clock.
 pub fn system() -> Clock {
@@ -43,6 +48,8 @@ pub(super) struct Observed {
     instant: Instant,
     /// By how many microseconds it is ahead of the run's own time.
     ahead: u64,
+    /// By how many microseconds it went back, as far as it did not go forward again.
+    behind: u64,
     /// When the last jump was recorded.
     recorded: Option<Instant>,
 }
@@ -53,24 +60,30 @@ impl Observed {
             clock: clock(),
             instant: Instant::now(),
             ahead: 0,
+            behind: 0,
             recorded: None,
         }
     }
 
     /// Reads both clocks again, and tells the run's own time. A wall clock that goes back takes back
     /// what it had jumped ahead, and is no jump otherwise: timers count down monotonically, and no
-    /// frame is earlier than the one before it.
+    /// frame is earlier than the one before it. Nor is it one when it is put right.
     pub(super) fn time(&mut self, clock: &Clock) -> Timestamp {
         let before = *self;
         (self.clock, self.instant) = (clock(), Instant::now());
         let passed = self.instant.duration_since(before.instant);
-        let (was, is) = (before.clock.as_micros(), self.clock.as_micros());
-        let jump = Duration::from_micros(is.saturating_sub(was)).saturating_sub(passed);
-        if jump >= MIN_JUMP {
-            let micros = u64::try_from(jump.as_micros()).unwrap_or(u64::MAX);
-            self.ahead = self.ahead.saturating_add(micros);
+        let is = self.clock.as_micros();
+        let expected = before.clock.as_micros().saturating_add(micros(passed));
+        if let Some(forward) = is.checked_sub(expected).filter(|by| *by >= MIN_JUMP) {
+            let put_right = forward.min(self.behind);
+            self.behind -= put_right;
+            self.ahead = self.ahead.saturating_add(forward - put_right);
         }
-        self.ahead = self.ahead.saturating_sub(was.saturating_sub(is));
+        if let Some(back) = expected.checked_sub(is).filter(|by| *by >= MIN_JUMP) {
+            let taken_back = back.min(self.ahead);
+            self.ahead -= taken_back;
+            self.behind = self.behind.saturating_add(back - taken_back);
+        }
         Timestamp::from_micros(is.saturating_sub(self.ahead))
     }
 
@@ -124,6 +137,21 @@ mod tests {
         tokio::time::advance(Duration::from_hours(1)).await;
         micros.fetch_add(HOUR_MICROS, Ordering::SeqCst);
         assert_eq!(observed.jumped(&clock), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_goes_back_and_is_put_right_has_not_jumped() {
+        let (micros, clock) = settable();
+        micros.fetch_add(HOUR_MICROS, Ordering::SeqCst);
+        let mut observed = Observed::now(&clock);
+        micros.fetch_sub(HOUR_MICROS, Ordering::SeqCst);
+        assert_eq!(observed.jumped(&clock), None);
+        tokio::time::advance(Duration::from_secs(3)).await;
+        micros.fetch_add(HOUR_MICROS + 3_000_000, Ordering::SeqCst);
+        assert_eq!(observed.jumped(&clock), None);
+        // What goes beyond is one.
+        micros.fetch_add(HOUR_MICROS, Ordering::SeqCst);
+        assert_eq!(observed.jumped(&clock), Some(HOUR_MICROS / 1000));
     }
 
     #[tokio::test(start_paused = true)]
