@@ -56,8 +56,8 @@ pub enum NotOwned {
         /// How that is known.
         found: SecondName,
     },
-    /// The file is empty, while something beside it says that it was a ledger.
-    #[error("{} holds nothing (0 bytes, or no file), while {} beside it belongs to a ledger that was in use", path.display(), beside.display())]
+    /// The file is empty or nearly so, while something beside it says that it was a ledger.
+    #[error("{} holds nothing (no file, or too few bytes for a ledger), while {} beside it belongs to a ledger that was in use", path.display(), beside.display())]
     Emptied {
         /// The ledger.
         path: PathBuf,
@@ -96,6 +96,8 @@ pub struct OwnerLock {
     path: PathBuf,
     holder: Holder,
     full: bool,
+    /// What was released because the disk was full.
+    reserve: Option<Reserve>,
     /// The file that was made for this lock, in which there may never be a ledger.
     made: Option<PathBuf>,
 }
@@ -114,9 +116,15 @@ pub fn try_own(ledger: &Path) -> Result<OwnerLock, NotOwned> {
     }
     let held = take_file(&db)?;
     // Before the first byte is written: without space not even the lock file can be.
-    let full = Reserve::beside(ledger).release_if_full();
-    let mut lock = OwnerLock::new(file, path, held)?;
+    let reserve = Reserve::beside(ledger);
+    let full = reserve.release_if_full();
+    let lock = OwnerLock::new(file, path, held);
+    if lock.is_err() && full {
+        reserve.put_back();
+    }
+    let mut lock = lock?;
     lock.full = full;
+    lock.reserve = full.then_some(reserve);
     lock.made = is_new.then_some(db);
     Ok(lock)
 }
@@ -261,6 +269,7 @@ impl OwnerLock {
             },
             path,
             full: false,
+            reserve: None,
             made: None,
         };
         lock.tell().map_err(|source| NotOwned::Io {
@@ -309,6 +318,9 @@ impl Drop for OwnerLock {
         // The lock goes with the file; a name left in it would only mislead people.
         let emptied = self.file.set_len(0);
         drop(emptied);
+        if let Some(reserve) = &self.reserve {
+            reserve.put_back();
+        }
         // An empty file that stays behind would look like a ledger that was emptied.
         let is_empty = |db: &&PathBuf| std::fs::metadata(db).is_ok_and(|found| found.len() == 0);
         if let Some(db) = self.made.as_ref().filter(is_empty) {

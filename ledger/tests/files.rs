@@ -274,18 +274,22 @@ fn the_file_itself_is_locked_whatever_it_is_called_and_whoever_closes_it() {
 }
 
 #[test]
-fn an_emptied_file_beside_its_key_or_log_is_no_new_ledger() {
-    for beside in ["ledger.db.key", "ledger.db.signing-key", "ledger.db-wal"] {
+fn a_file_of_few_bytes_beside_its_key_or_log_is_no_new_ledger() {
+    for (beside, left) in ["ledger.db.key", "ledger.db.signing-key", "ledger.db-wal"]
+        .into_iter()
+        .flat_map(|beside| ["", "x", "SQLite format 3"].map(|left| (beside, left)))
+    {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ledger.db");
         std::fs::write(&path, "").unwrap();
         // An owner died before it made anything.
         drop(try_own(&path).unwrap());
         std::fs::write(folder.path().join(beside), "something").unwrap();
+        std::fs::write(&path, left).unwrap();
         let refused = try_own(&path).unwrap_err();
         assert!(matches!(&refused, NotOwned::Emptied { .. }), "{refused}");
         assert!(refused.to_string().contains(beside), "{refused}");
-        assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), left);
         assert!(folder.path().join(beside).exists());
         let read = SqliteReader::open(&path).map(drop);
         assert!(
@@ -299,6 +303,21 @@ fn an_emptied_file_beside_its_key_or_log_is_no_new_ledger() {
             false => drop(try_own(&path).unwrap()),
         }
     }
+}
+
+#[test]
+fn a_file_of_one_byte_is_left_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notes.txt");
+    std::fs::write(&path, "x").unwrap();
+    for opened in [
+        SqliteStore::open(&path).map(drop),
+        SqliteReader::open(&path).map(drop),
+    ] {
+        let refused = matches!(opened, Err(StoreError::NotALedger { .. }));
+        assert!(refused, "{opened:?}");
+    }
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "x");
 }
 
 #[test]
@@ -326,6 +345,24 @@ fn a_reserve_is_kept_while_there_is_room_for_it() {
     assert_eq!(mode(&file), 0o600);
     assert!(!reserve.release_if_full(), "there is room");
     assert!(file.exists());
+}
+
+#[test]
+fn a_reserve_is_put_back_once_and_never_made_larger() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    let file = folder.path().join("ledger.db.reserve");
+    let reserve = Reserve::beside(&path);
+    std::fs::write(&file, "what was left").unwrap();
+    reserve.put_back();
+    assert_eq!(std::fs::metadata(&file).unwrap().len(), 13);
+    std::fs::remove_file(&file).unwrap();
+    reserve.put_back();
+    assert_eq!(std::fs::metadata(&file).unwrap().len(), RESERVE_BYTES);
+    // Whoever has room for a whole one makes it.
+    std::fs::write(&file, "what was left").unwrap();
+    reserve.keep(0);
+    assert_eq!(std::fs::metadata(&file).unwrap().len(), RESERVE_BYTES);
 }
 
 /// A byte of a frame that changes on the disk while nobody looks is never read as what was said.

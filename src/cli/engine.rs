@@ -10,6 +10,8 @@ use axum::extract::Request;
 use axum::http::HeaderValue;
 use axum::middleware::map_request;
 use ktsu_ledger::lock::{Holder, NotOwned};
+use ktsu_ledger::reserve::is_disk_full;
+use ktsu_ledger::store::StoreError;
 
 use super::{Common, Failure, folder};
 use crate::assemble::reading::Reading;
@@ -290,9 +292,28 @@ pub(super) async fn open(setup: Setup) -> Result<Engine, Failure> {
         LedgerPlace::File(path) => path.display().to_string(),
         LedgerPlace::Memory => "memory".to_owned(),
     };
-    assemble::open(setup)
-        .await
-        .map_err(|refused| explain(refused, &path))
+    assemble::open(setup).await.map_err(|refused| {
+        let full = wants_room(&refused) && is_disk_full(Path::new(&path));
+        let failure = explain(refused, &path);
+        match full {
+            true => failure.hint(FULL),
+            false => failure,
+        }
+    })
+}
+
+/// What to do where not even a start has room.
+const FULL: &str =
+    "the disk is full: make room, or look at what is there with ktsu start --read-only";
+
+/// Whether this is what a disk without room comes to.
+fn wants_room(refused: &NotOpened) -> bool {
+    matches!(
+        refused,
+        NotOpened::Store(StoreError::Failed { .. })
+            | NotOpened::Lock(NotOwned::Io { .. } | NotOwned::NotMade(_))
+            | NotOpened::Other(_)
+    )
 }
 
 fn explain(refused: NotOpened, path: &str) -> Failure {
