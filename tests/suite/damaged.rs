@@ -328,6 +328,31 @@ async fn a_frame_that_is_gone_is_noticed_wherever_frames_are_shown() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_of_frames_that_cannot_be_read_ends_with_the_reason() {
+    let kit = kit();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("ledger.db");
+    let engine = assemble::open(setup(&path, &kit)).await.unwrap();
+    let client = Client::of(&engine.url);
+    let envelope = client.run("w", json!({})).await;
+    let run = envelope["run_id"].as_str().unwrap();
+    let stream = format!("(SELECT id FROM streams WHERE name = 'run:{run}')");
+    let script = format!("DELETE FROM frames WHERE seq = 1 AND stream = {stream}");
+    forge(&path, &script);
+    let mut events = client.events(run, None).await;
+    let (name, told) = events.named().await.expect("an event");
+    assert_eq!(name, "problem");
+    let told: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(
+        (&told["code"], &told["status"]),
+        (&json!("unreadable"), &json!(500))
+    );
+    assert!(events.next().await.is_none() && !events.broken);
+    assert_eq!(client.get("/health").await.status, 503);
+    engine.close().await.unwrap_err();
+}
+
 /// The index that finds streams by their names says another name than the frames do.
 #[tokio::test(flavor = "multi_thread")]
 async fn frames_that_are_found_by_another_name_than_their_own_are_unreadable_by_both() {
