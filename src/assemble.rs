@@ -142,7 +142,7 @@ pub struct Engine {
     runtime: Option<Runtime>,
     stop: watch::Sender<bool>,
     /// Held until the last frame is durable.
-    _lock: Option<OwnerLock>,
+    lock: Option<OwnerLock>,
 }
 
 /// Why an engine does not start.
@@ -333,7 +333,7 @@ pub async fn open(mut setup: Setup) -> Result<Engine, NotOpened> {
         services,
         runtime: agents.here,
         stop,
-        _lock: lock,
+        lock,
     })
 }
 
@@ -515,14 +515,20 @@ impl Engine {
             let _ = serving.await;
         }
         drop(self.appender);
-        let (thread, notary) = (self.thread, self.notary);
+        let (thread, notary, mut lock) = (self.thread, self.notary, self.lock);
         let waits = *self.waiting.borrow();
         let finished = tokio::task::spawn_blocking(move || {
             match waits {
                 true => notary.leave(),
                 false => notary.finish(),
             }
-            thread.shutdown()
+            if let Some(lock) = &mut lock {
+                lock.closes();
+            }
+            let outcome = thread.shutdown();
+            // Given back last: closing it drops the locks that SQLite has on the same file.
+            drop(lock);
+            outcome
         });
         let finished = finished.await;
         match finished {

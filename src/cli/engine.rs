@@ -13,6 +13,7 @@ use ktsu_ledger::lock::{Holder, NotOwned};
 use ktsu_ledger::reserve::is_disk_full;
 use ktsu_ledger::store::StoreError;
 
+use super::reading::{CLOSED, way_back};
 use super::{Common, Failure, folder};
 use crate::assemble::reading::Reading;
 use crate::assemble::{self, Engine, LedgerPlace, NotOpened, Setup};
@@ -283,7 +284,12 @@ pub(super) async fn receiver(
 /// Opens an engine that only reads.
 pub(super) async fn open_reading(setup: Setup, ledger: &Path) -> Result<Reading, Failure> {
     let opened = assemble::reading::open(setup, ledger).await;
-    opened.map_err(|refused| explain(refused, &ledger.display().to_string()))
+    opened.map_err(|refused| match refused {
+        NotOpened::Store(error @ StoreError::Damaged(_)) => {
+            Failure::could_not_run(error.to_string()).hint(CLOSED)
+        }
+        refused => explain(refused, &ledger.display().to_string()),
+    })
 }
 
 /// Opens an engine.
@@ -316,7 +322,8 @@ fn wants_room(refused: &NotOpened) -> bool {
     )
 }
 
-fn explain(refused: NotOpened, path: &str) -> Failure {
+/// Why a ledger or an engine was not opened, and what to type.
+pub(super) fn explain(refused: NotOpened, path: &str) -> Failure {
     match refused {
         NotOpened::Owned(holder) => owned(path, holder.as_ref()),
         NotOpened::Environment { workflow, error } => {
@@ -365,13 +372,13 @@ fn not_locked_as_owner(refused: &NotOwned) -> Failure {
              work on: ktsu backup FILE",
         ),
         NotOwned::HeldElsewhere(_) => failure.hint("use the name that its owner uses"),
-        NotOwned::Emptied { path, .. } => {
-            let path = quoted(path);
-            failure.hint(format!(
-                "bring the file back as it was; or from a copy: move it and what has its name \
-                 (-wal, -shm) away, then ktsu restore BACKUP --to {path}"
-            ))
-        }
+        NotOwned::Emptied { path, .. } => failure.hint(way_back(path)),
+        NotOwned::LogMissing { log, lock, .. } => failure.hint(format!(
+            "put {} back beside it; or bring a copy back: ktsu restore BACKUP --to FILE; or, to go \
+             on with what is there, remove {}",
+            quoted(log),
+            quoted(lock)
+        )),
         NotOwned::Held(_) | NotOwned::NotMade(_) | NotOwned::Io { .. } => failure,
     }
 }
