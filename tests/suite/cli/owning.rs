@@ -373,6 +373,41 @@ fn an_emptied_ledger_is_refused_with_the_way_back() {
 }
 
 #[test]
+fn a_ledger_whose_owner_was_killed_is_refused_once_its_log_is_gone() {
+    let desk = Desk::new();
+    let owner = desk.start(&["--kit", &kit("hello")]);
+    let invoked = desk.ktsu(&["invoke", "hello", "--wait", "--json"]);
+    let run = invoked.is(0).json()["run_id"].as_str().unwrap().to_owned();
+    owner.stop("KILL");
+    let (log, aside) = (
+        desk.path().join(".ktsu/ledger.db-wal"),
+        desk.path().join("aside"),
+    );
+    std::fs::rename(&log, &aside).unwrap();
+    for arguments in [
+        &["run", &kit("hello")][..],
+        &["start", "--port", "0", "--kit", &kit("hello")],
+    ] {
+        desk.ktsu(arguments)
+            .is(2)
+            .warns("did not close it, and ")
+            .warns("ledger.db-wal is not beside it");
+    }
+    desk.ktsu(&["run", &kit("hello")])
+        .is(2)
+        .warns("ledger.db-wal back beside it")
+        .warns("ledger.db.lock");
+    desk.ktsu(&["verify"])
+        .says("not covered: what was in ")
+        .says("the last owner did not close the ledger");
+    // With its log it is whole.
+    std::fs::rename(&aside, &log).unwrap();
+    desk.hello();
+    desk.ktsu(&["runs"]).is(0).says(&run);
+    desk.ktsu(&["verify"]).is(0);
+}
+
+#[test]
 fn a_ledger_that_cannot_even_be_read_is_not_sent_back_to_the_same_command() {
     let desk = Desk::new();
     desk.hello();
