@@ -142,7 +142,7 @@ pub struct Engine {
     runtime: Option<Runtime>,
     stop: watch::Sender<bool>,
     /// Held until the last frame is durable.
-    _lock: Option<OwnerLock>,
+    lock: Option<OwnerLock>,
 }
 
 /// Why an engine does not start.
@@ -233,6 +233,10 @@ pub async fn open(mut setup: Setup) -> Result<Engine, NotOpened> {
         ..Options::default()
     };
     let (appender, thread) = Appender::start(store, options)?;
+    // A ledger that was just made has a log only now.
+    if let Some(lock) = &mut lock {
+        lock.opened().map_err(NotOpened::Lock)?;
+    }
     ledger::stop_when_damaged(&damage, &appender, &setup.ledger);
     // From here on nobody else writes, not even an owner whose lock was taken from it.
     let found = readers.with_blocking(|reader| notary::look(&setup, reader))?;
@@ -333,7 +337,7 @@ pub async fn open(mut setup: Setup) -> Result<Engine, NotOpened> {
         services,
         runtime: agents.here,
         stop,
-        _lock: lock,
+        lock,
     })
 }
 
@@ -515,14 +519,20 @@ impl Engine {
             let _ = serving.await;
         }
         drop(self.appender);
-        let (thread, notary) = (self.thread, self.notary);
+        let (thread, notary, mut lock) = (self.thread, self.notary, self.lock);
         let waits = *self.waiting.borrow();
         let finished = tokio::task::spawn_blocking(move || {
             match waits {
                 true => notary.leave(),
                 false => notary.finish(),
             }
-            thread.shutdown()
+            if let Some(lock) = &mut lock {
+                lock.closes();
+            }
+            let outcome = thread.shutdown();
+            // Given back last: closing it drops the locks that SQLite has on the same file.
+            drop(lock);
+            outcome
         });
         let finished = finished.await;
         match finished {

@@ -3,10 +3,10 @@
 //! A run that cannot be read or folded has a row too. Otherwise the index would never be whole, and
 //! every start would make all of it again.
 
-use ktsu_ledger::branch::frames;
-use ktsu_ledger::event::RunCreated;
+use ktsu_ledger::branch::{Path, frames};
+use ktsu_ledger::event::{RunCreated, RunEvent};
 use ktsu_ledger::store::{IndexRow, Reader, Store, StoreError};
-use ktsu_ledger::{Epoch, Frame, Hash, StreamId};
+use ktsu_ledger::{Epoch, Event, Frame, Hash, StreamId};
 use ktsu_projections::index::{RunRow, scoped_key};
 use ktsu_projections::run::RunState;
 
@@ -17,6 +17,73 @@ pub const UNREADABLE: &str = "unreadable";
 /// changes it, so frames are missing then.
 pub fn is_ahead(row: &str, frames: &str) -> bool {
     how_far(row) > how_far(frames)
+}
+
+/// A run's row, where it has one that can be read.
+pub fn listed_row(reader: &dyn Reader, stream: &StreamId) -> Option<IndexRow> {
+    reader.row(stream).ok().flatten()
+}
+
+/// Whether a row says that its run went further than its frames do.
+pub fn is_cut(reader: &dyn Reader, stream: &StreamId, row: &IndexRow, status: &str) -> bool {
+    let is_known = row.status == UNREADABLE;
+    // A run may have begun again between the two looks; then its row is another one by now.
+    let is_cut = (is_known || is_ahead(&row.status, status))
+        && listed_row(reader, stream).as_ref() == Some(row);
+    if is_cut && !is_known {
+        reader.found_damage(&format!("{stream}: frames are missing at its end"));
+    }
+    is_cut
+}
+
+/// Up to this many frames of its own, a run that goes on is folded to see whether it began.
+const FEW: u64 = 8;
+
+/// Refuses a stream that has fewer frames than its row in the list of runs knows of. The last frame
+/// mostly says as much as the row; only where it does not, all of them are folded.
+///
+/// # Errors
+/// [`StoreError`]; [`StoreError::Damaged`] if frames are missing.
+pub fn check_end(reader: &dyn Reader, stream: &StreamId) -> Result<(), StoreError> {
+    let Some(row) = listed_row(reader, stream) else {
+        return Ok(());
+    };
+    let Some(tail) = reader.tail(stream)? else {
+        let why = format!("{stream}: all its frames are missing");
+        reader.found_damage(&why);
+        return Err(StoreError::Damaged(why));
+    };
+    let path = Path::of(reader, stream)?;
+    let last = path.read(reader, tail.seq, 1)?;
+    let last = last.first().and_then(|record| record.decode_bare().ok());
+    let says_as_much = match row.status.as_str() {
+        "complete" | "failed" => last.is_some_and(|last| is_end(&last)),
+        UNREADABLE => false,
+        _ => tail.seq.saturating_sub(path.forked().unwrap_or(0)) >= FEW,
+    };
+    if says_as_much {
+        return Ok(());
+    }
+    // Frames that this version does not understand are shown all the same.
+    let Ok(state) = RunState::fold(&frames(reader, stream)?) else {
+        return Ok(());
+    };
+    match is_cut(reader, stream, &row, state.status().as_str()) {
+        true => {
+            let words = format!("{stream}: frames are missing at its end");
+            Err(StoreError::Damaged(words))
+        }
+        false => Ok(()),
+    }
+}
+
+/// Whether a frame ends its run.
+fn is_end(frame: &Frame) -> bool {
+    let ends = matches!(
+        frame.event,
+        Event::Run(RunEvent::Completed(_) | RunEvent::Failed(_))
+    );
+    ends && frame.scope.is_empty()
 }
 
 /// How far a run with a status has come; one that is no status says nothing.

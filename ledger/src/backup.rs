@@ -85,6 +85,7 @@ pub fn restore(backup: &Path, ledger: &Path) -> Result<Report, BackupError> {
         other @ (NotOwned::HeldElsewhere(_)
         | NotOwned::SecondName { .. }
         | NotOwned::Emptied { .. }
+        | NotOwned::LogMissing { .. }
         | NotOwned::NotMade(_)) => StoreError::failed("lock the ledger", other).into(),
     })?;
     copy(backup, ledger)?;

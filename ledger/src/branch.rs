@@ -119,6 +119,11 @@ impl Path {
         }
     }
 
+    fn missing(&self, seq: u64) -> StoreError {
+        let place = self.owner(seq).map_or("", StreamId::as_str);
+        StoreError::Damaged(format!("{place}: frame {seq} is missing"))
+    }
+
     /// The hash of a frame, if there is such a frame.
     pub(crate) fn hash_at(&self, read: Read<'_>, seq: u64) -> Result<Option<Hash>, StoreError> {
         let found = self.read_by(read, seq, 1)?;
@@ -153,6 +158,10 @@ fn damaged(stream: &StreamId, why: &dyn std::fmt::Display) -> StoreError {
     StoreError::Damaged(format!("{stream}: {why}"))
 }
 
+fn unread(stream: &StreamId, record: &Record, error: &FrameError) -> StoreError {
+    StoreError::Damaged(format!("{stream}#{}: {error}", record.seq))
+}
+
 /// Tells the reader of damage that was found in what it gave.
 fn told<T>(reader: &dyn Reader, read: Result<T, StoreError>) -> Result<T, StoreError> {
     if let Err(StoreError::Damaged(why)) = &read {
@@ -161,14 +170,89 @@ fn told<T>(reader: &dyn Reader, read: Result<T, StoreError>) -> Result<T, StoreE
     read
 }
 
+/// What the next frame of a stream has to be: the one after the frame that was read last.
+#[derive(Debug, Clone)]
+pub struct Order {
+    next: u64,
+    /// The hash of the frame before it; none where there is no such frame yet.
+    before: Option<Hash>,
+}
+
+impl Order {
+    /// From the beginning of a stream.
+    pub fn new() -> Self {
+        Self {
+            next: 0,
+            before: Some(Hash::ZERO),
+        }
+    }
+
+    /// From a number on.
+    ///
+    /// # Errors
+    /// [`StoreError`]; [`StoreError::Damaged`] if the frame before it is missing, and later ones are
+    /// not.
+    pub fn from(reader: &dyn Reader, path: &Path, next: u64) -> Result<Self, StoreError> {
+        let Some(last) = next.checked_sub(1) else {
+            return Ok(Self::new());
+        };
+        let found = path.read(reader, last, 1)?;
+        match found.first() {
+            Some(record) if record.seq != last => told(reader, Err(path.missing(last))),
+            found => Ok(Self {
+                next,
+                before: found.map(|record| record.hash),
+            }),
+        }
+    }
+
+    /// Takes the next frame.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] if one is missing before it, it belongs to another stream, or it does
+    /// not follow from the one before it.
+    pub fn take(
+        &mut self,
+        reader: &dyn Reader,
+        path: &Path,
+        record: &Record,
+        frame: &Frame,
+    ) -> Result<(), StoreError> {
+        if record.seq != self.next {
+            return told(reader, Err(path.missing(self.next)));
+        }
+        let follows = self.before.is_none_or(|before| frame.prev == before);
+        let is_own = path.owner(record.seq) == Some(&frame.stream);
+        if frame.seq != record.seq || !follows || !is_own {
+            let stream = path.owner(record.seq).unwrap_or(&frame.stream);
+            let seq = record.seq;
+            let words = format!("frame {seq} does not follow from what is before it");
+            return told(reader, Err(damaged(stream, &words)));
+        }
+        self.next = record.seq.saturating_add(1);
+        self.before = Some(record.hash);
+        Ok(())
+    }
+}
+
+impl Default for Order {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// The stored frames of a stream, those it shares with its parents before its own. A stream that
 /// does not exist has none.
 ///
 /// # Errors
 /// [`StoreError`].
 pub fn records(reader: &dyn Reader, stream: &StreamId) -> Result<Vec<Record>, StoreError> {
+    Ok(read(reader, stream)?.map_or_else(Vec::new, |(_, records)| records))
+}
+
+fn read(reader: &dyn Reader, stream: &StreamId) -> Result<Option<(Path, Vec<Record>)>, StoreError> {
     if reader.tail(stream)?.is_none() {
-        return Ok(Vec::new());
+        return Ok(None);
     }
     let path = Path::of(reader, stream)?;
     let mut records: Vec<Record> = Vec::new();
@@ -176,15 +260,32 @@ pub fn records(reader: &dyn Reader, stream: &StreamId) -> Result<Vec<Record>, St
         let next = records.last().map_or(0, |last| last.seq.saturating_add(1));
         let page = path.read(reader, next, MAX_PAGE)?;
         if page.is_empty() {
-            return Ok(records);
+            return Ok(Some((path, records)));
         }
         let gap = (next..).zip(&page).find(|(seq, record)| *seq != record.seq);
         if let Some((seq, _)) = gap {
-            let missing = Err(damaged(stream, &format!("frame {seq} is missing")));
-            return told(reader, missing);
+            return told(reader, Err(path.missing(seq)));
         }
         records.extend(page);
     }
+}
+
+/// The stored frames that are a stream's own, each held against the one before it.
+///
+/// # Errors
+/// [`StoreError`], also for a frame that cannot be read or does not follow from the one before it.
+pub fn own(reader: &dyn Reader, stream: &StreamId) -> Result<Vec<Record>, StoreError> {
+    let Some((path, mut records)) = read(reader, stream)? else {
+        return Ok(Vec::new());
+    };
+    let mut order = Order::new();
+    for record in &records {
+        let frame = record.decode_bare();
+        let frame = frame.map_err(|error| unread(stream, record, &error));
+        order.take(reader, &path, record, &told(reader, frame)?)?;
+    }
+    records.retain(|record| path.owner(record.seq) == Some(stream));
+    Ok(records)
 }
 
 /// All frames of a stream, blobs put back.
@@ -193,22 +294,14 @@ pub fn records(reader: &dyn Reader, stream: &StreamId) -> Result<Vec<Record>, St
 /// [`StoreError`], also for a frame that cannot be read or does not follow from the one before it.
 pub fn frames(reader: &dyn Reader, stream: &StreamId) -> Result<Vec<Frame>, StoreError> {
     let mut blobs = Blobs::new(reader);
-    let records = records(reader, stream)?;
-    let mut before = Hash::ZERO;
+    let Some((path, records)) = read(reader, stream)? else {
+        return Ok(Vec::new());
+    };
+    let mut order = Order::new();
     let follow = |record: &Record| {
         let frame = blobs.decode(stream, record)?;
-        let follows = frame.seq == record.seq && frame.prev == before;
-        before = record.hash;
-        match follows {
-            true => Ok(frame),
-            false => {
-                let words = format!(
-                    "frame {} does not follow from what is before it",
-                    record.seq
-                );
-                told(reader, Err(damaged(stream, &words)))
-            }
-        }
+        order.take(reader, &path, record, &frame)?;
+        Ok(frame)
     };
     records.iter().map(follow).collect()
 }
@@ -245,9 +338,7 @@ impl<'a> Blobs<'a> {
         });
         let decoded = decoded.map_err(|failed| match failed {
             Failed::Store(error) => error,
-            Failed::Frame(error) => {
-                StoreError::Damaged(format!("{stream}#{}: {error}", record.seq))
-            }
+            Failed::Frame(error) => unread(stream, record, &error),
         });
         told(self.reader, decoded)
     }

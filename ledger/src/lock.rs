@@ -37,6 +37,9 @@ pub struct Holder {
     /// Where it listens, once it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
+    /// Whether the ledger has a log beside it: what is only in there is lost with it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub log: bool,
 }
 
 /// Why the ledger could not be taken.
@@ -56,13 +59,23 @@ pub enum NotOwned {
         /// How that is known.
         found: SecondName,
     },
-    /// The file is empty, while something beside it says that it was a ledger.
-    #[error("{} holds nothing (0 bytes, or no file), while {} beside it belongs to a ledger that was in use", path.display(), beside.display())]
+    /// The file is empty or nearly so, while something beside it says that it was a ledger.
+    #[error("{} holds nothing (no file, or too few bytes for a ledger), while {} beside it belongs to a ledger that was in use", path.display(), beside.display())]
     Emptied {
         /// The ledger.
         path: PathBuf,
         /// What only a ledger in use has beside it.
         beside: PathBuf,
+    },
+    /// The last owner did not close the ledger, and its log is gone.
+    #[error("the last owner of {} did not close it, and {} is not beside it: whether something was in that log alone cannot be told", path.display(), log.display())]
+    LogMissing {
+        /// The ledger.
+        path: PathBuf,
+        /// Its log.
+        log: PathBuf,
+        /// The lock file, which says so.
+        lock: PathBuf,
     },
     /// The ledger file cannot be made.
     #[error(transparent)]
@@ -96,6 +109,10 @@ pub struct OwnerLock {
     path: PathBuf,
     holder: Holder,
     full: bool,
+    /// The log of the ledger, if there is to be one.
+    log: Option<PathBuf>,
+    /// What was released because the disk was full.
+    reserve: Option<Reserve>,
     /// The file that was made for this lock, in which there may never be a ledger.
     made: Option<PathBuf>,
 }
@@ -107,6 +124,7 @@ pub struct OwnerLock {
 pub fn try_own(ledger: &Path) -> Result<OwnerLock, NotOwned> {
     let (file, path) = take_name(ledger)?;
     must_be_whole(ledger)?;
+    must_have_log(ledger, &file)?;
     let db = Paths::of(ledger).db;
     let is_new = std::fs::symlink_metadata(&db).is_err();
     if is_new {
@@ -114,9 +132,16 @@ pub fn try_own(ledger: &Path) -> Result<OwnerLock, NotOwned> {
     }
     let held = take_file(&db)?;
     // Before the first byte is written: without space not even the lock file can be.
-    let full = Reserve::beside(ledger).release_if_full();
-    let mut lock = OwnerLock::new(file, path, held)?;
+    let reserve = Reserve::beside(ledger);
+    let full = reserve.release_if_full();
+    let lock = OwnerLock::new(file, path, held);
+    if lock.is_err() && full {
+        reserve.put_back();
+    }
+    let mut lock = lock?;
     lock.full = full;
+    lock.reserve = full.then_some(reserve);
+    lock.log = Some(Paths::of(ledger).wal);
     lock.made = is_new.then_some(db);
     Ok(lock)
 }
@@ -170,6 +195,43 @@ fn must_be_whole(ledger: &Path) -> Result<(), NotOwned> {
         }),
         None => Ok(()),
     }
+}
+
+/// Refuses a ledger whose lock file says that there is a log beside it, where there is none.
+fn must_have_log(ledger: &Path, lock: &File) -> Result<(), NotOwned> {
+    let paths = Paths::of(ledger);
+    let has_log = read(lock).is_some_and(|last| last.log);
+    match has_log && paths.db.exists() && !paths.wal.exists() {
+        true => Err(NotOwned::LogMissing {
+            path: ledger.to_owned(),
+            log: paths.wal,
+            lock: paths.lock,
+        }),
+        false => Ok(()),
+    }
+}
+
+/// The log that a ledger should have beside it and does not, as far as the lock file tells: nobody
+/// owns the ledger, and the last owner did not close it.
+pub fn missing_log(ledger: &Path) -> Option<PathBuf> {
+    let file = File::open(Paths::of(ledger).lock).ok()?;
+    file.try_lock_shared().ok()?;
+    match must_have_log(ledger, &file) {
+        Err(NotOwned::LogMissing { log, .. }) => Some(log),
+        Err(_) | Ok(()) => None,
+    }
+}
+
+/// Whether somebody owns the file by another name of it, as far as the system tells. For whoever has
+/// not opened it yet: to look closes a descriptor of the file.
+pub fn is_held_elsewhere(ledger: &Path) -> bool {
+    let elsewhere = second_name(ledger).is_some() && holder(ledger).is_none();
+    let file = || File::open(Paths::of(ledger).db).ok();
+    elsewhere
+        && file().is_some_and(|file| {
+            let held = matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
+            held && locks_are_apart(&file)
+        })
 }
 
 /// Locks the ledger file itself, where that is apart from the locks that SQLite takes.
@@ -243,6 +305,7 @@ pub(crate) fn holder_at(lock: &Path) -> Option<Holder> {
             pid: 0,
             started_at: Timestamp::default(),
             url: None,
+            log: false,
         })),
         // Closing the file gives the lock back.
         Ok(()) | Err(TryLockError::Error(_)) => None,
@@ -258,9 +321,12 @@ impl OwnerLock {
                 pid: std::process::id(),
                 started_at: now(),
                 url: None,
+                log: false,
             },
             path,
+            log: None,
             full: false,
+            reserve: None,
             made: None,
         };
         lock.tell().map_err(|source| NotOwned::Io {
@@ -274,6 +340,26 @@ impl OwnerLock {
     /// and there is no space for more.
     pub fn found_disk_full(&self) -> bool {
         self.full
+    }
+
+    /// Says that the ledger is open: what is in its log is needed from now on.
+    ///
+    /// # Errors
+    /// [`NotOwned::Io`].
+    pub fn opened(&mut self) -> Result<(), NotOwned> {
+        self.holder.log = self.log.as_ref().is_some_and(|log| log.exists());
+        self.tell().map_err(|source| NotOwned::Io {
+            path: self.path.clone(),
+            source,
+        })
+    }
+
+    /// Says that the ledger is about to be closed, which takes its log away.
+    pub fn closes(&mut self) {
+        self.holder.log = false;
+        // What is not said is that much is still needed: the next start would ask for it.
+        let told = self.tell();
+        drop(told);
     }
 
     /// Says where the owner listens.
@@ -309,6 +395,9 @@ impl Drop for OwnerLock {
         // The lock goes with the file; a name left in it would only mislead people.
         let emptied = self.file.set_len(0);
         drop(emptied);
+        if let Some(reserve) = &self.reserve {
+            reserve.put_back();
+        }
         // An empty file that stays behind would look like a ledger that was emptied.
         let is_empty = |db: &&PathBuf| std::fs::metadata(db).is_ok_and(|found| found.len() == 0);
         if let Some(db) = self.made.as_ref().filter(is_empty) {

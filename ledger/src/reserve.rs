@@ -3,10 +3,11 @@
 //! A ledger cannot even be opened by an owner without some space: the log, its index and the first
 //! frame of the new owner need it. So an owner keeps a file of [`RESERVE_BYTES`] beside the ledger
 //! while there is room. A start that finds the disk full removes it, comes up on what that gives
-//! back, and writes nothing further until there is room again.
+//! back, sets aside again what it did not need, and writes nothing further until there is room. So
+//! does whoever gives up: the next start finds a reserve, if a smaller one.
 
 use std::fs::{self, OpenOptions};
-use std::io::Write as _;
+use std::io::Read as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +16,15 @@ use crate::store::Paths;
 
 /// How much is set aside: a log that waits to be moved to its place (4 MiB), and a start.
 pub const RESERVE_BYTES: u64 = 8 * 1024 * 1024;
+
+/// What is left free for small things when space is set aside on a full disk.
+const SMALL_BYTES: u64 = 256 * 1024;
+
+/// Whether the disk that holds a ledger has too little left for a start without a reserve to be
+/// certain.
+pub fn is_disk_full(ledger: &Path) -> bool {
+    free_bytes(&Paths::of(ledger).db).is_some_and(|free| free < RESERVE_BYTES)
+}
 
 /// The reserve of one ledger.
 #[derive(Debug, Clone)]
@@ -51,27 +61,36 @@ impl Reserve {
         if fs::metadata(&self.path).is_ok_and(whole) || !fits {
             return;
         }
-        if self.make().is_err() {
+        self.make_or_leave(RESERVE_BYTES);
+    }
+
+    /// Sets aside again what is left of a reserve that was released, unless there is one. Failing is
+    /// no error.
+    pub fn put_back(&self) {
+        let free = free_bytes(&self.path).unwrap_or(0);
+        let bytes = RESERVE_BYTES.min(free.saturating_sub(SMALL_BYTES));
+        if bytes > 0 && !self.path.exists() {
+            self.make_or_leave(bytes);
+        }
+    }
+
+    fn make_or_leave(&self, bytes: u64) {
+        if self.make(bytes).is_err() {
             let removed = fs::remove_file(&self.path);
             drop(removed);
         }
     }
 
-    fn make(&self) -> std::io::Result<()> {
+    fn make(&self, bytes: u64) -> std::io::Result<()> {
         use rustix::fs::{FallocateFlags, fallocate};
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o600);
         let mut file = options.open(&self.path)?;
-        if fallocate(&file, FallocateFlags::empty(), 0, RESERVE_BYTES).is_ok() {
+        if fallocate(&file, FallocateFlags::empty(), 0, bytes).is_ok() {
             return Ok(());
         }
         // A file system that cannot set space aside without writing it.
-        let zeros = [0; 64 * 1024];
-        let mut left = RESERVE_BYTES;
-        while left > 0 {
-            file.write_all(&zeros)?;
-            left = left.saturating_sub(zeros.len() as u64);
-        }
-        Ok(())
+        let zeros = std::io::repeat(0).take(bytes);
+        std::io::copy(&mut { zeros }, &mut file).map(drop)
     }
 }

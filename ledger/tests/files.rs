@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use ktsu_ledger::branch::frames;
-use ktsu_ledger::lock::{NotOwned, holder, try_own};
+use ktsu_ledger::lock::{NotOwned, holder, missing_log, try_own};
 use ktsu_ledger::names::{SecondName, second_name};
 use ktsu_ledger::reserve::{RESERVE_BYTES, Reserve};
 use ktsu_ledger::store::{SqliteReader, SqliteStore};
@@ -275,18 +275,22 @@ fn the_file_itself_is_locked_whatever_it_is_called_and_whoever_closes_it() {
 }
 
 #[test]
-fn an_emptied_file_beside_its_key_or_log_is_no_new_ledger() {
-    for beside in ["ledger.db.key", "ledger.db.signing-key", "ledger.db-wal"] {
+fn a_file_of_few_bytes_beside_its_key_or_log_is_no_new_ledger() {
+    for (beside, left) in ["ledger.db.key", "ledger.db.signing-key", "ledger.db-wal"]
+        .into_iter()
+        .flat_map(|beside| ["", "x", "SQLite format 3"].map(|left| (beside, left)))
+    {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ledger.db");
         std::fs::write(&path, "").unwrap();
         // An owner died before it made anything.
         drop(try_own(&path).unwrap());
         std::fs::write(folder.path().join(beside), "something").unwrap();
+        std::fs::write(&path, left).unwrap();
         let refused = try_own(&path).unwrap_err();
         assert!(matches!(&refused, NotOwned::Emptied { .. }), "{refused}");
         assert!(refused.to_string().contains(beside), "{refused}");
-        assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), left);
         assert!(folder.path().join(beside).exists());
         let read = SqliteReader::open(&path).map(drop);
         assert!(
@@ -300,6 +304,103 @@ fn an_emptied_file_beside_its_key_or_log_is_no_new_ledger() {
             false => drop(try_own(&path).unwrap()),
         }
     }
+}
+
+#[test]
+fn a_file_of_one_byte_is_left_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notes.txt");
+    std::fs::write(&path, "x").unwrap();
+    for opened in [
+        SqliteStore::open(&path).map(drop),
+        SqliteReader::open(&path).map(drop),
+    ] {
+        let refused = matches!(opened, Err(StoreError::NotALedger { .. }));
+        assert!(refused, "{opened:?}");
+    }
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "x");
+}
+
+#[test]
+fn an_owner_whose_files_are_moved_removed_or_replaced_appends_no_more() {
+    let change: [(&str, fn(&Path, &Path)); 4] = [
+        ("moved", |path, aside| std::fs::rename(path, aside).unwrap()),
+        ("removed", |path, _| std::fs::remove_file(path).unwrap()),
+        ("replaced", |path, aside| {
+            std::fs::copy(path, aside).unwrap();
+            std::fs::rename(aside, path).unwrap();
+        }),
+        ("without its log", |path, _| {
+            std::fs::remove_file(path.with_extension("db-wal")).unwrap();
+        }),
+    ];
+    for (what, change) in change {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ledger.db");
+        let aside = folder.path().join("aside.db");
+        let lock = try_own(&path).unwrap();
+        let mut store = SqliteStore::open(&path).unwrap();
+        let epoch = store.acquire().unwrap();
+        let mut append = |name: &str| {
+            let entry = entry(&run(name), None, vec![ended()]);
+            store.append(epoch, &[entry])
+        };
+        assert_eq!(append("a"), Ok(vec![Ok(0)]), "{what}");
+        change(&path, &aside);
+        let refused = append("b").unwrap_err();
+        assert!(matches!(refused, StoreError::Damaged(_)), "{what}");
+        let words = "was moved, removed or replaced while it was in use";
+        assert!(refused.to_string().contains(words), "{what}: {refused}");
+        drop(store);
+        drop(lock);
+        if what == "moved" {
+            // Its log was left, so nothing is lost once it is back.
+            std::fs::rename(&aside, &path).unwrap();
+            let store = SqliteStore::open(&path).unwrap();
+            assert!(store.tail(&run("a")).unwrap().is_some());
+            assert_eq!(store.tail(&run("b")).unwrap(), None);
+        }
+    }
+}
+
+#[test]
+fn a_ledger_that_was_not_closed_has_no_owner_without_its_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    let mut lock = try_own(&path).unwrap();
+    let mut store = SqliteStore::open(&path).unwrap();
+    let epoch = store.acquire().unwrap();
+    lock.opened().unwrap();
+    let first = entry(&run("a"), None, vec![ended()]);
+    store.append(epoch, &[first]).unwrap();
+    assert_eq!(missing_log(&path), None, "somebody owns it");
+    // What an owner leaves that is killed now.
+    let killed = |files: &[&str]| {
+        let elsewhere = tempfile::tempdir().unwrap();
+        for file in files {
+            std::fs::copy(folder.path().join(file), elsewhere.path().join(file)).unwrap();
+        }
+        elsewhere
+    };
+    let whole = killed(&["ledger.db", "ledger.db-wal", "ledger.db.lock"]);
+    drop(try_own(&whole.path().join("ledger.db")).unwrap());
+    let cut = killed(&["ledger.db", "ledger.db.lock"]);
+    let left = cut.path().join("ledger.db");
+    for _ in 0..2 {
+        let refused = try_own(&left).unwrap_err();
+        assert!(matches!(refused, NotOwned::LogMissing { .. }), "{refused}");
+    }
+    assert_eq!(missing_log(&left), Some(cut.path().join("ledger.db-wal")));
+    // Somebody has decided to go on without it.
+    std::fs::remove_file(cut.path().join("ledger.db.lock")).unwrap();
+    assert_eq!(missing_log(&left), None);
+    drop(try_own(&left).unwrap());
+    // A ledger that is closed has no log.
+    lock.closes();
+    drop(store);
+    assert!(!folder.path().join("ledger.db-wal").exists());
+    drop(lock);
+    drop(try_own(&path).unwrap());
 }
 
 #[test]
@@ -327,6 +428,24 @@ fn a_reserve_is_kept_while_there_is_room_for_it() {
     assert_eq!(mode(&file), 0o600);
     assert!(!reserve.release_if_full(), "there is room");
     assert!(file.exists());
+}
+
+#[test]
+fn a_reserve_is_put_back_once_and_never_made_larger() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    let file = folder.path().join("ledger.db.reserve");
+    let reserve = Reserve::beside(&path);
+    std::fs::write(&file, "what was left").unwrap();
+    reserve.put_back();
+    assert_eq!(std::fs::metadata(&file).unwrap().len(), 13);
+    std::fs::remove_file(&file).unwrap();
+    reserve.put_back();
+    assert_eq!(std::fs::metadata(&file).unwrap().len(), RESERVE_BYTES);
+    // Whoever has room for a whole one makes it.
+    std::fs::write(&file, "what was left").unwrap();
+    reserve.keep(0);
+    assert_eq!(std::fs::metadata(&file).unwrap().len(), RESERVE_BYTES);
 }
 
 /// A byte of a frame that changes on the disk while nobody looks is never read as what was said.

@@ -43,6 +43,10 @@ impl Later {
             self.go_on().await;
             return waiting;
         }
+        // What the start did not need serves the next one, should this one be killed.
+        if let Some(reserve) = self.reserve.clone() {
+            let _ = tokio::task::spawn_blocking(move || reserve.put_back()).await;
+        }
         tracing::warn!("the disk is full: reads are answered, everything else waits for room");
         tokio::spawn(async move {
             tokio::select! {

@@ -7,7 +7,7 @@ use ktsu_ledger::appender::{Appender, Options};
 use ktsu_ledger::event::{StoreEvent, StoreOpened};
 use ktsu_ledger::store::Reader;
 
-use super::{ledger as place, readers};
+use super::{NotOpened, ledger as place, readers};
 use crate::evidence::store_stream::StoreStream;
 use crate::evidence::transfer::{self, Checked};
 use crate::orchestrator::clock;
@@ -37,18 +37,35 @@ fn open(appender: &Appender) -> Result<(), String> {
     stream.append(vec![fact]).map(|_| ())
 }
 
+/// Why nothing was taken in.
+#[derive(Debug, thiserror::Error)]
+pub enum NotImported {
+    /// It is about the lines, or about what they and the ledger say of the same run.
+    #[error("{0}")]
+    Lines(String),
+    /// The ledger cannot be used.
+    #[error(transparent)]
+    Ledger(#[from] NotOpened),
+}
+
+impl From<String> for NotImported {
+    fn from(why: String) -> Self {
+        Self::Lines(why)
+    }
+}
+
 /// Appends what an export holds to a ledger, which is made if there is none.
 ///
 /// # Errors
 /// Why nothing was written.
-pub fn import(ledger: &Path, lines: impl AsRef<[u8]>) -> Result<Imported, String> {
+pub fn import(ledger: &Path, lines: impl AsRef<[u8]>) -> Result<Imported, NotImported> {
     let text = lines.as_ref();
     let checked = if ledger.is_file() {
-        let opened = readers(ledger).map_err(|error| error.to_string())?;
+        let opened = readers(ledger).map_err(NotOpened::from)?;
         let check = |reader: &dyn Reader| Ok(transfer::check(text, Some(reader)));
         opened
             .with_blocking::<_, ktsu_ledger::StoreError>(check)
-            .map_err(|error| error.to_string())??
+            .map_err(NotOpened::from)??
     } else {
         transfer::check(text, None)?
     };
@@ -69,8 +86,7 @@ pub fn import(ledger: &Path, lines: impl AsRef<[u8]>) -> Result<Imported, String
         appender.append(entry).map_err(|error| error.to_string())?;
     }
     drop(appender);
-    thread.shutdown().map_err(|error| error.to_string())?;
-    drop(lock);
+    place::close(lock, thread)?;
     Ok(Imported {
         frames,
         streams,

@@ -8,10 +8,11 @@ use ktsu_ledger::StreamId;
 use ktsu_ledger::appender::{Appender, Options};
 use ktsu_ledger::event::{KeyAdded, KeyRevoked, StoreEvent};
 use ktsu_ledger::keys::{Keys, Known};
+use ktsu_ledger::lock::OwnerLock;
 use ktsu_ledger::note::{self, SigningKey};
 use ktsu_ledger::store::{Reader, Store};
 
-use super::ledger as place;
+use super::{NotOpened, ledger as place};
 use crate::evidence::store_stream::StoreStream;
 use crate::evidence::{facts, signing_key};
 use crate::orchestrator::clock;
@@ -100,7 +101,11 @@ fn change(
     if !ledger.is_file() {
         return Err(format!("there is no ledger at {}", ledger.display()));
     }
-    let place::Opened { lock, store, .. } = place::open_with_room(ledger)?;
+    let opened = place::open_with_room(ledger).map_err(|error| match error {
+        NotOpened::Owned(_) => "an engine owns the ledger: stop it first".to_owned(),
+        other => other.to_string(),
+    });
+    let place::Opened { lock, store, .. } = opened?;
     let facts = facts::read(store.as_ref()).map_err(|error| error.to_string())?;
     if facts.keys.all().is_empty() {
         return Err("this ledger has no signing key yet: it gets one with its next run".to_owned());
@@ -109,12 +114,11 @@ fn change(
     let tail = store
         .tail(&StreamId::store())
         .map_err(|error| error.to_string())?;
-    append(store, tail, fact)?;
-    drop(lock);
-    Ok(())
+    append(lock, store, tail, fact)
 }
 
 fn append(
+    lock: Option<OwnerLock>,
     store: Box<dyn Store>,
     tail: Option<ktsu_ledger::store::Tail>,
     fact: StoreEvent,
@@ -124,7 +128,7 @@ fn append(
     let stream = StoreStream::new(appender, clock::system(), Actor::Cli, tail);
     let appended = stream.append(vec![(Vec::new(), fact)]);
     drop(stream);
-    thread.shutdown().map_err(|error| error.to_string())?;
+    place::close(lock, thread)?;
     appended.map(|_| ())
 }
 

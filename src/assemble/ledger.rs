@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ktsu_ledger::appender::{Appender, LOW_WATER, OnFatal};
+use ktsu_ledger::appender::{Appender, AppenderThread, LOW_WATER, OnFatal};
 use ktsu_ledger::lock::{self, NotOwned, OwnerLock};
 use ktsu_ledger::reserve::Reserve;
 use ktsu_ledger::room::Room;
@@ -52,23 +52,36 @@ pub(super) fn open(place: &LedgerPlace) -> Result<Opened, NotOpened> {
 ///
 /// # Errors
 /// As [`open`], or that the disk is full.
-pub(super) fn open_with_room(ledger: &Path) -> Result<Opened, String> {
-    let opened = open(&LedgerPlace::File(ledger.to_owned())).map_err(|error| match error {
-        NotOpened::Owned(_) => "an engine owns the ledger: stop it first".to_owned(),
-        other => other.to_string(),
-    })?;
+pub(super) fn open_with_room(ledger: &Path) -> Result<Opened, NotOpened> {
+    let opened = open(&LedgerPlace::File(ledger.to_owned()))?;
     match opened.lock.as_ref().is_some_and(OwnerLock::found_disk_full) {
-        true => Err("the disk is full, and nothing was written".to_owned()),
+        true => {
+            let words = "the disk is full, and nothing was written";
+            Err(NotOpened::Other(words.to_owned()))
+        }
         false => Ok(opened),
     }
 }
 
+/// Closes a ledger that was opened for one thing.
+///
+/// # Errors
+/// What the writer failed with.
+pub(super) fn close(lock: Option<OwnerLock>, thread: AppenderThread) -> Result<(), String> {
+    let mut lock = lock;
+    if let Some(lock) = &mut lock {
+        lock.closes();
+    }
+    thread.shutdown().map_err(|error| error.to_string())
+}
+
 fn open_file(path: &Path) -> Result<Opened, NotOpened> {
-    let lock = lock::try_own(path).map_err(|refused| match refused {
+    let mut lock = lock::try_own(path).map_err(|refused| match refused {
         NotOwned::Held(_) => NotOpened::Owned(lock::holder(path)),
         other => NotOpened::Lock(other),
     })?;
     let mut store = SqliteStore::open(path)?;
+    lock.opened().map_err(NotOpened::Lock)?;
     if let Err(damaged) = must_be_sound(path, &store) {
         store.leave_log();
         return Err(damaged.into());

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ktsu_ledger::appender::Appender;
 use ktsu_ledger::store::{Reader, SqliteReader, StoreError};
@@ -18,9 +19,12 @@ use crate::history::listed::Listed;
 use crate::history::verify;
 use crate::http::access::Access;
 use crate::http::routes;
-use crate::http::server;
+use crate::http::server::{self, Limits};
 use crate::orchestrator::{MAX_ACTIVE, Orchestrator, Parts, Standing, TokenKey, clock};
 use crate::readers::Readers;
+
+/// How long answers under way may take at the end.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// Why nothing is written, as everything that would write is told.
 const REASON: &str = "this engine was started with --read-only";
@@ -78,7 +82,11 @@ pub async fn open(setup: Setup, ledger: &Path) -> Result<Reading, NotOpened> {
     };
     let router = routes::router_for(orchestrator, access);
     let stop = watch::Sender::new(false);
-    let most = server_limits(limits.connections);
+    // Whoever follows a run that another engine goes on with is not waited for at the end.
+    let most = Limits {
+        grace: GRACE,
+        ..server_limits(limits.connections)
+    };
     Ok(Reading {
         url,
         damaged: damage.why().map(str::to_owned),

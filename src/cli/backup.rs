@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::engine::{place_nearby, quoted};
 use super::output::{GOOD, line, note, painted};
-use super::reading::warn_of_second_name;
+use super::reading::{must_be_seen_in_full, warn_of_second_name};
 use super::{Common, Failure, json as shape, text};
 
 /// What `backup` takes.
@@ -33,6 +33,7 @@ pub(super) struct Restore {
 /// Copies a ledger, in use or not.
 pub(super) fn backup(common: &Common, arguments: &Backup) -> Result<ExitCode, Failure> {
     let place = place_nearby(common)?;
+    must_be_seen_in_full(&place.path)?;
     warn_of_second_name(&place.path);
     let copied = backup::backup(&place.path, &arguments.file, true);
     let report = copied.map_err(explain)?.unwrap_or_default();

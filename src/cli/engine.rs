@@ -10,7 +10,10 @@ use axum::extract::Request;
 use axum::http::HeaderValue;
 use axum::middleware::map_request;
 use ktsu_ledger::lock::{Holder, NotOwned};
+use ktsu_ledger::reserve::is_disk_full;
+use ktsu_ledger::store::StoreError;
 
+use super::reading::{CLOSED, way_back};
 use super::{Common, Failure, folder};
 use crate::assemble::reading::Reading;
 use crate::assemble::{self, Engine, LedgerPlace, NotOpened, Setup};
@@ -281,7 +284,12 @@ pub(super) async fn receiver(
 /// Opens an engine that only reads.
 pub(super) async fn open_reading(setup: Setup, ledger: &Path) -> Result<Reading, Failure> {
     let opened = assemble::reading::open(setup, ledger).await;
-    opened.map_err(|refused| explain(refused, &ledger.display().to_string()))
+    opened.map_err(|refused| match refused {
+        NotOpened::Store(error @ StoreError::Damaged(_)) => {
+            Failure::could_not_run(error.to_string()).hint(CLOSED)
+        }
+        refused => explain(refused, &ledger.display().to_string()),
+    })
 }
 
 /// Opens an engine.
@@ -290,12 +298,32 @@ pub(super) async fn open(setup: Setup) -> Result<Engine, Failure> {
         LedgerPlace::File(path) => path.display().to_string(),
         LedgerPlace::Memory => "memory".to_owned(),
     };
-    assemble::open(setup)
-        .await
-        .map_err(|refused| explain(refused, &path))
+    assemble::open(setup).await.map_err(|refused| {
+        let full = wants_room(&refused) && is_disk_full(Path::new(&path));
+        let failure = explain(refused, &path);
+        match full {
+            true => failure.hint(FULL),
+            false => failure,
+        }
+    })
 }
 
-fn explain(refused: NotOpened, path: &str) -> Failure {
+/// What to do where not even a start has room.
+const FULL: &str =
+    "the disk is full: make room, or look at what is there with ktsu start --read-only";
+
+/// Whether this is what a disk without room comes to.
+fn wants_room(refused: &NotOpened) -> bool {
+    matches!(
+        refused,
+        NotOpened::Store(StoreError::Failed { .. })
+            | NotOpened::Lock(NotOwned::Io { .. } | NotOwned::NotMade(_))
+            | NotOpened::Other(_)
+    )
+}
+
+/// Why a ledger or an engine was not opened, and what to type.
+pub(super) fn explain(refused: NotOpened, path: &str) -> Failure {
     match refused {
         NotOpened::Owned(holder) => owned(path, holder.as_ref()),
         NotOpened::Environment { workflow, error } => {
@@ -344,13 +372,13 @@ fn not_locked_as_owner(refused: &NotOwned) -> Failure {
              work on: ktsu backup FILE",
         ),
         NotOwned::HeldElsewhere(_) => failure.hint("use the name that its owner uses"),
-        NotOwned::Emptied { path, .. } => {
-            let path = quoted(path);
-            failure.hint(format!(
-                "bring the file back as it was; or from a copy: move it and what has its name \
-                 (-wal, -shm) away, then ktsu restore BACKUP --to {path}"
-            ))
-        }
+        NotOwned::Emptied { path, .. } => failure.hint(way_back(path)),
+        NotOwned::LogMissing { log, lock, .. } => failure.hint(format!(
+            "put {} back beside it; or bring a copy back: ktsu restore BACKUP --to FILE; or, to go \
+             on with what is there, remove {}",
+            quoted(log),
+            quoted(lock)
+        )),
         NotOwned::Held(_) | NotOwned::NotMade(_) | NotOwned::Io { .. } => failure,
     }
 }

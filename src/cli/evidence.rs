@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::engine::{place_nearby, quoted};
 use super::output::{BAD, GOOD, ODD, line, note, painted};
-use super::reading::{find_run, open};
+use super::reading::{find_run, open, open_in_full};
 use super::verify::held;
 use super::{Common, Failure, json as shape, text};
 use crate::assemble::keys;
@@ -118,7 +118,7 @@ impl From<NotExported> for Failure {
 }
 
 fn export(common: &Common, arguments: &Export) -> Result<ExitCode, Failure> {
-    let (reader, _) = open(common)?;
+    let (reader, _) = open_in_full(common)?;
     for time in arguments.from.iter().chain(&arguments.to) {
         is_time(time)?;
     }

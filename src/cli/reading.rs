@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use ktsu_ledger::StreamId;
+use ktsu_ledger::lock::is_held_elsewhere;
 use ktsu_ledger::names::second_name;
 use ktsu_ledger::store::{Reader, SqliteReader, StoreError};
 
-use super::engine::{Place, place_nearby};
+use super::engine::{Place, place_nearby, quoted};
 use super::output::note;
 use super::{Common, Failure, text};
 use crate::history::Unreadable;
@@ -16,9 +17,29 @@ use crate::history::listed::Listed;
 /// What to do about a damaged ledger.
 pub(super) const DAMAGED: &str = "ktsu verify says what is damaged, ktsu start --read-only serves what \
                                   can be read, ktsu restore BACKUP --to FILE brings a copy back";
+/// The same where not even that can be served.
+pub(super) const CLOSED: &str =
+    "ktsu verify says what is damaged, ktsu restore BACKUP --to FILE brings a copy back";
+
+/// No ledger has fewer bytes.
+const SHORTEST: u64 = 100;
+
+/// What to do about a file that was a ledger.
+pub(super) fn way_back(path: &Path) -> String {
+    format!(
+        "if this was a ledger, bring the file back as it was; or from a copy: move it and what has \
+         its name (-wal, -shm) away, then ktsu restore BACKUP --to {}",
+        quoted(path)
+    )
+}
 
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
+        if let StoreError::NotALedger { path, .. } = &error
+            && std::fs::metadata(path).is_ok_and(|found| found.len() < SHORTEST)
+        {
+            return Self::could_not_run(error.to_string()).hint(way_back(path));
+        }
         let hint = match &error {
             StoreError::Missing(_) => {
                 Some("make one: ktsu run kits/hello; or name it: --ledger FILE")
@@ -54,6 +75,25 @@ impl From<Unreadable> for Failure {
 pub(super) fn open(common: &Common) -> Result<(Listed<SqliteReader>, Place), Failure> {
     let place = place_nearby(common)?;
     Ok((open_at(&place.path)?, place))
+}
+
+/// As [`open`], for what is kept elsewhere and must not be an old state.
+pub(super) fn open_in_full(common: &Common) -> Result<(Listed<SqliteReader>, Place), Failure> {
+    let place = place_nearby(common)?;
+    must_be_seen_in_full(&place.path)?;
+    Ok((open_at(&place.path)?, place))
+}
+
+/// Refuses a ledger of which only an old state may be seen: who owns it has its log by another name.
+pub(super) fn must_be_seen_in_full(ledger: &Path) -> Result<(), Failure> {
+    if !is_held_elsewhere(ledger) {
+        return Ok(());
+    }
+    let path = text::line(&ledger.display().to_string()).into_owned();
+    let words = format!(
+        "somebody owns {path} by another name of the same file, whose log is not seen by this one"
+    );
+    Err(Failure::could_not_run(words).hint("use the name that its owner uses"))
 }
 
 /// A ledger, opened for reading.

@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 use serde_json::json;
 
-use super::engine::place_nearby;
+use super::engine::{explain, place_nearby};
 use super::evidence::write_new;
 use super::output::{GOOD, line, painted};
-use super::reading::{find_run, open};
+use super::reading::{find_run, open_in_full};
 use super::{Common, Failure, json as shape, text};
-use crate::assemble::import;
+use crate::assemble::import::{self, NotImported};
 use crate::evidence::export::Wanted;
 use crate::evidence::transfer;
 
@@ -50,7 +50,7 @@ pub(super) struct Import {
 
 /// Writes the lines.
 pub(super) fn export(common: &Common, arguments: &Export) -> Result<ExitCode, Failure> {
-    let (reader, _) = open(common)?;
+    let (reader, _) = open_in_full(common)?;
     let mut wanted = Wanted {
         all: arguments.all,
         ..Wanted::default()
@@ -94,9 +94,13 @@ pub(super) async fn import(common: &Common, arguments: Import) -> Result<ExitCod
     {
         std::fs::create_dir_all(folder)?;
     }
+    let ledger = place.path.display().to_string();
     let done = tokio::task::spawn_blocking(move || import::import(&place.path, &lines));
     let done = done.await.map_err(|error| failed(error.to_string()))?;
-    let imported = done.map_err(failed)?;
+    let imported = done.map_err(|refused| match refused {
+        NotImported::Lines(why) => failed(why),
+        NotImported::Ledger(refused) => explain(refused, &ledger),
+    })?;
     if common.json {
         let body = json!({
             "file": name, "frames": imported.frames, "known": imported.known,

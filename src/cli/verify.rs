@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use ktsu_ledger::lock::{is_held_elsewhere, missing_log};
 use ktsu_ledger::note::Checkpoint;
 use ktsu_ledger::store::Reader;
 use ktsu_ledger::verify::{Head, Options, Problem, Report};
@@ -53,6 +54,8 @@ struct Written {
 /// Verifies a ledger.
 pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let place = place_nearby(common)?;
+    // Asked before the file is opened.
+    let elsewhere = is_held_elsewhere(&place.path);
     warn_of_second_name(&place.path);
     let options = Options {
         heads: arguments
@@ -83,6 +86,16 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
         transient("");
     }
     let mut report = report?;
+    if elsewhere {
+        let words = "what is in the log alone: somebody owns the file by another name of it";
+        report.not_covered.push(words.to_owned());
+    }
+    if let Some(log) = missing_log(&place.path) {
+        report.not_covered.push(format!(
+            "what was in {} alone: it is missing, and the last owner did not close the ledger",
+            log.display()
+        ));
+    }
     let reader = open_at(&place.path).ok();
     if let (Some(stream), Some(reader)) = (&stream, &reader) {
         report.problems.retain(verify::concerns(reader, stream));

@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 
+use ktsu_ledger::branch;
 use ktsu_ledger::store::{MemoryStore, Reader, Store, StoreError, read_all};
 use ktsu_ledger::{Blob, Entry, Hash, Json, Record, StreamId};
 use serde::{Deserialize, Serialize};
@@ -146,7 +147,8 @@ pub fn cloud_events(reader: &dyn Reader, wanted: &Wanted) -> Result<String, NotE
 fn streams(reader: &dyn Reader, wanted: &Wanted) -> Result<Vec<Stream>, NotExported> {
     let mut waiting = BTreeMap::new();
     for stream in select(reader, wanted)? {
-        let records = read_all(reader, &stream, 0)?;
+        let records = branch::own(reader, &stream)?;
+        rows::check_end(reader, &stream)?;
         waiting.insert(stream, records);
     }
     in_order(waiting).map_err(NotExported::Damaged)

@@ -21,15 +21,16 @@ pub mod verify;
 mod walk;
 pub mod why;
 
-pub use ktsu_ledger::branch::{Blobs, frames};
+pub use ktsu_ledger::branch::Blobs;
 pub use overlaid::fold;
 
-use ktsu_ledger::StreamId;
-use ktsu_ledger::store::{IndexRow, Reader, StoreError};
+use ktsu_ledger::branch;
+use ktsu_ledger::store::{Reader, StoreError};
+use ktsu_ledger::{Frame, StreamId};
 use ktsu_projections::envelope::EnvelopeFold;
 use ktsu_projections::run::FoldError;
 
-use crate::rows::{UNREADABLE, is_ahead};
+use crate::rows::{check_end, is_cut, listed_row};
 
 /// Why a recorded run cannot be shown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -48,6 +49,16 @@ pub enum Unreadable {
     Definition(String),
 }
 
+/// All frames of a stream, blobs put back.
+///
+/// # Errors
+/// [`StoreError`], also where frames are missing at the end.
+pub fn frames(reader: &dyn Reader, stream: &StreamId) -> Result<Vec<Frame>, StoreError> {
+    let frames = branch::frames(reader, stream)?;
+    check_end(reader, stream)?;
+    Ok(frames)
+}
+
 /// The fold behind the envelopes of a run; none if there is no such run.
 ///
 /// # Errors
@@ -56,9 +67,8 @@ pub fn envelope(
     reader: &dyn Reader,
     stream: &StreamId,
 ) -> Result<Option<EnvelopeFold>, Unreadable> {
-    let row = || reader.row(stream).ok().flatten();
-    let listed = row();
-    let frames = frames(reader, stream)?;
+    let listed = listed_row(reader, stream);
+    let frames = branch::frames(reader, stream)?;
     if frames.is_empty() && listed.is_none() {
         return Ok(None);
     }
@@ -67,14 +77,8 @@ pub fn envelope(
     }
     let folded = fold(&frames)?;
     let status = folded.state().status().as_str();
-    let is_cut = |row: &IndexRow| row.status == UNREADABLE || is_ahead(&row.status, status);
-    // A run may have begun again between the two looks; then its row is another one by now.
-    let cut = listed.filter(is_cut);
-    let Some(cut) = cut.filter(|cut| row().as_ref() == Some(cut)) else {
-        return Ok(Some(folded));
-    };
-    if cut.status != UNREADABLE {
-        reader.found_damage(&format!("{stream}: frames are missing at its end"));
+    match listed.is_some_and(|row| is_cut(reader, stream, &row, status)) {
+        true => Err(Unreadable::Cut),
+        false => Ok(Some(folded)),
     }
-    Err(Unreadable::Cut)
 }

@@ -1,10 +1,11 @@
 //! Frames as the API, exports and people see them: the stored bytes, and what is derived from them.
 
-use ktsu_ledger::branch::Path;
+use ktsu_ledger::branch::{Order, Path};
 use ktsu_ledger::store::{Reader, StoreError};
 use ktsu_ledger::{Cause, Frame, Record, StreamId};
 
 use super::Blobs;
+use crate::rows::check_end;
 
 /// The most frames on a page (decision H4).
 pub const MAX_FRAMES: usize = 10_000;
@@ -44,7 +45,8 @@ pub struct Page {
 /// Reads a page. With a `scope`, only frames of that inline child and of those inside it.
 ///
 /// # Errors
-/// [`StoreError`].
+/// [`StoreError`]; [`StoreError::Damaged`] where a frame of the page is missing or does not follow
+/// from the one before it, or frames are missing where the page ends the stream.
 pub fn page(
     reader: &dyn Reader,
     stream: &StreamId,
@@ -58,14 +60,17 @@ pub fn page(
         ..Page::default()
     };
     if reader.tail(stream)?.is_none() {
+        check_end(reader, stream)?;
         return Ok(page);
     }
     let path = Path::of(reader, stream)?;
+    let mut order = Order::from(reader, &path, from)?;
     let mut blobs = Blobs::new(reader);
     let mut bytes = 0;
     loop {
         let records = path.read(reader, page.after, 1000)?;
         if records.is_empty() {
+            check_end(reader, stream)?;
             return Ok(page);
         }
         for record in records {
@@ -75,6 +80,7 @@ pub fn page(
                 reader.found_damage(&why);
                 StoreError::Damaged(why)
             })?;
+            order.take(reader, &path, &record, &bare)?;
             if is_within(&bare.scope, scope) {
                 let text = text(&mut blobs, &path, &record, &bare, expand)?;
                 let full = page.frames.len() == bound.frames || bytes + text.len() > bound.bytes;

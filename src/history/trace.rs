@@ -132,7 +132,8 @@ impl Wanted {
     }
 }
 
-fn is_about(node: &Node, step: &str) -> bool {
+/// Whether a frame is about a step, or about what is inside it.
+pub fn is_about(node: &Node, step: &str) -> bool {
     let step = step.strip_prefix("step.").unwrap_or(step);
     let id = node.step.as_deref().unwrap_or_default();
     let path = match node.scope.as_str() {

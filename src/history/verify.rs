@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use ktsu_ledger::backup::{self, BackupError};
-use ktsu_ledger::branch::Path as BranchPath;
+use ktsu_ledger::branch::{self, Path as BranchPath};
 use ktsu_ledger::lock;
 use ktsu_ledger::store::{Reader, SqliteReader, StoreError};
 use ktsu_ledger::verify::{Head, Kind, Options, Problem, Progress, Report, verify_file_before};
@@ -224,7 +224,7 @@ fn fold_run(reader: &dyn Reader, stream: &StreamId) -> Folded {
             stream: Some(stream.to_string()),
         })
     };
-    let frames = match super::frames(reader, stream) {
+    let frames = match branch::frames(reader, stream) {
         Ok(frames) => frames,
         Err(error) => return problem(None, Kind::Unreadable, error.to_string()),
     };

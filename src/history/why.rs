@@ -153,7 +153,11 @@ impl Asking<'_, '_> {
                     None | Some(0) => vec![format!("{path}, without items")],
                     Some(count) => vec![format!("{path}.0 to {path}.{}", count - 1)],
                 };
-                Err(NoSuchField { message, there })
+                Err(NoSuchField {
+                    message,
+                    unnamed: "the step has no such item".to_owned(),
+                    there,
+                })
             }
             ItemState::NotBegun => {
                 self.say(&place, None, "it never began".to_owned(), &Marks::default());
@@ -208,6 +212,7 @@ impl Asking<'_, '_> {
         let steps = held.into_iter().flat_map(|held| &held.shape.plan.steps);
         NoSuchField {
             message: format!("there is no step {id:?}"),
+            unnamed: "the run has no such step".to_owned(),
             there: steps.map(|step| step.id.clone()).take(20).collect(),
         }
     }

@@ -5,8 +5,8 @@
 //! 500 and takes nobody with it.
 //!
 //! Beyond the cap a connection is accepted rather than left in the kernel's queue. It gets the
-//! place of a client that does not read its answers, or of one that asks nothing ([`room`]); if
-//! there is none for a few seconds, it is answered 503: a client learns what is wrong instead of
+//! place of a client that does not read its answers, that does not send what it announced, or that
+//! asks nothing ([`room`]); if there is none for a few seconds, it is answered 503: a client learns what is wrong instead of
 //! hanging, and whoever looks at the server from outside can tell "full" from "dead".
 //!
 //! ```text
@@ -34,7 +34,6 @@ use axum::Router;
 use axum::http::{HeaderValue, header};
 use axum::middleware::{map_request, map_response};
 use axum::response::{IntoResponse as _, Response};
-use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -46,7 +45,7 @@ use tower::{Layer as _, Service};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::timeout::RequestBodyDeadlineLayer;
 
-use self::answers::Answers;
+use self::answers::{Answers, Asked};
 use self::room::{Room, Seat};
 use self::socket::Socket;
 use super::origin::{self, Names};
@@ -221,7 +220,7 @@ fn connection<S>(
     mut closing: watch::Receiver<()>,
 ) -> impl Future<Output = ()> + use<S>
 where
-    S: Service<hyper::Request<Incoming>, Response = Response, Error = Infallible> + Clone + Send,
+    S: Service<hyper::Request<Asked>, Response = Response, Error = Infallible> + Clone + Send,
     S: 'static,
     S::Future: Send,
 {

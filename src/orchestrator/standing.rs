@@ -77,6 +77,12 @@ impl Standing {
 }
 
 impl Orchestrator {
+    /// Whether runs go on that have no task here: of another owner, or once there is room.
+    pub fn looks_on(&self) -> bool {
+        let standing = &self.shared.standing;
+        standing.only_reads || standing.waits_for_room()
+    }
+
     /// How the ledger stands, and why where there is more to say.
     pub fn ledger_state(&self) -> (LedgerState, Option<String>) {
         let Shared {

@@ -331,6 +331,137 @@ fn stream() -> StreamId {
     StreamId::run("run_x").unwrap()
 }
 
+/// Runs some SQL on a ledger with the triggers out of the way.
+fn forge(path: &Path, script: &str) {
+    let tool = rusqlite::Connection::open(path).unwrap();
+    tool.busy_timeout(std::time::Duration::from_secs(10))
+        .unwrap();
+    let mut named = tool
+        .prepare("SELECT name FROM sqlite_schema WHERE type = 'trigger'")
+        .unwrap();
+    let names = named.query_map([], |row| row.get::<_, String>(0)).unwrap();
+    let names: Vec<String> = names.map(Result::unwrap).collect();
+    drop(named);
+    for name in names {
+        tool.execute_batch(&format!("DROP TRIGGER {name}")).unwrap();
+    }
+    tool.execute_batch(script).unwrap();
+}
+
+/// Where a run's frames are shown.
+const SHOWN: [&str; 5] = ["/frames", "/frames?limit=1", "/trace", "/trace?frame=1", ""];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frame_that_is_gone_is_noticed_wherever_frames_are_shown() {
+    let kit = kit();
+    let cases = [
+        (
+            "the first is gone",
+            "DELETE FROM frames WHERE seq = 0 AND STREAM",
+        ),
+        ("one is gone", "DELETE FROM frames WHERE seq = 1 AND STREAM"),
+        (
+            "the last is gone",
+            "DELETE FROM frames WHERE STREAM AND seq = (SELECT max(seq) FROM frames WHERE STREAM)",
+        ),
+        ("all are gone", "DELETE FROM frames WHERE STREAM"),
+    ];
+    for (what, script) in cases {
+        for shown in SHOWN {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("ledger.db");
+            let engine = assemble::open(setup(&path, &kit)).await.unwrap();
+            let client = Client::of(&engine.url);
+            let envelope = client.run("w", json!({})).await;
+            let run = envelope["run_id"].as_str().unwrap();
+            let stream = format!("stream = (SELECT id FROM streams WHERE name = 'run:{run}')");
+            forge(&path, &script.replace("STREAM", &stream));
+            let place = format!("{what}: {shown}");
+            let mut answer = client.get(&format!("/runs/{run}{shown}")).await;
+            // A page of one frame is right as far as it goes; those behind it are not.
+            for from in 1..20 {
+                if answer.status != 200 || shown != "/frames?limit=1" {
+                    break;
+                }
+                let next = format!("/runs/{run}/frames?limit=1&from={from}");
+                answer = client.get(&next).await;
+            }
+            assert_eq!(answer.status, 500, "{place}: {}", answer.text());
+            assert_eq!(answer.json()["code"], "unreadable", "{place}");
+            let health = client.get("/health").await;
+            let state = &health.json()["ledger"]["state"];
+            assert_eq!((health.status, state), (503, &json!("damaged")), "{place}");
+            let late = client.post("/invoke/w", "{}").await;
+            assert_eq!(late.json()["code"], "ledger_stopped", "{place}");
+            engine.close().await.unwrap_err();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_of_frames_that_cannot_be_read_ends_with_the_reason() {
+    let kit = kit();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("ledger.db");
+    let engine = assemble::open(setup(&path, &kit)).await.unwrap();
+    let client = Client::of(&engine.url);
+    let envelope = client.run("w", json!({})).await;
+    let run = envelope["run_id"].as_str().unwrap();
+    let stream = format!("(SELECT id FROM streams WHERE name = 'run:{run}')");
+    let script = format!("DELETE FROM frames WHERE seq = 1 AND stream = {stream}");
+    forge(&path, &script);
+    let mut events = client.events(run, None).await;
+    let (name, told) = events.named().await.expect("an event");
+    assert_eq!(name, "problem");
+    let told: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(
+        (&told["code"], &told["status"]),
+        (&json!("unreadable"), &json!(500))
+    );
+    assert!(events.next().await.is_none() && !events.broken);
+    assert_eq!(client.get("/health").await.status, 503);
+    engine.close().await.unwrap_err();
+}
+
+/// The index that finds streams by their names says another name than the frames do.
+#[tokio::test(flavor = "multi_thread")]
+async fn frames_that_are_found_by_another_name_than_their_own_are_unreadable_by_both() {
+    let kit = kit();
+    let sound = Sound::new(&kit, &[json!({})]).await;
+    let run = sound.envelopes[0].0.clone();
+    let tool = rusqlite::Connection::open(sound.dir.path().join("ledger.db")).unwrap();
+    let root: i64 = tool
+        .query_row(
+            "SELECT rootpage FROM sqlite_schema WHERE name = 'sqlite_autoindex_streams_1'",
+            [],
+            |row| row.get(0),
+        )
+        .unwrap();
+    drop(tool);
+    let root = usize::try_from(root).unwrap();
+    let mut bytes = sound.bytes();
+    let page = &mut bytes[(root - 1) * PAGE..root * PAGE];
+    let mut names = page.windows(run.len());
+    let at = names.position(|some| some == run.as_bytes()).unwrap();
+    page[at + 20] = b'z';
+    let other = String::from_utf8(page[at..at + run.len()].to_vec()).unwrap();
+    let (_dir, path) = sound.changed(&bytes);
+    let reading = reading::open(setup(&path, &kit), &path).await.unwrap();
+    let client = Client::of(&reading.url);
+    let list = client.get("/runs").await.json();
+    for row in list["runs"].as_array().unwrap() {
+        assert_eq!(row["status"], "unreadable", "{list}");
+    }
+    for name in [&run, &other] {
+        for shown in SHOWN {
+            let answer = client.get(&format!("/runs/{name}{shown}")).await;
+            let told = (answer.status, answer.json()["code"].clone());
+            assert_eq!(told, (500, json!("unreadable")), "{name}{shown}");
+        }
+    }
+    reading.close().await;
+}
+
 #[tokio::test]
 async fn an_engine_that_does_not_sign_is_not_well() {
     let key = [("KTSU_SIGNING_KEY", "no key at all")];

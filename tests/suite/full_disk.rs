@@ -91,6 +91,18 @@ async fn on_a_small_disk() {
         ),
     ]);
     let pairs = [("SINK", sink.url.as_str())];
+    let command = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ktsu"));
+        command.args(arguments).arg("--ledger").arg(&ledger);
+        command.env_clear().env("SINK", &sink.url);
+        command.current_dir(&disk);
+        command
+    };
+    let ktsu = |arguments: &[&str]| {
+        let said = command(arguments).output().unwrap();
+        let err = String::from_utf8_lossy(&said.stderr).into_owned();
+        (said.status.success(), err)
+    };
     let start = || Process::start(kit.dir.path(), &ledger, &pairs);
     let first = start();
     let client = first.client();
@@ -126,9 +138,10 @@ async fn on_a_small_disk() {
     sink.forget();
     fill(&disk.join("rest"), 0);
 
-    // The next start comes up on the reserve, reads, and waits.
+    // The next start comes up on the reserve, reads, waits, and keeps what it did not need.
     let second = start();
-    assert!(!reserve.exists());
+    let kept = std::fs::metadata(&reserve).unwrap().len();
+    assert!((MIB..8 * MIB).contains(&kept), "{kept}");
     let client = second.client();
     let health = client.get("/health").await;
     assert_eq!(health.status, 503);
@@ -142,15 +155,45 @@ async fn on_a_small_disk() {
         assert_eq!(refused.status, 507, "{path}: {}", refused.text());
     }
     assert_eq!(sink.heard(), [], "nothing is taken up");
-    // Once more, without a reserve.
+    // Once more, whatever it left free.
     second.kill();
+    fill(&disk.join("more"), 0);
     let third = start();
     let client = third.client();
     assert_eq!(client.get(&format!("/runs/{done}")).await.status, 200);
     assert_eq!(sink.heard(), []);
+    third.kill();
+
+    // A command that gives up has taken nothing from the next start.
+    fill(&disk.join("most"), 0);
+    let said = ktsu(&["run", kit.dir.path().to_str().unwrap(), "w"]);
+    assert!(!said.0 && said.1.contains("disk"), "{said:?}");
+    assert!(reserve.exists());
+    // With nothing at all a start says what can still be done.
+    std::fs::remove_file(&reserve).unwrap();
+    fill(&disk.join("all"), 0);
+    let said = ktsu(&["run", kit.dir.path().to_str().unwrap(), "w"]);
+    assert!(
+        !said.0 && said.1.contains("ktsu start --read-only"),
+        "{said:?}"
+    );
+    let reading = command(&["start", "--json", "--read-only", "--port", "0"]);
+    let reading = Process::spawn(reading);
+    let answer = reading.client().get(&format!("/runs/{done}")).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    reading.kill();
 
     // With room it goes on by itself.
-    for file in [ballast, last, disk.join("rest")] {
+    std::fs::remove_file(disk.join("all")).unwrap();
+    let fourth = start();
+    let client = fourth.client();
+    for file in [
+        ballast,
+        last,
+        disk.join("rest"),
+        disk.join("more"),
+        disk.join("most"),
+    ] {
         std::fs::remove_file(file).unwrap();
     }
     sink.until(|heard| heard.len() == 1).await;
@@ -164,13 +207,7 @@ async fn on_a_small_disk() {
     };
     guarded("that all is well", well).await;
     assert_eq!(std::fs::metadata(&reserve).unwrap().len(), 8 * MIB);
-    third.stop();
-    let verified = Command::new(env!("CARGO_BIN_EXE_ktsu"))
-        .args(["verify", "--ledger"])
-        .arg(&ledger)
-        .env_clear()
-        .current_dir(&disk)
-        .output()
-        .unwrap();
-    assert!(verified.status.success(), "{verified:?}");
+    fourth.stop();
+    let verified = ktsu(&["verify"]);
+    assert!(verified.0, "{verified:?}");
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::hops;
-use super::path::{Asked, NoSuchField};
+use super::path::{Asked, NoSuchField, nowhere};
 use super::story::Story;
 use crate::workflow::expression::marks::{Marks, Place};
 
@@ -95,10 +95,7 @@ const MAX_VALUE: usize = 4096;
 /// [`NoSuchField`].
 pub fn answer(story: &Story<'_>, within: &str, path: &str) -> Result<Answer, NoSuchField> {
     let asked = Asked::find(story, within, path)?;
-    let gone = || NoSuchField {
-        message: format!("the envelope has no {path}"),
-        there: Vec::new(),
-    };
+    let gone = || nowhere(path, Vec::new());
     let envelope = story.envelope(&asked.scope).ok_or_else(gone)?;
     let field = envelope.find(&asked.pointer).ok_or_else(gone)?;
     let origins = field.sources().flat();

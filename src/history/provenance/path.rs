@@ -20,8 +20,10 @@ pub struct Asked {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct NoSuchField {
-    /// What is wrong.
+    /// What is wrong, with the words of whoever asked.
     pub message: String,
+    /// The same without them.
+    pub unnamed: String,
     /// What is there instead.
     pub there: Vec<String>,
 }
@@ -40,6 +42,7 @@ impl Asked {
         let segments = segments(path)?;
         let (first, mut rest) = segments.split_first().ok_or_else(|| NoSuchField {
             message: "the path is empty".to_owned(),
+            unnamed: "the path is empty".to_owned(),
             there: names_of(story, within),
         })?;
         let mut name = first.as_str();
@@ -140,7 +143,8 @@ fn names_of(story: &Story<'_>, scope: &str) -> Vec<String> {
     fixed.into_iter().map(str::to_owned).chain(steps).collect()
 }
 
-fn nowhere(path: &str, mut there: Vec<String>) -> NoSuchField {
+/// A field that the envelope does not have.
+pub(super) fn nowhere(path: &str, mut there: Vec<String>) -> NoSuchField {
     let more = there.len().saturating_sub(TOLD);
     there.truncate(TOLD);
     if more > 0 {
@@ -148,6 +152,7 @@ fn nowhere(path: &str, mut there: Vec<String>) -> NoSuchField {
     }
     NoSuchField {
         message: format!("the envelope has no {path}"),
+        unnamed: "the envelope has no such field".to_owned(),
         there,
     }
 }
@@ -155,11 +160,14 @@ fn nowhere(path: &str, mut there: Vec<String>) -> NoSuchField {
 fn segments(path: &str) -> Result<Vec<String>, NoSuchField> {
     let bad = |why: &str| NoSuchField {
         message: format!("{path} is no path: {why}"),
+        unnamed: format!("that is no path: {why}"),
         there: Vec::new(),
     };
     if path.len() > MAX_PATH {
+        let message = format!("a path is no longer than {MAX_PATH} bytes");
         return Err(NoSuchField {
-            message: format!("a path is no longer than {MAX_PATH} bytes"),
+            unnamed: message.clone(),
+            message,
             there: Vec::new(),
         });
     }

@@ -1,6 +1,7 @@
 //! `GET /runs/{id}/frames`: pages of JSON, or a stream of events that goes on where it was left.
 
 use std::convert::Infallible;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
@@ -91,6 +92,7 @@ pub(super) async fn frames(
         }
         let follower = Follower {
             progress: orchestrator.watch(run.stream.name()),
+            looks: orchestrator.looks_on(),
             orchestrator,
             run,
             from: start,
@@ -147,11 +149,16 @@ async fn read(
     page.await.map_err(|error| unreadable(&error))
 }
 
+/// How often it is looked for more of a run whose task is not here.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// Somebody who follows a run: what is durable is read from the ledger, then it waits for more.
 struct Follower {
     orchestrator: Orchestrator,
     run: Run,
     progress: Option<watch::Receiver<Progress>>,
+    /// Whether the run may go on without a task here.
+    looks: bool,
     from: u64,
     expand: bool,
     /// The next events, last first.
@@ -175,16 +182,16 @@ impl Follower {
             if self.finished {
                 return None;
             }
-            // Looked at before reading: what ends while we read is read by the next round.
-            let ended = match &mut self.progress {
-                None => true,
-                Some(progress) => {
-                    let now = progress.borrow_and_update();
-                    now.ended || now.failed.is_some()
+            let page = match self.look().await {
+                Ok(looked) => looked,
+                // The client would take an end for that of the run.
+                Err(problem) => {
+                    self.finished = true;
+                    let told = problem.to_json().to_string();
+                    return Some(Event::default().event("problem").data(told));
                 }
             };
-            let page = read(&self.orchestrator, &self.run, self.from, AHEAD, self.expand).await;
-            let page = page.ok()?;
+            let (ended, page) = page;
             let more = page.next.is_some();
             self.from = page.after;
             let events = page.frames.into_iter().rev();
@@ -194,15 +201,41 @@ impl Follower {
             if ended && !more {
                 self.finished = true;
             } else if self.ready.is_empty() && !more {
-                let changed = match &mut self.progress {
-                    Some(progress) => progress.changed().await.is_ok(),
-                    None => false,
-                };
-                if !changed {
-                    // The run's task is gone: what it made durable meanwhile is there to read.
-                    self.progress = None;
+                match &mut self.progress {
+                    Some(progress) => {
+                        if progress.changed().await.is_err() {
+                            // Its task is gone: what it made durable meanwhile is there to read.
+                            self.progress = None;
+                        }
+                    }
+                    None => {
+                        tokio::time::sleep(LOOK).await;
+                        self.progress = self.orchestrator.watch(self.run.stream.name());
+                    }
                 }
             }
         }
+    }
+
+    /// Whether the run has ended, and what is there to read. Asked in this order: what ends while we
+    /// read is read by the next round.
+    async fn look(&mut self) -> Result<(bool, Page), Problem> {
+        let ended = match &mut self.progress {
+            None => !self.looks || self.has_ended().await?,
+            Some(progress) => {
+                let now = progress.borrow_and_update();
+                now.ended || now.failed.is_some()
+            }
+        };
+        let page = read(&self.orchestrator, &self.run, self.from, AHEAD, self.expand).await?;
+        Ok((ended, page))
+    }
+
+    async fn has_ended(&self) -> Result<bool, Problem> {
+        let stream = self.run.stream.clone();
+        let readers = self.orchestrator.readers();
+        let row = readers.with(move |reader| reader.row(&stream)).await;
+        let row = row.map_err(|error| unreadable(&error))?;
+        Ok(row.is_none_or(|row| !row.open))
     }
 }

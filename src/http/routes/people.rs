@@ -395,7 +395,8 @@ impl From<NotSaid> for Problem {
     fn from(refused: NotSaid) -> Self {
         let words = refused.to_string();
         match refused {
-            NotSaid::NoStep(_) => Self::new(ErrorCode::StepNotFound, words),
+            // A 404 never repeats the name.
+            NotSaid::NoStep(_) => ErrorCode::StepNotFound.into(),
             NotSaid::NotComplete { .. } => Self::new(ErrorCode::StepNotComplete, words),
             NotSaid::NotAnObject(_) | NotSaid::Reserved(_) | NotSaid::TooDeep => {
                 Self::new(ErrorCode::OverlayRefused, words)

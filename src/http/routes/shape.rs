@@ -142,7 +142,41 @@ pub(super) fn refine(document: &mut Value) {
         json!({"required": ["result"], "properties": {"result": {"type": "string"}}});
     shapes["Decide"]["else"] = json!({"properties": {"result": {"type": "null"}}});
     refine_messages(shapes);
-    document["paths"]["/runs/{id}/trace"]["get"]["x-exclusive"] = json!([trace::EXCLUSIVE]);
+    let trace = &mut document["paths"]["/runs/{id}/trace"]["get"];
+    let chosen = trace::OF_THE_TREE.into_iter();
+    let pairs = chosen.flat_map(|name| trace::EXCLUSIVE.map(|other| json!([name, other])));
+    let groups = std::iter::once(json!(trace::EXCLUSIVE)).chain(pairs);
+    trace["x-exclusive"] = groups.collect();
+    let (name, needed) = trace::NEEDS;
+    trace["x-needs"] = json!({name: needed});
+    let paths = document["paths"].as_object_mut().into_iter().flatten();
+    let operations = paths.filter_map(|(_, methods)| methods.as_object_mut());
+    operations.flatten().for_each(|(_, it)| everywhere(it));
+}
+
+/// What every route may answer, whatever it is asked.
+const EVERYWHERE: [(&str, &str); 2] = [
+    (
+        "500",
+        "What is recorded cannot be read, or ktsu has failed.",
+    ),
+    ("503", "Too much is asked at once."),
+];
+
+fn everywhere(operation: &mut Value) {
+    for (status, words) in EVERYWHERE {
+        let answers = operation["responses"].as_object_mut();
+        let Some(answers) = answers.filter(|answers| !answers.contains_key(status)) else {
+            continue;
+        };
+        let shape = json!({"$ref": format!("{SHAPES}Problem")});
+        let answer = json!({
+            "description": words,
+            "content": {"application/problem+json": {"schema": shape}},
+            "x-everywhere": true,
+        });
+        answers.insert(status.to_owned(), answer);
+    }
 }
 
 /// Messages of MCP, which are requests, notifications, or answers.

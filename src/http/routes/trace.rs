@@ -29,6 +29,10 @@ pub(super) struct Of {
 
 /// Parameters that ask for different things: one of them at the most is given.
 pub(super) const EXCLUSIVE: [&str; 3] = ["frame", "of", "why_not"];
+/// Parameters that choose from the tree, which none of those gives.
+pub(super) const OF_THE_TREE: [&str; 2] = ["step", "type"];
+/// A parameter, and the one that it needs beside it.
+pub(super) const NEEDS: (&str, &str) = ("direction", "frame");
 
 impl Asked for Of {
     const PARAMETERS: &'static [Parameter] = &[
@@ -44,7 +48,7 @@ impl Asked for Of {
         Parameter::new(
             "direction",
             Kind::Words(&["ancestors", "descendants"]),
-            "With `frame`: `ancestors` (the default), or `descendants` for what follows from it.",
+            "With `frame` alone: `ancestors` (the default), or `descendants` for what follows from it.",
         ),
         Parameter::new(
             "of",
@@ -61,12 +65,13 @@ impl Asked for Of {
         Parameter::new(
             "step",
             Kind::Text,
-            "Of the tree: only frames about this step.",
+            "Of the tree: only frames about this step. None of `frame`, `of` and `why_not` goes with it.",
         ),
         Parameter::new(
             "type",
             Kind::Text,
-            "Of the tree: only frames whose type begins like this.",
+            "Of the tree: only frames whose type begins like this. None of `frame`, `of` and `why_not` \
+             goes with it.",
         ),
     ];
 
@@ -83,6 +88,17 @@ impl Asked for Of {
         if asked.iter().filter(|one| **one).count() > 1 {
             let words = "frame, of and why_not ask for different things: give one of them";
             return Err(invalid(words));
+        }
+        let chosen = OF_THE_TREE
+            .into_iter()
+            .find(|name| given.text(name).is_some());
+        if let Some(name) = chosen.filter(|_| asked.contains(&true)) {
+            let words =
+                format!("{name} is of the tree: neither frame, of nor why_not goes with it");
+            return Err(invalid(words));
+        }
+        if of.direction.is_some() && of.frame.is_none() {
+            return Err(invalid("direction needs a frame beside it"));
         }
         Ok(of)
     }
@@ -148,7 +164,8 @@ fn told(
     mut tree: Vec<Placed>,
 ) -> Result<String, Problem> {
     let nowhere = |error: NoSuchField| {
-        let problem = Problem::new(ErrorCode::NotFound, error.message);
+        // A 404 never repeats the name.
+        let problem = Problem::new(ErrorCode::NotFound, error.unnamed);
         match error.there.is_empty() {
             true => problem,
             false => problem.with_hint(format!("there is {}", error.there.join(", "))),
@@ -173,6 +190,18 @@ fn told(
         kinds: of.kind.iter().cloned().collect(),
         ..Wanted::default()
     };
+    if let Some(step) = &of.step
+        && !tree
+            .iter()
+            .any(|placed| trace::is_about(&placed.node, step))
+    {
+        // Nothing is told of a step that did not begin; of one that is not there nothing can be.
+        let step = step.strip_prefix("step.").unwrap_or(step);
+        let story = story()?;
+        why::why_not(&story, "", step)
+            .or_else(|_| why::why_not(&story, scope, step))
+            .map_err(nowhere)?;
+    }
     tree.retain(|placed| wanted.wants(&placed.node));
     Ok(value!({"run_id": name, "tree": tree}).to_string())
 }

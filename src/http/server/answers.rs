@@ -26,7 +26,7 @@ pub(super) struct Answers<S> {
 
 impl<S> hyper::service::Service<Request<Incoming>> for Answers<S>
 where
-    S: Service<Request<Incoming>, Response = Response, Error = Infallible> + Clone + Send,
+    S: Service<Request<Asked>, Response = Response, Error = Infallible> + Clone + Send,
     S: 'static,
     S::Future: Send,
 {
@@ -42,6 +42,10 @@ where
                 // Others have asked for less.
                 tokio::task::yield_now().await;
             }
+            let request = request.map(|body| Asked {
+                body,
+                seat: Arc::clone(&seat),
+            });
             let mut response = service.oneshot(request).await?;
             if turn.is_last {
                 let close = HeaderValue::from_static("close");
@@ -49,6 +53,45 @@ where
             }
             Ok(counted(response, seat).await)
         })
+    }
+}
+
+/// The body of a request, as far as it was sent.
+pub(super) struct Asked {
+    body: Incoming,
+    seat: Arc<Seat>,
+}
+
+impl HttpBody for Asked {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        match &frame {
+            Poll::Pending => self.seat.owes(),
+            Poll::Ready(Some(Ok(_))) if !self.body.is_end_stream() => {}
+            Poll::Ready(_) => self.seat.owes_nothing(),
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        // Whoever handles the request has what it needs of it.
+        self.seat.owes_nothing();
     }
 }
 

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! newcomer ─▶ a free place ─────────────────────────▶ connection
-//!         └─▶ none: who does not read is closed, then who sends requests ahead of their
-//!             answers, then who asks nothing ───────▶ their place
+//!         └─▶ none: who does not read is closed, then who has not sent the body of its request,
+//!             then who sends requests ahead of their answers, then who asks nothing
+//!                                              └────▶ their place
 //! answer   ─▶ fits the bytes that may wait, or nothing else waits ─▶ sent
 //!         └─▶ not: who does not read is closed ─▶ fits? sent, else a few wait a moment, then 503
 //! ```
@@ -19,6 +20,9 @@ use tokio::time::{Instant, sleep};
 
 /// A client whose connection has taken nothing for this long does not read, if room is short.
 const UNREAD_TIME: Duration = Duration::from_millis(250);
+/// A client whose body is waited for this long keeps others waiting, if room is short. Sending it a
+/// byte at a time does not help: the whole time counts.
+const OWED_TIME: Duration = Duration::from_millis(500);
 /// A connection without a request for this long is idle, if room is short.
 const IDLE_TIME: Duration = Duration::from_secs(1);
 /// So many requests in a row without a pause, and a client sends ahead, if room is short.
@@ -70,6 +74,8 @@ struct Client {
     idle_since: Instant,
     /// Since when it has taken nothing of what waits for it.
     unread_since: Option<Instant>,
+    /// Since when the rest of its request's body is waited for.
+    owes_since: Option<Instant>,
     /// What waits for it, piece by piece: each stays in memory as a whole until all of it is sent.
     waiting: VecDeque<usize>,
     /// Bytes of those pieces.
@@ -125,6 +131,7 @@ impl Room {
             busy: false,
             idle_since: Instant::now(),
             unread_since: None,
+            owes_since: None,
             waiting: VecDeque::new(),
             unsent: 0,
             sent: 0,
@@ -145,7 +152,8 @@ impl Room {
     }
 
     /// Tells as many clients to leave as there are newcomers: first those that do not read, the
-    /// longest first, then those that send requests ahead, then those that ask nothing.
+    /// longest first, then those that have not sent their bodies, then those that send requests ahead,
+    /// then those that ask nothing.
     pub(super) fn make_places(&self, newcomers: usize) {
         let mut state = self.lock();
         let leaving = state.seated.values().filter(|client| client.leaves).count();
@@ -215,6 +223,7 @@ impl State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Dispensable {
     DoesNotRead(Instant),
+    OwesBody(Instant),
     SendsAhead(Instant),
     AsksNothing(Instant),
 }
@@ -249,8 +258,13 @@ impl Client {
             let many = self.pipelined >= SENT_AHEAD;
             many.then_some(Dispensable::SendsAhead(self.idle_since))
         };
+        let owes = || {
+            let since = self.owes_since?;
+            let long = now.duration_since(since) >= OWED_TIME;
+            long.then_some(Dispensable::OwesBody(since))
+        };
         let unread = self.unread(now).map(Dispensable::DoesNotRead);
-        unread.or_else(ahead).or_else(idle)
+        unread.or_else(owes).or_else(ahead).or_else(idle)
     }
 
     /// Since when the client has read nothing, if that is long enough to count.
@@ -281,6 +295,7 @@ impl Seat {
         let most = self.room.pipelined;
         let turn = self.client(|client| {
             client.busy = true;
+            client.owes_since = None;
             client.pipelined = match std::mem::take(&mut client.paused) {
                 true => 0,
                 false => client.pipelined + 1,
@@ -291,6 +306,18 @@ impl Seat {
             }
         });
         turn.unwrap_or_default()
+    }
+
+    /// The rest of the request's body is waited for.
+    pub(super) fn owes(&self) {
+        self.client(|client| {
+            client.owes_since.get_or_insert_with(Instant::now);
+        });
+    }
+
+    /// Nobody waits for the body of the request any more.
+    pub(super) fn owes_nothing(&self) {
+        self.client(|client| client.owes_since = None);
     }
 
     /// The answer is handed over, or given up.
@@ -424,6 +451,36 @@ mod tests {
         assert!(!has_to_leave(&busy), "its request is under way");
         drop(first);
         assert!(room.seat().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_not_sent_its_body_leaves_after_who_does_not_read() {
+        let room = Room::new(5, 100, 8);
+        let [unread, first, second, sent, idle] = [(); 5].map(|()| room.seat().expect("a place"));
+        for seat in [&first, &second, &sent] {
+            seat.begins();
+            seat.owes();
+            tokio::time::advance(OWED_TIME / 5).await;
+            // More of it came, and not all.
+            seat.owes();
+        }
+        unread.begins();
+        unread.stalls();
+        tokio::time::advance(OWED_TIME / 5).await;
+        room.make_places(5);
+        let seats = [&unread, &first, &second, &sent, &idle];
+        assert!(seats.iter().all(|seat| !has_to_leave(seat)), "too early");
+        sent.owes_nothing();
+        tokio::time::advance(OWED_TIME).await;
+        for leaves in [&unread, &first, &second] {
+            room.make_places(1);
+            assert!(has_to_leave(leaves));
+            drop(room.lock().seated.remove(&leaves.id));
+        }
+        tokio::time::advance(IDLE_TIME).await;
+        room.make_places(2);
+        assert!(!has_to_leave(&sent), "its request is under way");
+        assert!(has_to_leave(&idle));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,12 +1,14 @@
 //! Frames as they become durable.
 
 use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 
+use ktsu::assemble::{Agents, LedgerPlace, Setup, reading};
 use serde_json::{Value, json};
 
 use super::lab;
 use crate::support::sink::Reply;
-use crate::support::{KitDir, Lab, Sink};
+use crate::support::{Client, KitDir, Lab, Sink, process};
 
 /// Every answer waits for somebody to open the gate of its path.
 async fn gated() -> Sink {
@@ -98,6 +100,46 @@ async fn a_follower_that_reconnects_while_the_run_goes_on_misses_nothing() {
 }
 
 /// The stream of a child carries the child's frames alone, and ends with the run.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_only_reads_follows_a_run_of_another_until_it_has_ended() {
+    let sink = gated().await;
+    let step = "pipeline: [{id: long, webhook: {url: '{{ env.SINK }}/gate'}}]";
+    let kit = KitDir::new(&[("long", &format!("env: [{{name: SINK}}]\n{step}\n"))]);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("ledger.db");
+    let pairs = [("SINK", sink.url.as_str())];
+    let lab = Lab::on_file(&path, &kit, &pairs).await;
+    let run = lab.client.invoke("long", json!({})).await;
+    sink.until(|heard| heard.len() == 1).await;
+    let setup = Setup {
+        kit: kit.load(),
+        environment: None,
+        process: process(&pairs),
+        ledger: LedgerPlace::File(path.clone()),
+        listen: (Ipv4Addr::LOCALHOST, 0).into(),
+        clock: None,
+        agents: Agents::Nowhere,
+        own_url: None,
+        gateway: None,
+        takes_up: false,
+    };
+    let reading = reading::open(setup, &path).await.unwrap();
+    let client = Client::of(&reading.url);
+    let mut events = client.events(&run, None).await;
+    let mut ids = Vec::new();
+    while !ids.contains(&3) {
+        ids.push(events.next().await.expect("it has not ended").id);
+    }
+    sink.open("/gate");
+    ids.extend(events.drain().await.iter().map(|event| event.id));
+    assert!(!events.broken);
+    let frames = lab.client.frames(&run).await;
+    assert_eq!(frames.last().unwrap()["type"], "run.completed");
+    assert_eq!(ids, (0..frames.len() as u64).collect::<Vec<_>>());
+    lab.close().await;
+    reading.close().await;
+}
+
 #[tokio::test]
 async fn a_child_can_be_followed() {
     let sink = gated().await;

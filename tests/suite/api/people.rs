@@ -91,9 +91,18 @@ async fn refused(api: &Described, run: &str) {
             assert_eq!(answer.json()["code"], code);
         }
     }
-    let nobody = r#"{"from": "nobody"}"#;
-    let answer = api.post(&format!("/runs/{run}/resume"), nobody).await;
-    assert_eq!(answer.json()["code"], "step_not_found");
+    let overlay = json!({"step": "nobody", "field": "x", "value": 1, "reason": "a try"});
+    for (word, body) in [
+        ("resume", json!({"from": "nobody"})),
+        ("fork", json!({"before": "nobody"})),
+        ("overlay", overlay),
+    ] {
+        let path = format!("/runs/{run}/{word}");
+        let answer = api.post(&path, &body.to_string()).await;
+        assert_eq!(answer.status, 404, "{word}: {}", answer.text());
+        assert_eq!(answer.json()["code"], "step_not_found", "{word}");
+        assert!(!answer.text().contains("nobody"), "{}", answer.text());
+    }
 }
 
 /// 507 from a disk that is nearly full, 503 where another owner took the ledger.

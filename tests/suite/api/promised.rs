@@ -497,19 +497,25 @@ impl<'w> Maker<'w> {
         let mut taken: Vec<Value> = Vec::new();
         for parameter in parameters(operation) {
             let name = parameter["name"].as_str().unwrap().to_owned();
-            let others = exclusive.iter().find(|group| has(group, &name));
-            let is_free = others.is_none_or(|group| !taken.contains(group));
+            let groups = exclusive.iter().filter(|group| has(group, &name));
+            let groups: Vec<Value> = groups.cloned().collect();
+            let is_free = !groups.iter().any(|group| taken.contains(group));
             let is_wanted = parameter["required"] == true || self.below(2) == 1;
             if held.contains(&name) || !is_free || !is_wanted {
                 continue;
             }
-            taken.extend(others.cloned());
+            taken.extend(groups);
             let value = self.sent(&parameter);
             match parameter["in"] == "header" {
                 true => request.headers.push((name, value)),
                 false => request.query.push((name, value)),
             }
         }
+        let given: Vec<String> = request.query.iter().map(|(name, _)| name.clone()).collect();
+        request.query.retain(|(name, _)| {
+            let needed = operation["x-needs"][name].as_str();
+            needed.is_none_or(|needed| given.iter().any(|one| one == needed))
+        });
         request.body = body(operation).map(|schema| self.valid(&schema));
         request
     }
@@ -634,6 +640,15 @@ async fn what_the_description_forbids_is_refused_in_our_words() {
             }
             requests.push(("exclusive", request));
         }
+        for parameter in parameters(&operation) {
+            let name = parameter["name"].as_str().unwrap();
+            if operation["x-needs"][name].is_string() {
+                let mut request = Request::default();
+                let value = maker.sent(&parameter);
+                request.query.push((name.to_owned(), value));
+                requests.push(("needed", request));
+            }
+        }
         let schema = body(&operation);
         let pairs = schema.as_ref().map(|schema| maker.both(schema));
         for both in pairs.unwrap_or_default() {
@@ -676,7 +691,8 @@ async fn what_the_description_forbids_is_refused_in_our_words() {
         ("left out", 14),
         ("parameter", 60),
         ("unknown", 18),
-        ("exclusive", 1),
+        ("exclusive", 7),
+        ("needed", 1),
         ("both", 3),
         ("body", 200),
     ] {

@@ -161,9 +161,34 @@ async fn refusals(api: &Described, run: &str) {
             .status,
         404
     );
-    for nothing in ["of=step.none.x", "of=a..b", "why_not=none"] {
+    for nothing in [
+        "of=step.zzz.x",
+        "of=zzz..b",
+        "of=zzz",
+        "why_not=zzz",
+        "why_not=zzz/zzz",
+        "step=zzz",
+        "step=zzz&type=step.",
+    ] {
         let answer = api.get(&format!("/runs/{run}/trace?{nothing}")).await;
         assert_eq!(answer.status, 404, "{nothing}");
+        assert!(!answer.text().contains("zzz"), "{}", answer.text());
+    }
+    for step in ["greet", "step.greet"] {
+        let answer = api.get(&format!("/runs/{run}/trace?step={step}")).await;
+        assert_eq!(answer.status, 200, "{step}: {}", answer.text());
+    }
+    for (query, words) in [
+        ("direction=ancestors", "direction needs a frame"),
+        ("direction=descendants&of=status", "direction needs a frame"),
+        ("frame=1&step=greet", "step is of the tree"),
+        ("of=status&type=run.", "type is of the tree"),
+        ("why_not=greet&step=greet", "step is of the tree"),
+    ] {
+        let answer = api.get(&format!("/runs/{run}/trace?{query}")).await;
+        assert_eq!(answer.status, 400, "{query}");
+        assert_eq!(answer.json()["code"], "invalid_query");
+        assert!(answer.text().contains(words), "{}", answer.text());
     }
     for (query, words) in [
         ("wait=x", "wait takes a whole number, 0 to 3600"),

@@ -210,6 +210,28 @@ fn a_tail_cut_off_before_later_runs_is_named() {
 }
 
 #[test]
+fn frames_with_a_gap_are_neither_shown_nor_exported() {
+    for gone in ["0", "1", "(SELECT max(seq) FROM frames WHERE STREAM)"] {
+        let desk = Desk::new();
+        let run = desk.hello();
+        let script = format!("DELETE FROM frames WHERE STREAM AND seq = {gone}");
+        forge(&desk, &script.replace("STREAM", &of(&run)));
+        for command in [
+            &["frames", &run][..],
+            &["trace", &run],
+            &["export", &run, "-o", "run.jsonl"],
+            &["export", &run, "--format", "cloudevents"],
+            &["evidence", "export", &run, "-o", "run.tar"],
+        ] {
+            let said = desk.ktsu(command);
+            assert_ne!(said.code, 0, "{gone} {command:?}: {}", said.out);
+        }
+        desk.ktsu(&["export", "--all"]).is(2).warns("missing");
+        assert!(!desk.path().join("run.jsonl").exists());
+    }
+}
+
+#[test]
 fn somebody_holding_the_write_lock_for_a_while_stops_nothing() {
     let desk = Desk::new();
     let owner = desk.start(&["--kit", &kit("hello")]);

@@ -258,7 +258,21 @@ fn a_hard_link_of_a_ledger_is_refused_to_owners_and_readers_are_warned() {
         .warns("may be seen in an old state")
         .warns("2 names (hard links)");
     desk.ktsu(&["verify", "--ledger", "other/ledger.db"])
+        .says("not covered: what is in the log alone: somebody owns the file by another name")
         .warns("may be seen in an old state");
+    for (arguments, file) in [
+        (&["backup", "copy.db"][..], "copy.db"),
+        (&["export", "--all", "-o", "old.jsonl"], "old.jsonl"),
+        (&["evidence", "export", "--all"], "evidence.tar"),
+    ] {
+        let arguments = [arguments, &["--ledger", "other/ledger.db"]].concat();
+        desk.ktsu(&arguments)
+            .is(2)
+            .warns("by another name of the same file")
+            .warns("use the name that its owner uses");
+        assert!(!desk.path().join(file).exists(), "{file}");
+    }
+    desk.ktsu(&["backup", "copy.db"]).is(0);
     // Whoever owns it goes on, and nothing is lost.
     let second = desk
         .ktsu(&["invoke", "hello", "--wait", "--json"])
@@ -328,6 +342,7 @@ fn an_emptied_ledger_is_refused_with_the_way_back() {
     let desk = Desk::new();
     let run = desk.hello();
     desk.ktsu(&["backup", "copy.db"]).is(0);
+    desk.ktsu(&["export", "--all", "-o", "runs.jsonl"]).is(0);
     let ledger = desk.path().join(".ktsu/ledger.db");
     std::fs::write(&ledger, "").unwrap();
     for arguments in [
@@ -340,13 +355,74 @@ fn an_emptied_ledger_is_refused_with_the_way_back() {
             .warns("ledger.db.key")
             .warns("ktsu restore BACKUP --to .ktsu/ledger.db");
     }
-    desk.ktsu(&["runs"]).is(2).warns("it is empty (0 bytes)");
+    for arguments in [&["runs"][..], &["start", "--read-only", "--port", "0"]] {
+        desk.ktsu(arguments)
+            .is(2)
+            .warns("it is empty (0 bytes)")
+            .warns("ktsu restore BACKUP --to ");
+    }
+    let said = desk.ktsu(&["import", "runs.jsonl"]);
+    said.is(2).warns("it is empty (0 bytes)");
+    assert!(!said.err.contains("runs.jsonl"), "{said:#?}");
     assert_eq!(std::fs::metadata(&ledger).unwrap().len(), 0);
     std::fs::rename(&ledger, desk.path().join("emptied.db")).unwrap();
     desk.ktsu(&["restore", "copy.db", "--to", ".ktsu/ledger.db"])
         .is(0);
     desk.ktsu(&["runs"]).is(0).says(&run);
     desk.hello();
+}
+
+#[test]
+fn a_ledger_whose_owner_was_killed_is_refused_once_its_log_is_gone() {
+    let desk = Desk::new();
+    let owner = desk.start(&["--kit", &kit("hello")]);
+    let invoked = desk.ktsu(&["invoke", "hello", "--wait", "--json"]);
+    let run = invoked.is(0).json()["run_id"].as_str().unwrap().to_owned();
+    owner.stop("KILL");
+    let (log, aside) = (
+        desk.path().join(".ktsu/ledger.db-wal"),
+        desk.path().join("aside"),
+    );
+    std::fs::rename(&log, &aside).unwrap();
+    for arguments in [
+        &["run", &kit("hello")][..],
+        &["start", "--port", "0", "--kit", &kit("hello")],
+    ] {
+        desk.ktsu(arguments)
+            .is(2)
+            .warns("did not close it, and ")
+            .warns("ledger.db-wal is not beside it");
+    }
+    desk.ktsu(&["run", &kit("hello")])
+        .is(2)
+        .warns("ledger.db-wal back beside it")
+        .warns("ledger.db.lock");
+    desk.ktsu(&["verify"])
+        .says("not covered: what was in ")
+        .says("the last owner did not close the ledger");
+    // With its log it is whole.
+    std::fs::rename(&aside, &log).unwrap();
+    desk.hello();
+    desk.ktsu(&["runs"]).is(0).says(&run);
+    desk.ktsu(&["verify"]).is(0);
+}
+
+#[test]
+fn a_ledger_that_cannot_even_be_read_is_not_sent_back_to_the_same_command() {
+    let desk = Desk::new();
+    desk.hello();
+    desk.ktsu(&["export", "--all", "-o", "runs.jsonl"]).is(0);
+    let ledger = desk.path().join(".ktsu/ledger.db");
+    let mut bytes = std::fs::read(&ledger).unwrap();
+    // The first page: the schema is gone, and the header is not.
+    bytes[100..4096].fill(0);
+    std::fs::write(&ledger, bytes).unwrap();
+    let said = desk.ktsu(&["start", "--read-only", "--port", "0"]);
+    said.is(2).warns("damaged").warns("ktsu restore BACKUP");
+    assert!(!said.err.contains("--read-only"), "{said:#?}");
+    let said = desk.ktsu(&["import", "runs.jsonl"]);
+    said.is(2).warns("the ledger is damaged");
+    assert!(!said.err.contains("runs.jsonl"), "{said:#?}");
 }
 
 #[test]

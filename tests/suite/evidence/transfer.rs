@@ -88,7 +88,7 @@ fn what_does_not_verify_is_refused_and_nothing_is_written() {
     });
     let other = Book::write(&[super::book::Act::Run(other)]);
     let other = transfer::export(&other.store, &everything()).unwrap();
-    let refused = import(&path, &other).unwrap_err();
+    let refused = import(&path, &other).unwrap_err().to_string();
     assert!(
         refused.contains("here already, with other frames"),
         "{refused}"
@@ -146,7 +146,7 @@ fn a_bad_line_is_named_and_its_beginning_shown() {
     let with = |at: usize, change: &dyn Fn(&[u8]) -> Vec<u8>| {
         let mut lines = lines.clone();
         lines[at] = change(&lines[at]);
-        import(&path, lines.join(&b'\n')).unwrap_err()
+        import(&path, lines.join(&b'\n')).unwrap_err().to_string()
     };
     type Change<'a> = (&'a str, &'a dyn Fn(&[u8]) -> Vec<u8>);
     let changes: [Change<'_>; 4] = [

@@ -29,6 +29,10 @@ pub(crate) struct Paths {
     keys: [PathBuf; 2],
 }
 
+/// No SQLite database has fewer bytes than its header. SQLite itself takes a file of one byte for an
+/// empty one, and would make a database of it.
+const HEADER_BYTES: u64 = 100;
+
 impl Paths {
     /// Resolves a path, whether or not there is something at it.
     pub(crate) fn of(path: &Path) -> Self {
@@ -56,9 +60,13 @@ impl Paths {
         }
     }
 
-    /// Whether there is a file to read.
+    /// Whether there is a file to read, or one that is empty.
     pub(crate) fn must_be_file(&self) -> Result<(), StoreError> {
         match fs::metadata(&self.db) {
+            Ok(found) if found.is_file() && (1..HEADER_BYTES).contains(&found.len()) => {
+                let bytes = found.len();
+                Err(self.not_a_ledger(format!("it is too short for one ({bytes} bytes)")))
+            }
             Ok(found) if found.is_file() => Ok(()),
             Ok(_) => Err(self.not_a_ledger("it is not a file")),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -68,14 +76,14 @@ impl Paths {
         }
     }
 
-    /// What beside an empty file, or beside none, says that there was a ledger; `None` if there is
-    /// one, or it may be new. SQLite would make a new database and throw the log away. Keys alone
-    /// may be put there before a ledger is made.
+    /// What beside a file that is empty or too short, or beside none, says that there was a ledger;
+    /// `None` if there is one, or it may be new. SQLite would make a new database and throw the log
+    /// away. Keys alone may be put there before a ledger is made.
     pub(crate) fn emptied(&self) -> Option<PathBuf> {
         let found = fs::metadata(&self.db).ok();
         if found
             .as_ref()
-            .is_some_and(|it| !it.is_file() || it.len() > 0)
+            .is_some_and(|it| !it.is_file() || it.len() >= HEADER_BYTES)
         {
             return None;
         }

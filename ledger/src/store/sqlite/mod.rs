@@ -8,11 +8,13 @@
 //! files    paths, opening, who may read what      schema   the tables
 //! queries  reading, on any connection             write    one transaction
 //! reader   the view from outside                  check    what the container finds
+//! place    whether the files are where they were  copy     page by page
 //! ```
 
 mod check;
 mod copy;
 mod files;
+mod place;
 mod queries;
 mod reader;
 mod schema;
@@ -33,6 +35,7 @@ pub(crate) use copy::copy_database;
 pub(crate) use files::{Paths, fresh_file};
 
 use files::failed;
+use place::Place;
 use queries::Queries;
 use write::Tails;
 
@@ -55,6 +58,7 @@ pub struct SqliteStore {
     paths: Paths,
     tails: Tails,
     log: Arc<Log>,
+    place: Place,
 }
 
 /// The write-ahead log, in pages.
@@ -118,6 +122,7 @@ impl SqliteStore {
             .map_err(failed)?;
         Ok(Self {
             connection,
+            place: Place::of(&paths),
             paths,
             tails: Tails::default(),
             log,
@@ -151,7 +156,9 @@ impl Store for SqliteStore {
         epoch: Epoch,
         entries: &[Entry],
     ) -> Result<Vec<Result<u64, Refused>>, StoreError> {
-        let appended = write::append(&self.connection, &mut self.tails, epoch, entries);
+        let placed = self.place.check(&self.paths);
+        let append = |()| write::append(&self.connection, &mut self.tails, epoch, entries);
+        let appended = placed.and_then(append);
         self.unless_failed(appended)
     }
 

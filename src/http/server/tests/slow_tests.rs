@@ -144,6 +144,30 @@ async fn a_newcomer_gets_the_place_of_who_asks_nothing() {
 }
 
 #[tokio::test]
+async fn a_newcomer_gets_the_place_of_who_does_not_send_its_body() {
+    let router = Router::new().route("/echo", axum::routing::post(async |body: Bytes| body));
+    let served = serve_router(
+        router,
+        Limits {
+            connections: 1,
+            place_time: PATIENCE,
+            ..limits()
+        },
+    )
+    .await;
+    let mut owes = served.open().await;
+    let asked = "POST /echo HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{";
+    owes.write_all(asked.as_bytes()).await.expect("sent");
+    let mut newcomer = served.open().await;
+    let asked = post_request("/echo", "{}");
+    newcomer.write_all(&asked).await.expect("sent");
+    let mut answer = [0; 12];
+    let read = newcomer.read_exact(&mut answer);
+    patiently(read).await.expect("answered");
+    assert_eq!(&answer, b"HTTP/1.1 200");
+}
+
+#[tokio::test]
 async fn requests_ahead_of_their_answers_are_answered_up_to_a_bound() {
     let (served, _is_gone) = endless(Limits {
         pipelined: 4,
