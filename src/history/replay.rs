@@ -3,6 +3,7 @@
 //! There is no client here, and none can be had: whatever a replay needs and the ledger does not
 //! hold is an error.
 
+use ktsu_ledger::branch;
 use ktsu_ledger::event::Role;
 use ktsu_ledger::store::{Reader, StoreError};
 use ktsu_ledger::{Hash, StreamId};
@@ -106,7 +107,8 @@ fn told(
     stream: &StreamId,
     status: impl FnOnce(&[ktsu_ledger::Frame]) -> Result<&'static str, Failed>,
 ) -> Result<Replayed, Failed> {
-    let frames = super::frames(reader, stream)?;
+    // What is missing at the end is for the verdict to tell.
+    let frames = branch::frames(reader, stream)?;
     let (Some(first), Some(last)) = (frames.first(), frames.last()) else {
         return Err(Stopped::NoRoot("is empty".to_owned()).into());
     };

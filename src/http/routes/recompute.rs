@@ -118,8 +118,9 @@ impl From<NotBegun> for Problem {
     fn from(refused: NotBegun) -> Self {
         let words = refused.to_string();
         match refused {
-            // A 404 never repeats the name.
-            NotBegun::Run(NotRecomputed::NoSuchStep(_)) => ErrorCode::StepNotFound.into(),
+            NotBegun::Run(NotRecomputed::NoSuchStep(_)) => {
+                Self::new(ErrorCode::StepNotFound, words)
+            }
             NotBegun::Run(_) => Self::new(ErrorCode::NotRecomputable, words),
             NotBegun::LacksGroup(_) => Self::new(ErrorCode::NotRecomputable, words)
                 .with_hint("start the engine with the kit the run is of"),
