@@ -233,9 +233,8 @@ pub async fn open(mut setup: Setup) -> Result<Engine, NotOpened> {
         ..Options::default()
     };
     let (appender, thread) = Appender::start(store, options)?;
-    // A ledger that was just made has a log only now.
     if let Some(lock) = &mut lock {
-        lock.opened().map_err(NotOpened::Lock)?;
+        lock.opened(appender.epoch().0).map_err(NotOpened::Lock)?;
     }
     ledger::stop_when_damaged(&damage, &appender, &setup.ledger);
     // From here on nobody else writes, not even an owner whose lock was taken from it.

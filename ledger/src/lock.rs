@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::names::{SecondName, second_name};
 use crate::reserve::Reserve;
-use crate::store::{Paths, StoreError, fresh_file};
+use crate::store::{Paths, StoreError, file_epoch, fresh_file};
 use crate::time::Timestamp;
 
 /// Looking whether a lock is held takes it for a moment; somebody who wants it waits that out.
@@ -37,9 +37,10 @@ pub struct Holder {
     /// Where it listens, once it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// Whether the ledger has a log beside it: what is only in there is lost with it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub log: bool,
+    /// The epoch of the owner, once the ledger has a log beside it: what is only in there is lost with
+    /// it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<u64>,
 }
 
 /// Why the ledger could not be taken.
@@ -197,11 +198,17 @@ fn must_be_whole(ledger: &Path) -> Result<(), NotOwned> {
     }
 }
 
-/// Refuses a ledger whose lock file says that there is a log beside it, where there is none.
+/// Refuses a ledger whose lock file says that there is a log beside it, where there is none, and the
+/// file does not know of the owner that had it. Whoever closed the ledger for that owner, as any program
+/// with SQLite does, has put into the file what was in the log.
 fn must_have_log(ledger: &Path, lock: &File) -> Result<(), NotOwned> {
     let paths = Paths::of(ledger);
-    let has_log = read(lock).is_some_and(|last| last.log);
-    match has_log && paths.db.exists() && !paths.wal.exists() {
+    let Some(epoch) = read(lock).and_then(|last| last.log) else {
+        return Ok(());
+    };
+    let is_gone = paths.db.exists() && !paths.wal.exists();
+    // A file that cannot be read is refused by whoever opens it.
+    match is_gone && file_epoch(ledger).is_some_and(|known| known < epoch) {
         true => Err(NotOwned::LogMissing {
             path: ledger.to_owned(),
             log: paths.wal,
@@ -305,7 +312,7 @@ pub(crate) fn holder_at(lock: &Path) -> Option<Holder> {
             pid: 0,
             started_at: Timestamp::default(),
             url: None,
-            log: false,
+            log: None,
         })),
         // Closing the file gives the lock back.
         Ok(()) | Err(TryLockError::Error(_)) => None,
@@ -321,7 +328,7 @@ impl OwnerLock {
                 pid: std::process::id(),
                 started_at: now(),
                 url: None,
-                log: false,
+                log: None,
             },
             path,
             log: None,
@@ -342,12 +349,13 @@ impl OwnerLock {
         self.full
     }
 
-    /// Says that the ledger is open: what is in its log is needed from now on.
+    /// Says that the ledger is open in this epoch: what is in its log is needed from now on.
     ///
     /// # Errors
     /// [`NotOwned::Io`].
-    pub fn opened(&mut self) -> Result<(), NotOwned> {
-        self.holder.log = self.log.as_ref().is_some_and(|log| log.exists());
+    pub fn opened(&mut self, epoch: u64) -> Result<(), NotOwned> {
+        let has_log = self.log.as_ref().is_some_and(|log| log.exists());
+        self.holder.log = has_log.then_some(epoch);
         self.tell().map_err(|source| NotOwned::Io {
             path: self.path.clone(),
             source,
@@ -356,7 +364,7 @@ impl OwnerLock {
 
     /// Says that the ledger is about to be closed, which takes its log away.
     pub fn closes(&mut self) {
-        self.holder.log = false;
+        self.holder.log = None;
         // What is not said is that much is still needed: the next start would ask for it.
         let told = self.tell();
         drop(told);

@@ -370,7 +370,7 @@ fn a_ledger_that_was_not_closed_has_no_owner_without_its_log() {
     let mut lock = try_own(&path).unwrap();
     let mut store = SqliteStore::open(&path).unwrap();
     let epoch = store.acquire().unwrap();
-    lock.opened().unwrap();
+    lock.opened(epoch.0).unwrap();
     let first = entry(&run("a"), None, vec![ended()]);
     store.append(epoch, &[first]).unwrap();
     assert_eq!(missing_log(&path), None, "somebody owns it");
@@ -391,6 +391,17 @@ fn a_ledger_that_was_not_closed_has_no_owner_without_its_log() {
         assert!(matches!(refused, NotOwned::LogMissing { .. }), "{refused}");
     }
     assert_eq!(missing_log(&left), Some(cut.path().join("ledger.db-wal")));
+    // Whoever closes it instead puts what is in the log into the file.
+    let closed = killed(&["ledger.db", "ledger.db-wal", "ledger.db.lock"]);
+    let left_by = closed.path().join("ledger.db");
+    let tool = rusqlite::Connection::open(&left_by).unwrap();
+    let count = |_: &rusqlite::Row<'_>| Ok(());
+    tool.query_row("SELECT count(*) FROM frames", [], count)
+        .unwrap();
+    drop(tool);
+    assert!(!closed.path().join("ledger.db-wal").exists());
+    assert_eq!(missing_log(&left_by), None);
+    drop(try_own(&left_by).unwrap());
     // Somebody has decided to go on without it.
     std::fs::remove_file(cut.path().join("ledger.db.lock")).unwrap();
     assert_eq!(missing_log(&left), None);

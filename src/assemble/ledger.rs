@@ -81,7 +81,6 @@ fn open_file(path: &Path) -> Result<Opened, NotOpened> {
         other => NotOpened::Lock(other),
     })?;
     let mut store = SqliteStore::open(path)?;
-    lock.opened().map_err(NotOpened::Lock)?;
     if let Err(damaged) = must_be_sound(path, &store) {
         store.leave_log();
         return Err(damaged.into());

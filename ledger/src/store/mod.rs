@@ -26,7 +26,7 @@ pub use index::{Cursor, Filter, IndexRow, NotACursor, Page};
 pub use memory::MemoryStore;
 pub use sqlite::{FORMAT, SqliteReader, SqliteStore};
 
-pub(crate) use sqlite::{Paths, copy_database, fresh_file};
+pub(crate) use sqlite::{Paths, copy_database, file_epoch, fresh_file};
 
 use crate::canonical::Json;
 use crate::frame::Record;

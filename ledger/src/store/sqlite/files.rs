@@ -208,6 +208,13 @@ pub(super) fn open_reader(paths: &Paths, frozen: bool) -> Result<Connection, Sto
     Ok(connection)
 }
 
+/// The epoch of the last owner that the ledger file knows of by itself, without its log.
+pub(crate) fn file_epoch(ledger: &Path) -> Option<u64> {
+    let connection = open_reader(&Paths::of(ledger), true).ok()?;
+    let epoch = connection.query_row("SELECT epoch FROM meta", [], |row| row.get::<_, i64>(0));
+    u64::try_from(epoch.ok()?).ok()
+}
+
 fn uri(path: &Path, frozen: bool) -> String {
     use std::fmt::Write as _;
     use std::os::unix::ffi::OsStrExt as _;

@@ -32,7 +32,7 @@ pub use reader::SqliteReader;
 pub use schema::FORMAT;
 
 pub(crate) use copy::copy_database;
-pub(crate) use files::{Paths, fresh_file};
+pub(crate) use files::{Paths, file_epoch, fresh_file};
 
 use files::failed;
 use place::Place;
