@@ -321,9 +321,12 @@ fn a_file_of_one_byte_is_left_as_it_is() {
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "x");
 }
 
+/// What somebody does to a ledger file, with another path at hand.
+type Change = fn(&Path, &Path);
+
 #[test]
 fn an_owner_whose_files_are_moved_removed_or_replaced_appends_no_more() {
-    let change: [(&str, fn(&Path, &Path)); 4] = [
+    let change: [(&str, Change); 4] = [
         ("moved", |path, aside| std::fs::rename(path, aside).unwrap()),
         ("removed", |path, _| std::fs::remove_file(path).unwrap()),
         ("replaced", |path, aside| {

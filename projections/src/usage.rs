@@ -72,24 +72,19 @@ impl Usage {
         let first = *self.first.get_or_insert(frame.at);
         let last = self.last.replace(frame.at).unwrap_or(frame.at);
         let since = frame.at.millis_since(last);
-        match &frame.event {
-            // Nobody waits for what has ended, nor did a branch before it was made.
-            Event::Run(RunEvent::Branched(_)) => self.over_ms += since,
-            Event::Run(RunEvent::Resumed(_)) if self.is_over => self.over_ms += since,
-            Event::Run(RunEvent::Resumed(_)) => self.still_ms += since,
-            event if still && ends_a_wait(event) => self.still_ms += since,
-            _ => {}
+        let began = matches!(
+            frame.event,
+            Event::Run(RunEvent::Resumed(_) | RunEvent::Branched(_))
+        );
+        // Nobody waits for what has ended, nor did a branch before it was made.
+        let was_over = self.is_over || matches!(frame.event, Event::Run(RunEvent::Branched(_)));
+        match (began, was_over) {
+            (true, true) => self.over_ms += since,
+            (true, false) => self.still_ms += since,
+            (false, _) if still && ends_a_wait(&frame.event) => self.still_ms += since,
+            (false, _) => {}
         }
-        if let Event::Run(event) = &frame.event {
-            self.is_over = match event {
-                RunEvent::Cancelled(_) | RunEvent::Terminated(_) => true,
-                RunEvent::Completed(_) | RunEvent::Failed(_) => {
-                    self.is_over || frame.scope.is_empty()
-                }
-                RunEvent::Resumed(_) | RunEvent::Branched(_) => false,
-                _ => self.is_over,
-            };
-        }
+        self.is_over = !began && (self.is_over || ends(frame));
         let whole = frame.at.millis_since(first);
         let whole = whole.saturating_sub(self.still_ms + self.over_ms);
         self.duration_ms = self.duration_ms.max(whole);
@@ -134,6 +129,19 @@ impl Usage {
             | AgentEvent::ApprovalExpired(_) => {}
         }
     }
+}
+
+/// Whether a whole run ends here.
+fn ends(frame: &Frame) -> bool {
+    let by_word = matches!(
+        frame.event,
+        Event::Run(RunEvent::Cancelled(_) | RunEvent::Terminated(_))
+    );
+    let by_itself = matches!(
+        frame.event,
+        Event::Run(RunEvent::Completed(_) | RunEvent::Failed(_))
+    );
+    by_word || (by_itself && frame.scope.is_empty())
 }
 
 /// Whether a wait for people ends here, or part of it.

@@ -76,7 +76,7 @@ pub(super) fn close(lock: Option<OwnerLock>, thread: AppenderThread) -> Result<(
 }
 
 fn open_file(path: &Path) -> Result<Opened, NotOpened> {
-    let mut lock = lock::try_own(path).map_err(|refused| match refused {
+    let lock = lock::try_own(path).map_err(|refused| match refused {
         NotOwned::Held(_) => NotOpened::Owned(lock::holder(path)),
         other => NotOpened::Lock(other),
     })?;

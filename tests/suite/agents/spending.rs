@@ -83,6 +83,9 @@ async fn a_reply_that_is_of_no_use_counts_with_its_tokens_and_its_cost() {
     assert!(attempts[0]["duration_ms"].is_u64());
 }
 
+/// What a model says with a usage.
+type Says = fn(Value) -> Said;
+
 /// A provider says what it used in a refusal, too, beside what nobody can read, and in a reply that is
 /// thrown away.
 #[tokio::test]
@@ -90,7 +93,7 @@ async fn what_a_provider_says_that_it_used_counts_whatever_else_it_says() {
     let usage = json!({"prompt_tokens": 1000, "completion_tokens": 200});
     let refusal = json!({"error": {"message": "told to"}, "usage": usage});
     let unreadable = json!({"choices": "none", "usage": usage});
-    let cases: [(&str, fn(Value) -> Said, Value); 3] = [
+    let cases: [(&str, Says, Value); 3] = [
         ("refused", |body| Said::Body(500, body), refusal),
         ("unreadable", |body| Said::Body(200, body), unreadable),
         // A tool that is called like the key of the provider.
