@@ -20,7 +20,7 @@ fn commands() -> Vec<String> {
 #[test]
 fn every_command_has_its_place_in_the_contents_and_an_example() {
     let page = std::fs::read_to_string(repository().join("docs/cli.md")).unwrap();
-    let anchor = |heading: &str| heading.to_lowercase().replace(' ', "-");
+    let anchor = |heading: &str| heading.to_lowercase().replace(',', "").replace(' ', "-");
     let sections: Vec<(&str, &str)> = page
         .split("\n## ")
         .skip(1)

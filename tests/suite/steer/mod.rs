@@ -1,5 +1,6 @@
 //! People who pause, cancel and terminate runs in every state, on the real binary (decisions P1, P2).
 
+mod kills;
 mod people;
 mod states;
 
