@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::Baseline;
-use crate::workflow::recompute::{Before, End, Shape, Task, judge, noted};
+use crate::workflow::recompute::{Before, End, Shape, Task, judge, named, noted};
 use crate::workflow::rules::DecisionRules;
 
 /// The step of a plan that a baseline is of.
@@ -80,11 +80,12 @@ pub fn held(
         let reason = task.reason.unwrap_or_default();
         task.reason = Some(format!("{reason}; capture it again"));
     }
-    ComparedTask {
+    let task = ComparedTask {
         item: baseline.metadata.item,
         step: baseline.snapshot.step.clone(),
         ..noted(task, fresh)
-    }
+    };
+    named(task, fresh)
 }
 
 const WITHOUT_HASH: &str = "the baseline has no outputHash; capture it again";

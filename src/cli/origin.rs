@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ktsu_ledger::Frame;
+use ktsu_projections::name::StepName;
 
 use super::output::{BOLD, DIM, line, painted};
 use super::{Failure, text};
 use crate::history::Unreadable;
 use crate::history::provenance::{self, Answer, Decider, NoSuchField, Origin, Story, Why};
 use crate::history::why::{self, WhyNot};
+use crate::workflow::nearest;
 
 /// How many places of a kind are told; `--json` has all.
 const TOLD: usize = 20;
@@ -34,7 +36,33 @@ pub(super) fn of(frames: &[Frame], scope: &str, path: &str) -> Result<Answer, Fa
 /// Asks why a step is where it is.
 pub(super) fn why_not(frames: &[Frame], scope: &str, step: &str) -> Result<WhyNot, Failure> {
     let story = Story::of(frames).map_err(|error: Unreadable| Failure::from(error))?;
-    Ok(why::why_not(&story, scope, step)?)
+    why::why_not(&story, scope, step).map_err(|error| {
+        let near = near(&error, step);
+        let failure = Failure::from(error);
+        match near {
+            Some(near) => failure.hint(near),
+            None => failure,
+        }
+    })
+}
+
+/// What to say of a step that a run does not have; nothing of one that it has.
+pub(super) fn meant(frames: &[Frame], step: &str) -> Option<String> {
+    let story = Story::of(frames).ok()?;
+    let error = why::why_not(&story, "", step).err()?;
+    let known = (!error.there.is_empty()).then(|| format!("there is {}", error.there.join(", ")));
+    near(&error, step).or(known)
+}
+
+/// The step that was probably meant.
+fn near(error: &NoSuchField, step: &str) -> Option<String> {
+    let path = StepName::of(step).path;
+    let (scope, id) = path.rsplit_once('/').unwrap_or(("", &path));
+    let near = nearest(id, error.there.iter().map(String::as_str))?;
+    Some(match scope {
+        "" => format!("did you mean {near}?"),
+        scope => format!("did you mean {scope}/{near}?"),
+    })
 }
 
 /// Prints the answer.

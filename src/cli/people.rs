@@ -1,6 +1,6 @@
 //! `ktsu fork`, `ktsu overlay` and `ktsu resume`: what people say about recorded runs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ktsu_ledger::StreamId;
@@ -17,8 +17,9 @@ use super::output::{DIM, line, note, painted};
 use super::owner::{Owner, Where};
 use super::reading::{find_run, open_at};
 use super::signals::Signals;
-use super::{Common, Failure, text};
-use crate::error::EXIT_COULD_NOT_RUN;
+use super::{Common, Failure, origin, text};
+use crate::error::{EXIT_COULD_NOT_RUN, ErrorCode};
+use crate::history;
 
 /// What `fork` takes.
 #[derive(Debug, clap::Args)]
@@ -112,7 +113,7 @@ pub(super) async fn fork(common: &Common, mut asked: Fork) -> Result<ExitCode, F
     let members = [
         ("at", asked.at.map(Value::from)),
         ("at_frame", at_frame),
-        ("before", before.map(Value::from)),
+        ("before", before.clone().map(Value::from)),
         ("reason", asked.reason.clone().map(Value::from)),
     ];
     for (name, value) in members {
@@ -133,6 +134,8 @@ pub(super) async fn fork(common: &Common, mut asked: Fork) -> Result<ExitCode, F
         body["definition"] = definition(dir, &workflow.unwrap_or_default())?;
     }
     drop(reader);
+    let named: Vec<String> = before.into_iter().chain(steps_set(&asked.set)).collect();
+    let ledger = place.path.clone();
     // A branch that waits needs no kit.
     let wanted = match asked.go {
         true => asked.engine,
@@ -145,7 +148,7 @@ pub(super) async fn fork(common: &Common, mut asked: Fork) -> Result<ExitCode, F
         Ok(branch) => branch,
         Err(failure) => {
             owner.close().await?;
-            return Err(failure);
+            return Err(or_meant(failure, &ledger, &stream, &named));
         }
     };
     let id = branch["branch_id"].as_str().unwrap_or_default().to_owned();
@@ -203,6 +206,11 @@ pub(super) async fn overlay(common: &Common, asked: Overlay) -> Result<ExitCode,
         .filter(|part| !part.is_empty())
         .collect::<Vec<_>>()
         .join("/");
+    let named = match scope.as_str() {
+        "" => step.to_owned(),
+        scope => format!("{scope}/{step}"),
+    };
+    let ledger = place.path.clone();
     let body = json!({"step": step, "field": field, "value": value, "reason": asked.reason});
     let owner = Owner::find(place, &asked.engine, false).await?;
     let run = match scope.as_str() {
@@ -213,7 +221,7 @@ pub(super) async fn overlay(common: &Common, asked: Overlay) -> Result<ExitCode,
     let said = owner.post(&path, &body, asked.expect).await;
     let flag = owner.place.flag.clone();
     owner.close().await?;
-    let said = said?;
+    let said = said.map_err(|failure| or_meant(failure, &ledger, &stream, &[named]))?;
     if common.json {
         line(&said.to_string());
         return Ok(ExitCode::SUCCESS);
@@ -240,6 +248,8 @@ pub(super) async fn resume(common: &Common, asked: Resume) -> Result<ExitCode, F
     let from = asked.from.as_deref();
     let from = from.map(|step| whole_step(step, "ktsu resume RUN --from"));
     let from = from.transpose()?;
+    let named: Vec<String> = from.iter().cloned().collect();
+    let ledger = place.path.clone();
     body.extend(from.map(|from| ("from".to_owned(), Value::from(from))));
     body.extend(
         asked
@@ -252,9 +262,31 @@ pub(super) async fn resume(common: &Common, asked: Resume) -> Result<ExitCode, F
         Ok(_) => see(common, owner, stream.name()).await,
         Err(failure) => {
             owner.close().await?;
-            Err(failure)
+            Err(or_meant(failure, &ledger, &stream, &named))
         }
     }
+}
+
+/// The steps among what a fork sets.
+fn steps_set(set: &[String]) -> impl Iterator<Item = String> + '_ {
+    set.iter().filter_map(|one| {
+        let (path, _) = one.split_once('=')?;
+        let (step, _) = path.strip_prefix("step.")?.split_once('.')?;
+        Some(step.to_owned())
+    })
+}
+
+/// A refusal of a step that the run does not have, with the step that was probably meant: an engine
+/// names none to whoever asks, and whoever reads the ledger may see them.
+fn or_meant(failure: Failure, ledger: &Path, stream: &StreamId, steps: &[String]) -> Failure {
+    if failure.problem() != Some(ErrorCode::StepNotFound) {
+        return failure;
+    }
+    failure.or_hint(|| {
+        let reader = open_at(ledger).ok()?;
+        let frames = history::frames(&reader, stream).ok()?;
+        steps.iter().find_map(|step| origin::meant(&frames, step))
+    })
 }
 
 /// Follows a run to its end, and shows its envelope.

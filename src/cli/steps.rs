@@ -323,7 +323,7 @@ fn step_row(step: &Step, lines: String) -> Row {
         };
     }
     if step.attempt > 1 {
-        note = format!("attempt {} {note}", step.attempt);
+        note = agents::joined([format!("attempt {}", step.attempt), note]);
     }
     Row {
         lines,

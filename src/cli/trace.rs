@@ -105,6 +105,9 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
         return write_report(&stream, &frames, &scope, arguments.html.as_deref());
     }
     let wanted = arguments.wanted();
+    if let Some(step) = arguments.step.as_deref() {
+        is_known(&frames, step)?;
+    }
     match arguments.frame.as_deref().or(inner) {
         Some(frame) => {
             let seq = number(&stream, &frames, frame)?;
@@ -126,6 +129,22 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
             tree(common, &reader, (&stream, &frames), &scope, &wanted)
         }
         None => told(common, &stream, &frames, &scope),
+    }
+}
+
+/// Refuses a step or an item that the run does not have: one without frames is none of them.
+fn is_known(frames: &[Frame], step: &str) -> Result<(), Failure> {
+    let only = Wanted {
+        step: Some(step.to_owned()),
+        ..Wanted::default()
+    };
+    match Lineage::of(frames)
+        .nodes()
+        .iter()
+        .any(|node| only.wants(node))
+    {
+        true => Ok(()),
+        false => origin::why_not(frames, "", step).map(drop),
     }
 }
 

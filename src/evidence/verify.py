@@ -144,7 +144,7 @@ class Archive:
                 yield begin, at + end - begin
                 begin, end = at + end + 1, piece.find(b"\n", end + 1)
             at += len(piece)
-        unreadable_if(begin != at, name + " does not end in a line")
+        wrong_if(begin != at, name + " does not end in a line")
 
 def in_order(pairs):
     names = [name for name, _ in pairs]
@@ -241,8 +241,9 @@ class Evidence:
         self.origin, self.streams = self.manifest["origin"], self.manifest["streams"]
         self.unsigned = None  # Why nothing can be said of what is signed.
         self.chain_wrong, self.frames, self.places, self.blobs = None, [], {}, {}
-        for frame in self.rows(): self.take(frame)
-        try: self.follow()
+        try:
+            for frame in self.rows(): self.take(frame)
+            self.follow()
         except Wrong as wrong: self.chain_wrong = self.chain_wrong or wrong
 
     def check(self):
@@ -263,21 +264,20 @@ class Evidence:
 
     def rows(self):
         """The lines of both tables, side by side."""
-        there = all(name in self.files for name in ("frames.csv", "frames.jsonl"))
-        unreadable_if(not there, "there are no frames")
+        for name in ("frames.csv", "frames.jsonl"): wrong_if(name not in self.files, "no " + name)
         places, bodies = self.files.lines("frames.csv"), self.files.lines("frames.jsonl")
         columns = self.files.part(*next(places, (0, 0)))
-        unreadable_if(columns != COLUMNS, "frames.csv does not begin with its columns")
+        wrong_if(columns != COLUMNS, "frames.csv does not begin with its columns")
         for begin, length in places:
-            unreadable_if(length > PIECE, "frames.csv is damaged")
+            wrong_if(length > PIECE, "frames.csv is damaged")
             line, body = self.files.part(begin, length).decode("latin-1"), next(bodies, None)
-            unreadable_if(body is None, UNEVEN)
+            wrong_if(body is None, UNEVEN)
             cells = line.split(",")
             right = len(cells) == 4 and number(cells[0]) and number(cells[2]) is not None
             right = right and HASH.match(cells[3]) and line.isascii()
-            unreadable_if(not right, "frames.csv is damaged: " + line[:80])
+            wrong_if(not right, "frames.csv is damaged: " + line[:80])
             yield Frame(self, cells, body)
-        unreadable_if(next(bodies, None) is not None, UNEVEN)
+        wrong_if(next(bodies, None) is not None, UNEVEN)
 
     def keep(self, frame, body):
         """Keeps what a frame says at hand, and lets go of what was not asked for the longest."""

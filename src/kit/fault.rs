@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::yaml::Place;
+use super::yaml::{Node, Place};
 
 macro_rules! fault_codes {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
@@ -234,9 +234,9 @@ pub struct Fault {
     pub hint: Option<String>,
     /// Error or warning.
     pub severity: Severity,
-    /// Where a secret is written out, which no report shows.
+    /// Where a secret is, or may be, written out, which no report shows.
     #[serde(skip)]
-    pub hidden: Option<Box<Place>>,
+    pub hidden: Box<[Place]>,
 }
 
 impl Fault {
@@ -251,15 +251,28 @@ impl Fault {
             message: message.into(),
             hint: None,
             severity: Severity::Error,
-            hidden: None,
+            hidden: Box::default(),
         }
     }
 
     /// About a secret that is written out at a place: no report shows it.
     #[must_use]
     pub fn hiding(mut self, place: Place) -> Self {
-        self.hidden = Some(Box::new(place));
+        self.hide([place]);
         self
+    }
+
+    /// About a value in which a secret may be written out, whatever its type.
+    #[must_use]
+    pub fn hiding_all_of(mut self, node: &Node) -> Self {
+        self.hide(node.scalars());
+        self
+    }
+
+    /// Keeps more places out of reports.
+    pub fn hide(&mut self, places: impl IntoIterator<Item = Place>) {
+        let known = std::mem::take(&mut self.hidden).into_vec();
+        self.hidden = known.into_iter().chain(places).collect();
     }
 
     /// With something to do about it.

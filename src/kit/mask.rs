@@ -20,7 +20,7 @@ impl Mask {
     pub(super) fn of<'a>(text: &str, faults: impl IntoIterator<Item = &'a Fault>) -> Self {
         let places = faults
             .into_iter()
-            .filter_map(|fault| fault.hidden.as_deref().copied());
+            .flat_map(|fault| fault.hidden.iter().copied());
         Self {
             ranges: places.filter_map(|place| range(text, place)).collect(),
         }
@@ -49,7 +49,7 @@ fn range(text: &str, place: Place) -> Option<Range<usize>> {
 }
 
 /// What stands behind each key `secret` of a line: to the closing quote, or else to the end. A flag is
-/// no secret, and neither is a map or a list.
+/// no secret, and neither is a map, which may be the schema of a param of that name.
 fn values(line: &str) -> Vec<Range<usize>> {
     let mut found: Vec<Range<usize>> = Vec::new();
     for (at, word) in line.match_indices("secret") {
@@ -66,7 +66,7 @@ fn values(line: &str) -> Vec<Range<usize>> {
         let value = value.trim_start();
         let start = line.len() - value.len();
         let length = match value.chars().next() {
-            None | Some('{' | '[' | '|' | '>') => continue,
+            None | Some('{' | '|' | '>') => continue,
             Some(quote @ ('"' | '\'')) => quoted(value, quote),
             Some(_) if is_flag(value) => continue,
             Some(_) => value.len(),
@@ -190,6 +190,7 @@ mod tests {
             ("secret: \"{{ 'hunter2' }}\"", "secret: *** ********* ***"),
             ("- {name: K, secret: true}", "- {name: K, secret: true}"),
             ("secret: {type: string}", "secret: {type: string}"),
+            ("secret: [hunter2, x]", "secret: ********* **"),
             ("secret: trueish", "secret: *******"),
             ("my_secret: x", "my_secret: x"),
             ("a secret is kept", "a secret is kept"),

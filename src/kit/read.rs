@@ -75,6 +75,9 @@ const TAKEN: [&str; 12] = [
     "upgrade",
 ];
 
+/// A year.
+const LONGEST_DURATION: u64 = 31_536_000_000;
+
 /// Reads one file and gathers its faults.
 pub(crate) struct Reader<'a> {
     pub(crate) file: &'a Path,
@@ -180,9 +183,10 @@ impl<'a> Reader<'a> {
         known: &[&str],
     ) -> Option<Fields<'n>> {
         let fields = self.open_map(node, what)?;
-        for (key, _) in &fields.members {
+        for (key, node) in &fields.members {
             if !known.contains(&key.text.as_str()) {
                 self.unknown_key(key, what, known);
+                self.hide_if_secret(key, node, known);
             }
         }
         if known.contains(&"description")
@@ -225,6 +229,37 @@ impl<'a> Reader<'a> {
             (_, None) => fault.hint(format!("known keys: {}", known.join(", "))),
         };
         self.fault(fault);
+    }
+
+    /// Keeps what stands behind an unknown key out of reports, where the key may be a slip for
+    /// `secret`.
+    fn hide_if_secret(&mut self, key: &Key, node: &Node, known: &[&str]) {
+        let near = nearest(&key.text, known.iter().copied()).unwrap_or("secret");
+        if let (true, "secret", Some(fault)) =
+            (known.contains(&"secret"), near, self.faults.last_mut())
+        {
+            fault.hide(node.scalars());
+        }
+    }
+
+    /// A part that is about a secret: where it is no map, whatever it is may be the secret.
+    pub(crate) fn secretive<'n>(&mut self, node: &'n Node, shape: &Shape) -> Option<Fields<'n>> {
+        let before = self.faults.len();
+        let fields = self.shaped(node, shape);
+        if let (None, Some(fault)) = (&fields, self.faults.get_mut(before)) {
+            fault.hide(node.scalars());
+        }
+        fields
+    }
+
+    /// The text of a secret. One of another type is a secret as well, and no report shows it.
+    pub(crate) fn secret_text<'n>(&mut self, node: &'n Node, what: &str) -> Option<&'n str> {
+        if let Data::Text(text) = &node.data {
+            return Some(text);
+        }
+        let words = format!("{what} must be text, got {}", node.kind());
+        self.fault(Fault::new(FaultCode::WrongType, node.place, words).hiding_all_of(node));
+        None
     }
 
     /// A map with any keys, none of them twice.
@@ -401,14 +436,28 @@ impl<'a> Reader<'a> {
 
     /// A duration such as `1m30s` or `500ms`, as milliseconds.
     pub(crate) fn duration(&mut self, node: &Node, what: &str) -> Option<u64> {
+        self.duration_up_to(node, what, ("8760h, a year", LONGEST_DURATION))
+    }
+
+    /// The same up to a bound, which has words.
+    pub(crate) fn duration_up_to(
+        &mut self,
+        node: &Node,
+        what: &str,
+        (words, longest): (&str, u64),
+    ) -> Option<u64> {
+        if let Data::Number(number) = &node.data {
+            let words =
+                format!("{what} must be a duration such as 500ms, 2s or 1m30s, got a number");
+            let fault = Fault::new(FaultCode::WrongType, node.place, words);
+            self.fault(fault.hint(format!("with a unit: {number}s, or {number}ms")));
+            return None;
+        }
         let text = self.string(node, what)?;
         match (milliseconds(text), duration_ms(text)) {
-            (_, Some(duration)) => Some(duration),
-            (Some(_), None) => self.bad_value(
-                node,
-                format!("{what} must be between 1ms and 8760h, a year"),
-            ),
-            (None, None) => self.bad_value(
+            (_, Some(duration)) if duration <= longest => Some(duration),
+            (Some(_), _) => self.bad_value(node, format!("{what} must be between 1ms and {words}")),
+            (None, _) => self.bad_value(
                 node,
                 format!("{what} must be a duration such as 500ms, 2s or 1m30s"),
             ),

@@ -110,7 +110,7 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<ServerDraft> 
 }
 
 fn timeout(reader: &mut Reader<'_>, node: &Node) -> Option<u64> {
-    let ms = reader.duration(node, "timeout")?;
+    let ms = reader.duration_up_to(node, "timeout", ("1h", LONGEST_CALL))?;
     if ms > LONGEST_CALL {
         let words = "a call may take an hour at the most";
         let fault = Fault::new(FaultCode::BadValue, node.place, words);
@@ -209,14 +209,14 @@ fn auth(
     declared: &Declared,
     told: &mut BTreeSet<String>,
 ) -> Option<ServerAuth> {
-    let fields = reader.shaped(node, &shape::AUTH)?;
+    let fields = reader.secretive(node, &shape::AUTH)?;
     let header = fields.get("header").map(|node| reader.header(node));
     let scheme = fields.get("scheme").map(|node| {
         let schemes = [("bearer", AuthScheme::Bearer), ("raw", AuthScheme::Raw)];
         reader.word(node, "scheme", &schemes)
     });
     let node = fields.get("secret")?;
-    let text = reader.string(node, "auth.secret")?;
+    let text = reader.secret_text(node, "auth.secret")?;
     if sealed::mentions_environment(text).is_some() {
         return None;
     }

@@ -201,7 +201,7 @@ fn variable(reader: &mut Reader<'_>, node: &Node) -> Option<Variable> {
 fn invoke(reader: &mut Reader<'_>, node: &Node) -> Option<InvokeAuth> {
     let fields = reader.shaped(node, &shape::INVOKE)?;
     let auth = fields.get("auth")?;
-    let fields = reader.shaped(auth, &shape::AUTH)?;
+    let fields = reader.secretive(auth, &shape::AUTH)?;
     let header = fields.get("header").and_then(|node| reader.header(node));
     let schemes = [("bearer", AuthScheme::Bearer), ("raw", AuthScheme::Raw)];
     let scheme = fields
@@ -219,7 +219,7 @@ fn invoke(reader: &mut Reader<'_>, node: &Node) -> Option<InvokeAuth> {
 /// A template that resolves through a secret variable, and through nothing that is written out.
 pub(super) fn secret(reader: &mut Reader<'_>, node: &Node, usage: Usage) -> Option<String> {
     let what = usage.words();
-    let secret = reader.string(node, what)?;
+    let secret = reader.secret_text(node, what)?;
     let before = reader.mentions.len();
     reader.template(node, usage)?;
     let is_variable = |mention: &Mention| matches!(mention.root, Root::Env(_));
@@ -230,6 +230,10 @@ pub(super) fn secret(reader: &mut Reader<'_>, node: &Node, usage: Usage) -> Opti
     } else if !mentions.iter().all(is_variable) {
         let words = format!("{what} is made of variables alone");
         Some(Fault::new(FaultCode::BadValue, node.place, words))
+    } else if !is_one_variable(secret) {
+        // Nobody would look for half a secret in the text around it, or in a call.
+        let words = format!("{what} is one variable and nothing else");
+        Some(Fault::new(FaultCode::LiteralSecret, node.place, words).hiding(node.place))
     } else {
         None
     };
@@ -238,6 +242,14 @@ pub(super) fn secret(reader: &mut Reader<'_>, node: &Node, usage: Usage) -> Opti
         reader.fault(fault.hint(hint));
     }
     Some(secret.to_owned())
+}
+
+/// Whether a text is `{{ env.NAME }}` and nothing else.
+fn is_one_variable(text: &str) -> bool {
+    let inner = text.trim().strip_prefix("{{");
+    let inner = inner.and_then(|inner| inner.strip_suffix("}}"));
+    let name = inner.and_then(|inner| inner.trim().strip_prefix("env."));
+    name.is_some_and(|name| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'))
 }
 
 /// An optional param without a default is absent when it is not given (decision K4).

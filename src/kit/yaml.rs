@@ -67,6 +67,21 @@ pub enum Data {
 }
 
 impl Node {
+    /// The places of all that is written out within: texts, numbers, and keys of maps.
+    pub fn scalars(&self) -> Vec<Place> {
+        match &self.data {
+            Data::Null => Vec::new(),
+            Data::Bool(_) | Data::Number(_) | Data::Text(_) => vec![self.place],
+            Data::List(items) => items.iter().flat_map(Self::scalars).collect(),
+            Data::Map(members) => {
+                let members = members.iter();
+                let members = members
+                    .flat_map(|(key, node)| std::iter::once(key.place).chain(node.scalars()));
+                members.collect()
+            }
+        }
+    }
+
     /// The word for what it is.
     pub fn kind(&self) -> &'static str {
         match self.data {
@@ -208,12 +223,42 @@ fn refusal(text: &str, error: &serde_yaml::Error) -> Fault {
     let said = error.without_snippet().to_string();
     let said = said.split(" at line ").next().unwrap_or_default();
     let said = said.lines().next().unwrap_or_default();
-    let mut words = said.to_owned();
+    let mut words = match said {
+        _ if said.starts_with("non-finite float") => "a number must be finite".to_owned(),
+        "invalid indentation in multiline quoted scalar" => {
+            "a quoted text goes on without being indented, or is never closed".to_owned()
+        }
+        _ if said.starts_with("cannot deserialize null into string") => {
+            "a key must be text, got nothing; put it in quotes".to_owned()
+        }
+        said => said.to_owned(),
+    };
     // Messages are lower-case fragments.
     if let Some(first) = words.get_mut(0..1) {
         first.make_ascii_lowercase();
     }
-    Fault::new(FaultCode::YamlSyntax, known.unwrap_or_default(), words)
+    // What is missing at the end of a file is told where the text ends.
+    let lines = text.lines().count();
+    let within = known.filter(|place| (1..=lines).contains(&place.line));
+    let place = within.unwrap_or_else(|| last_line(text));
+    Fault::new(FaultCode::YamlSyntax, place, words)
+}
+
+/// The last line on which something is written.
+fn last_line(text: &str) -> Place {
+    let lines = text.lines().enumerate();
+    let last = lines.filter(|(_, line)| !line.trim().is_empty()).last();
+    let Some((at, line)) = last else {
+        return Place::default();
+    };
+    let indent = line.chars().count() - line.trim_start().chars().count();
+    Place {
+        line: at + 1,
+        column: indent + 1,
+        length: line.trim().chars().count(),
+        offset: line.as_ptr() as usize - text.as_ptr() as usize + line.len()
+            - line.trim_start().len(),
+    }
 }
 
 fn place(location: &Location) -> Place {
@@ -338,6 +383,26 @@ mod tests {
             value,
             serde_json::json!({"a": "no", "b": "on", "c": true, "on": "1_000"})
         );
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told_in_words_of_ours_and_at_its_place() {
+        for (text, line, column, words) in [
+            ("a: 1\nb: .inf\n", 2, 4, "a number must be finite"),
+            ("a: -.inf\n", 1, 4, "a number must be finite"),
+            ("a: .nan\n", 1, 4, "a number must be finite"),
+            ("a: 1\n~: x\n", 2, 1, "a key must be text, got nothing"),
+            ("a: 1\nb: \"x\n", 2, 1, "is never closed"),
+            ("a: 1\n  \n", 9, 9, ""),
+        ] {
+            match parse(text) {
+                Err(fault) => {
+                    assert!(fault.message.contains(words), "{text}: {}", fault.message);
+                    assert_eq!((fault.line, fault.column), (line, column), "{text}");
+                }
+                Ok(_) => assert_eq!(words, "", "{text}"),
+            }
+        }
     }
 
     #[test]

@@ -44,7 +44,10 @@ pub(crate) fn nearest<'a>(
         .into_iter()
         .map(|candidate| (distance(word, candidate), candidate))
         .filter(|(distance, candidate)| *distance <= candidate.len().min(word.len()) / 3 + 1)
-        .min()
+        // Of two that are as far, the one that differs in case alone.
+        .min_by_key(|(distance, candidate)| {
+            (*distance, !candidate.eq_ignore_ascii_case(word), *candidate)
+        })
         .map(|(_, candidate)| candidate)
 }
 

@@ -29,6 +29,7 @@ use super::params;
 use super::replay::{drafted, together};
 use super::rules::DecisionRules;
 use super::turn::{Turn, begin, continued, take_report};
+use crate::schema::placed;
 
 /// A task: scope, step, item, attempt.
 pub type TaskName = (String, String, Option<u32>, u32);
@@ -147,9 +148,7 @@ fn invoked(
     let rules = DecisionRules::known(created.rules);
     let rules = rules.map_err(|unknown| NotRehearsed::Refused(unknown.to_string()))?;
     let resolved = params::resolve(root.params.as_ref(), given, rules).map_err(|found| {
-        let words = found
-            .iter()
-            .map(|one| format!("{}: {}", one.pointer, one.message));
+        let words = found.iter().map(|one| placed(&one.message, &one.pointer));
         NotRehearsed::Refused(words.collect::<Vec<_>>().join("; "))
     })?;
     let mut env = created.env.clone();

@@ -104,47 +104,48 @@ impl Evidence {
             digests: RefCell::default(),
             changed: Cell::new(false),
         };
-        evidence.rows()?;
-        evidence.chain = evidence.chain.take().or_else(|| evidence.follow().err());
+        let damage = evidence.rows()?.map(Wrong::new);
+        let chain = evidence.chain.take().or(damage);
+        evidence.chain = chain.or_else(|| evidence.follow().err());
         Ok(evidence)
     }
 
-    /// The lines of both tables, side by side.
-    fn rows(&mut self) -> Result<(), String> {
+    /// The lines of both tables, side by side, as far as the tables are whole; answers with what is
+    /// wrong with them. A damaged table is no reason to judge nothing: it is what to report.
+    fn rows(&mut self) -> Result<Option<String>, String> {
         let files = Rc::clone(&self.files);
-        let lines = |name: &str| {
-            let place = files.place(name);
-            let place = place.ok_or_else(|| format!("the archive has no {name}"))?;
-            Ok::<_, String>(files.lines(place))
+        let (Some(bodies), Some(places)) = (files.place(FRAMES), files.place(PLACES)) else {
+            return Ok(Some(format!("{FRAMES} or {PLACES} is missing")));
         };
-        let (mut bodies, mut places) = (lines(FRAMES)?, lines(PLACES)?);
+        let (mut bodies, mut places) = (files.lines(bodies), files.lines(places));
         let failed = |error: std::io::Error| format!("the archive cannot be read: {error}");
         let columns = places.next().transpose().map_err(failed)?;
         let columns = columns.and_then(|line| self.line(line));
         if columns.as_deref() != Some(COLUMNS) {
-            return Err(format!("{PLACES} does not begin with {COLUMNS}"));
+            return Ok(Some(format!("{PLACES} does not begin with {COLUMNS}")));
         }
         for number in 2u64.. {
             let line = places.next().transpose().map_err(failed)?;
             let body = bodies.next().transpose().map_err(failed)?;
-            match (line, body) {
+            let (line, body) = match (line, body) {
                 (None, None) => break,
-                (Some(_), None) => return Err(format!("{FRAMES} has fewer lines than {PLACES}")),
-                (None, Some(_)) => return Err(format!("{FRAMES} has more lines than {PLACES}")),
-                (Some(line), Some(body)) => {
-                    let damaged = || format!("{PLACES}: line {number} is damaged");
-                    let line = self.line(line).ok_or_else(damaged)?;
-                    let cells = Cells::of(&line).ok_or_else(damaged)?;
-                    self.take(&cells, body);
+                (Some(line), Some(body)) => (line, body),
+                (Some(_), None) => {
+                    return Ok(Some(format!("{FRAMES} has fewer lines than {PLACES}")));
                 }
-            }
+                (None, Some(_)) => {
+                    return Ok(Some(format!("{FRAMES} has more lines than {PLACES}")));
+                }
+            };
+            let line = self.line(line);
+            let Some(cells) = line.as_deref().and_then(Cells::of) else {
+                return Ok(Some(format!("{PLACES}: line {number} is damaged")));
+            };
+            self.take(&cells, body);
         }
-        for (name, cut) in [(FRAMES, bodies.is_cut()), (PLACES, places.is_cut())] {
-            if cut {
-                return Err(format!("the last line of {name} is cut"));
-            }
-        }
-        Ok(())
+        let cut = [(FRAMES, bodies.is_cut()), (PLACES, places.is_cut())];
+        let cut = cut.into_iter().find(|(_, cut)| *cut);
+        Ok(cut.map(|(name, _)| format!("the last line of {name} is cut")))
     }
 
     /// A short line.

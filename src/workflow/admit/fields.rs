@@ -2,7 +2,7 @@
 //! under any other name is a slip, and would change nothing or be refused with less to go on.
 
 use ktsu_ledger::Json;
-use ktsu_ledger::event::plan::Work;
+use ktsu_ledger::event::plan::{StepPlan, Work};
 use serde_json::Value;
 
 use crate::workflow::definition::{Definition, Workflow};
@@ -59,25 +59,7 @@ pub(super) fn of_output(
     let Some(plan) = workflow.plan.steps.get(at as usize) else {
         return Ok(());
     };
-    let known = match &plan.work {
-        Work::Transform(_) => Some(vec!["result".to_owned()]),
-        Work::Webhook(_) => Some(vec!["sent".to_owned(), "status_code".to_owned()]),
-        Work::Agent(agent) if agent.for_each.is_some() => Some(vec!["results".to_owned()]),
-        Work::Agent(agent) => {
-            let file = definition.agents.get(&agent.file);
-            file.and_then(|file| closed(&file.file.output.to_value()))
-        }
-        Work::Workflow(child) => {
-            let child = definition.workflow(&child.workflow);
-            let output = child.and_then(|child| child.plan.output.as_ref());
-            let map = output.and_then(|output| output.map.as_ref().map(Json::to_value));
-            let schema = output.and_then(|output| output.schema.as_ref().map(Json::to_value));
-            match map {
-                Some(Value::Object(map)) => Some(map.into_iter().map(|(name, _)| name).collect()),
-                Some(_) | None => schema.as_ref().and_then(closed),
-            }
-        }
-    };
+    let known = fields_of(definition, plan);
     let own = match &plan.work {
         // It may judge the value within the output.
         Work::Transform(_) => None,
@@ -95,6 +77,37 @@ pub(super) fn of_output(
         NoField::unless(&place, field, known)?;
     }
     Ok(())
+}
+
+/// The fields that what a step makes can have, where no others are possible.
+fn fields_of(definition: &Definition, plan: &StepPlan) -> Option<Vec<String>> {
+    match &plan.work {
+        Work::Transform(_) => Some(vec!["result".to_owned()]),
+        Work::Webhook(_) => Some(vec!["sent".to_owned(), "status_code".to_owned()]),
+        Work::Agent(agent) if agent.for_each.is_some() => Some(vec!["results".to_owned()]),
+        Work::Agent(agent) => {
+            let file = definition.agents.get(&agent.file)?;
+            closed(&file.file.output.to_value())
+        }
+        Work::Workflow(child) => {
+            let child = definition.workflow(&child.workflow)?;
+            let output = child.plan.output.as_ref();
+            if let Some(Value::Object(map)) =
+                output.and_then(|output| output.map.as_ref().map(Json::to_value))
+            {
+                return Some(map.into_iter().map(|(name, _)| name).collect());
+            }
+            let schema = output.and_then(|output| output.schema.as_ref().map(Json::to_value));
+            // Without a map it is what one of its steps made: the last that completed.
+            let of_steps = || {
+                let steps = child.plan.steps.iter();
+                let fields: Option<Vec<_>> =
+                    steps.map(|step| fields_of(definition, step)).collect();
+                fields.map(|fields| fields.concat())
+            };
+            schema.as_ref().and_then(closed).or_else(of_steps)
+        }
+    }
 }
 
 /// Whether params can have what a path of names leads to.

@@ -7,6 +7,7 @@
 use ktsu_ledger::event::plan::StepPlan;
 use ktsu_ledger::event::{ComparedTask, RecomputeCompared, Sameness, ValueChange, Violation};
 use ktsu_ledger::{Frame, Json};
+use ktsu_projections::lineage::item_name;
 use ktsu_projections::run::FoldError;
 use ktsu_projections::value_diff::diff;
 use serde_json::{Value, json};
@@ -89,11 +90,12 @@ pub fn compare(run: &Recorded, fresh: &[Frame]) -> Result<RecomputeCompared, Fol
             };
             let judged = noted(judge(&known, end, shape), after);
             results.extend(end.and_then(End::value));
-            tasks.push(ComparedTask {
+            let judged = ComparedTask {
                 item,
                 step: path.to_owned(),
                 ..judged
-            });
+            };
+            tasks.push(named(judged, after));
         }
         let whole = run.tasks.iter().find(|task| task.path() == path);
         let whole = whole.filter(|task| task.item.is_some() && results.len() == count);
@@ -191,6 +193,17 @@ pub fn judge(before: &Before, after: Option<&End>, shape: Shape<'_>) -> Compared
     } else {
         Sameness::ValueChanged
     };
+    task
+}
+
+/// What is said of a task, by the name that it had in its run: a recompute does every task as an item
+/// of a fan-out of its own.
+pub fn named(mut task: ComparedTask, fresh: Option<&Task>) -> ComparedTask {
+    if let (Some(reason), Some(fresh)) = (&task.reason, fresh) {
+        let own = format!("step \"{}\"", item_name(&fresh.step.id, fresh.item));
+        let known = format!("step \"{}\"", item_name(&task.step, task.item));
+        task.reason = Some(reason.replacen(&own, &known, 1));
+    }
     task
 }
 

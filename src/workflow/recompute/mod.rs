@@ -15,7 +15,7 @@ pub mod plan;
 pub mod recorded;
 pub mod results;
 
-pub use compare::{Before, Shape, compare, judge, noted};
+pub use compare::{Before, Shape, compare, judge, named, noted};
 pub use plan::{Prepared, prepare, prepare_one};
 pub use recorded::{End, Recorded, Task};
 

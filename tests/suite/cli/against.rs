@@ -289,6 +289,24 @@ fn a_run_that_cannot_be_held_against_a_kit_is_told_apart() {
     desk.ktsu(&["replay", &run, "--against", "nowhere"]).is(2);
 }
 
+#[test]
+fn an_invocation_that_the_kit_would_refuse_is_told_at_its_place() {
+    let desk = Desk::new();
+    let workflow = |most: u32| {
+        format!(
+            "kind: workflow\nname: counts\nversion: 1.0.0\nparams: {{schema: {{type: object, \
+             properties: {{number: {{type: integer, maximum: {most}}}}}}}}}\npipeline: []\n"
+        )
+    };
+    let kit = desk.write_kit("counts", &workflow(9));
+    let said = desk.ktsu(&["run", &kit, "--input", "{\"number\": 7}", "--json"]);
+    let run = said.is(0).json()["run_id"].as_str().unwrap().to_owned();
+    desk.write_kit("counts", &workflow(3));
+    desk.ktsu(&["replay", &run, "--against", &kit])
+        .is(2)
+        .says("the invocation would be refused: expected at most 3 at /number");
+}
+
 /// What is said of the calls of a golden under its own definition with its plan changed: respect,
 /// step, server, tool, and both sides. What follows from it is told beside, and is left out here.
 fn golden_under(name: &str, change: impl Fn(&mut Value)) -> Vec<(String, Value, Value)> {

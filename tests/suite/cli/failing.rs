@@ -200,3 +200,119 @@ fn addresses_of_other_machines_are_refused() {
         .is(2)
         .warns("not an IP address");
 }
+
+/// A workflow that callers need a secret for, which stands somewhere in `auth`.
+fn guarded(auth: &str) -> String {
+    format!(
+        "kind: workflow\nname: guarded\nversion: 1.0.0\nenv:\n  - {{name: SEC, secret: true}}\n\
+         invoke:\n  auth: {auth}\npipeline: []\n"
+    )
+}
+
+#[test]
+fn a_secret_that_is_written_out_where_no_text_belongs_is_in_no_report() {
+    for auth in [
+        "{secret: [hunter2secret]}",
+        "{secret: {value: hunter2secret}}",
+        "{secret: {hunter2secret: 1}}",
+        "{secert: hunter2secret}",
+        "{secert: [hunter2secret]}",
+        "{key: hunter2secret}",
+        "{header: X-Key, secert: \"hunter2secret\"}",
+        "hunter2secret",
+        "[hunter2secret]",
+        "\n    secert: hunter2secret",
+        "\n    secret:\n      - hunter2secret",
+        "\n    secret: [\n      hunter2secret]",
+    ] {
+        let desk = Desk::new();
+        let kit = desk.write_kit("guarded", &guarded(auth));
+        for more in [&[][..], &["--json"][..]] {
+            let said = desk.ktsu(&[&["validate", &kit], more].concat());
+            assert_ne!(said.code, 0, "{auth}");
+            let all = format!("{}{}", said.out, said.err);
+            assert!(!all.contains("hunter2secret"), "{auth}: {all}");
+        }
+        let run = desk.ktsu(&["run", &kit]);
+        assert!(!run.err.contains("hunter2secret"), "{auth}: {}", run.err);
+    }
+}
+
+#[test]
+fn a_secret_is_one_variable_and_nothing_around_it() {
+    for (secret, sound) in [
+        ("{{ env.SEC }}", true),
+        ("{{env.SEC}}", true),
+        ("x{{ env.SEC }}", false),
+        ("{{ env.SEC }}{{ env.SEC }}", false),
+        ("{{ to_number(env.SEC) }}", false),
+    ] {
+        let desk = Desk::new();
+        let webhook = format!(
+            "kind: workflow\nname: k\nversion: 1.0.0\nenv:\n  - {{name: SEC, secret: true}}\n\
+             pipeline:\n  - id: w\n    webhook: {{url: 'http://x.example/', secret: \"{secret}\"}}\n"
+        );
+        for text in [guarded(&format!("{{secret: \"{secret}\"}}")), webhook] {
+            let kit = desk.write_kit("k", &text.replace("name: guarded", "name: k"));
+            let said = desk.ktsu(&["validate", &kit, "--no-env"]);
+            match sound {
+                true => drop(said.is(0)),
+                false => drop(said.is(1).says("is one variable and nothing else")),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_slip_in_a_file_is_told_once_in_words_that_lead_to_what_is_right() {
+    let desk = Desk::new();
+    let server = |timeout: &str| {
+        format!(
+            "name: crm\nversion: 1.0.0\nurl: https://crm.example/\nstateful: true\n\
+                 timeout: {timeout}\naccess: {{allowlist: ['*']}}\n"
+        )
+    };
+    let kit = desk.write_kit(
+        "k",
+        "kind: workflow\nname: k\nversion: 1.0.0\npipeline: []\n",
+    );
+    for (timeout, words) in [
+        ("8761h", "timeout must be between 1ms and 1h"),
+        ("2h", "timeout must be between 1ms and 1h"),
+        ("30", "with a unit: 30s, or 30ms"),
+        ("\"30\"", "timeout must be a duration such as 500ms"),
+    ] {
+        desk.write_file("k/servers/crm.server.yaml", &server(timeout));
+        let said = desk.ktsu(&["validate", &kit]);
+        said.is(1).says(words);
+        assert!(!said.out.contains("in quotes"), "{}", said.out);
+    }
+    desk.write_file("k/servers/crm.server.yaml", &server("30s"));
+    desk.ktsu(&["validate", &kit]).is(0);
+    // Of two names that are as near, the one that differs in case alone.
+    let steps = "kind: workflow\nname: k\nversion: 1.0.0\n\
+        params: {schema: {type: object, properties: {a: {type: array, default: []}}}}\npipeline:\n\
+        \x20 - {id: r, transform: {inputs: [params.a], ops: [{flatten: {}}]}}\n\
+        \x20 - {id: f, transform: {inputs: [params.a], ops: [{flatten: {}}]}}\n\
+        output: {map: {x: '{{ step.R.result }}'}}\n";
+    let kit = desk.write_kit("k", steps);
+    desk.ktsu(&["validate", &kit]).is(1).says("did you mean r?");
+}
+
+#[test]
+fn a_step_that_is_no_fan_out_keeps_its_name_where_it_is_done_again() {
+    let desk = Desk::new();
+    desk.ktsu(&["init", "k"]).is(0);
+    let run = desk.ktsu(&["run", "k", "--json"]).is(0).json();
+    let run = run["run_id"].as_str().unwrap();
+    let path = desk.path().join("k/scripted/replies.yaml");
+    let replies = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, replies.replace("topic: ", "nonsense: ")).unwrap();
+    for command in [
+        &["recompute", run, "--kit", "k"][..],
+        &["test", "k/baselines", "--kit", "k"],
+    ] {
+        let said = desk.ktsu(command);
+        said.is(1).says("failed on step \"answer\": ");
+    }
+}

@@ -21,6 +21,16 @@ pipeline:
   - {id: one, agent: ./agents/reader.agent.yaml, params: {msg: "{{ params.list[0] }}"}}
   - {id: flat, transform: {inputs: [params.list], ops: [{flatten: {}}]}}
   - {id: call, workflow: inner.workflow.yaml, params: {msg: "{{ params.list[0] }}"}}
+  - {id: plain, workflow: plain.workflow.yaml}
+"#;
+const PLAIN: &str = r#"
+kind: workflow
+name: plain
+version: 1.0.0
+visibility: sub-workflow
+params: {schema: {type: object, properties: {list: {type: array, default: [[1]]}}}}
+pipeline:
+  - {id: made, transform: {inputs: [params.list], ops: [{flatten: {}}]}}
 "#;
 const INNER: &str = r#"
 kind: workflow
@@ -54,6 +64,7 @@ default: {reply: {kind: warm}}
 fn ran(desk: &Desk) -> String {
     desk.write_file("kit/workflows/read.workflow.yaml", WORKFLOW);
     desk.write_file("kit/workflows/inner.workflow.yaml", INNER);
+    desk.write_file("kit/workflows/plain.workflow.yaml", PLAIN);
     desk.write_file("kit/agents/reader.agent.yaml", AGENT);
     desk.write_file("kit/gateway.yaml", GATEWAY);
     desk.write_file("kit/replies.yaml", RULES);
@@ -128,6 +139,50 @@ fn an_item_of_a_fan_out_is_named_alike_in_every_command() {
 }
 
 #[test]
+fn a_step_that_the_run_does_not_have_is_refused_with_the_one_that_was_meant() {
+    let desk = Desk::new();
+    let run = ran(&desk);
+    for (command, hint) in [
+        (&["trace", &run, "--step", "oen"][..], "did you mean one?"),
+        (&["trace", &run, "--step", "one.0"], "there is one"),
+        (&["trace", &run, "2", "--step", "oen"], "did you mean one?"),
+        (&["trace", &run, "--why-not", "oen"], "did you mean one?"),
+        (
+            &["trace", &run, "--step", "call/dep"],
+            "did you mean call/deep?",
+        ),
+        (
+            &["overlay", &run, "oen.kind=x", "--reason", "r"],
+            "did you mean one?",
+        ),
+        (
+            &["overlay", &run, "call/dep.kind=x", "--reason", "r"],
+            "did you mean call/deep?",
+        ),
+        (&["fork", &run, "--before", "oen"], "did you mean one?"),
+        (
+            &["fork", &run, "--set", "step.oen.output.kind=x"],
+            "did you mean one?",
+        ),
+        (
+            &["fork", &run, "--before", "elsewhere"],
+            "there is read, one",
+        ),
+        (
+            &["resume", &run, "--from", "oen", "--kit", "kit"],
+            "did you mean one?",
+        ),
+    ] {
+        let said = desk.ktsu(command);
+        said.is(2).warns("no ").warns(hint);
+    }
+    // What the run has is shown, be it nothing.
+    desk.ktsu(&["trace", &run, "--step", "one", "--failed"])
+        .is(0);
+    desk.ktsu(&["trace", &run, "--step", "call/deep"]).is(0);
+}
+
+#[test]
 fn a_field_that_cannot_exist_is_refused_with_the_name_that_was_meant() {
     let desk = Desk::new();
     let run = ran(&desk);
@@ -141,6 +196,8 @@ fn a_field_that_cannot_exist_is_refused_with_the_name_that_was_meant() {
         ("read.0=[]", "it can have: results"),
         ("call.knid=cold", "did you mean kind?"),
         ("call/deep.kidn=cold", "did you mean kind?"),
+        ("plain.o=77", "it can have: result"),
+        ("plain/made.o=77", "it can have: result"),
     ] {
         let said = desk.ktsu(&["overlay", &run, set, "--reason", "r"]);
         said.is(2).warns("cannot have a field").warns(hint);

@@ -391,3 +391,24 @@ fn get(url: &str, path: &str) -> Value {
     let (_, body) = answer.split_once("\r\n\r\n").unwrap();
     serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"))
 }
+
+#[test]
+fn an_attempt_is_told_of_a_step_as_it_is_of_an_item() {
+    let desk = golden_desk();
+    let mut found = 0;
+    for (name, golden) in crate::golden::goldens() {
+        let said = desk.ktsu(&["trace", golden.stream.name()]);
+        for line in said.out.lines() {
+            let Some((_, numbered)) = line.split_once(" attempt ") else {
+                continue;
+            };
+            let rest = numbered.trim_start_matches(|c: char| c.is_ascii_digit());
+            if rest == numbered {
+                continue;
+            }
+            assert!(rest.is_empty() || rest.starts_with(", "), "{name}: {line}");
+            found += usize::from(!rest.is_empty());
+        }
+    }
+    assert!(found > 0, "no golden has a step that began again");
+}

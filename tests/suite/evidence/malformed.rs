@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use ktsu::evidence::archive::{FRAMES, MANIFEST, Manifest, PLACES};
 use ktsu::evidence::check::{Against, Verdict, verify};
+use ktsu::evidence::tar;
 use ktsu_ledger::Hash;
 
 use super::book::{Book, repacked};
@@ -152,5 +153,61 @@ fn what_is_no_frame_about_calls_proves_nothing_about_them() {
         assert_ne!(verdict(&said, "chain"), "failed", "{told}: {said}");
         let failed = ["approvals", "tools"].map(|one| verdict(&said, one));
         assert!(failed.iter().any(|one| one == "failed"), "{told}: {said}");
+    }
+}
+
+/// Changes one table of an archive, and nothing of what the manifest says of it.
+fn damaged(archive: &[u8], name: &str, change: impl Fn(&mut Vec<u8>)) -> Vec<u8> {
+    let mut files = tar::read(archive).unwrap();
+    change(files.get_mut(name).unwrap());
+    tar::write(&files).unwrap()
+}
+
+#[test]
+fn a_damaged_table_of_frames_is_disproved_and_not_without_a_verdict() {
+    let run = goldens().swap_remove(0).1;
+    let whole = Book::unsigned(&run).export_all();
+    let folder = tempfile::tempdir().unwrap();
+    let row = format!("999,store,999,{}\n", "0".repeat(64));
+    let without = |name: &str| {
+        let mut files = tar::read(&whole).unwrap();
+        files.remove(name);
+        tar::write(&files).unwrap()
+    };
+    for (told, bent) in [
+        (
+            "a row too many",
+            damaged(&whole, PLACES, |rows| rows.extend(row.as_bytes())),
+        ),
+        ("no bodies", damaged(&whole, FRAMES, Vec::clear)),
+        ("no rows", damaged(&whole, PLACES, Vec::clear)),
+        (
+            "a body too many",
+            damaged(&whole, FRAMES, |bodies| bodies.extend(b"{}\n")),
+        ),
+        (
+            "no row at all",
+            damaged(&whole, PLACES, |rows| rows.extend(b"what?\n")),
+        ),
+        (
+            "half a row",
+            damaged(&whole, PLACES, |rows| rows.truncate(rows.len() - 1)),
+        ),
+        ("no places", without(PLACES)),
+        ("no frames", without(FRAMES)),
+    ] {
+        let outcome = verify(&bent, &Against::default()).unwrap();
+        for one in ["manifest", "chain"] {
+            let found = claim(&outcome, one);
+            assert_eq!(found, Verdict::Failed, "{told}, {one}: {outcome:?}");
+        }
+        let Some(python) = Python::find() else {
+            continue;
+        };
+        let said = python.verify(&[put(folder.path(), "bent", &bent)], &[]);
+        let said = said.into_iter().next().unwrap();
+        for one in ["manifest", "chain"] {
+            assert_eq!(verdict(&said, one), "failed", "{told}, {one}: {said}");
+        }
     }
 }
