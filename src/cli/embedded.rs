@@ -185,11 +185,14 @@ fn received_here(count: u64, kept: &[Delivery]) {
 
 fn interrupted(run_id: &str, kit: &Path, ledger: Option<&Place>) {
     match ledger {
-        Some(place) => note(&format!(
-            "interrupted: {run_id} is recorded and goes on at the next start\n  ktsu start --kit {}{}",
-            quoted(kit),
-            place.flag
-        )),
+        Some(place) => {
+            let (kit, flag) = (quoted(kit), &place.flag);
+            note(&format!(
+                "interrupted: {run_id} is kept\n  \
+                 ktsu resume {run_id} --kit {kit}{flag}  to go on with it\n  \
+                 ktsu cancel {run_id}{flag}  to end it"
+            ));
+        }
         None => note(&format!(
             "interrupted: {run_id} is gone with its ledger in memory"
         )),

@@ -165,7 +165,7 @@ async fn remote(
     let Some(envelope) = envelope else {
         live.finish();
         note(&format!(
-            "not waiting any longer: {run_id} goes on at {url}"
+            "not waiting any longer: {run_id} goes on at {url}; ktsu cancel {run_id}{flag} ends it"
         ));
         return Ok(ExitCode::from(EXIT_COULD_NOT_RUN));
     };

@@ -327,10 +327,17 @@ async fn look(
     signals.unless_again(owner.close()).await?;
     let Some(envelope) = envelope else {
         live.finish();
-        let after = if ours { " at the next start" } else { "" };
-        note(&format!(
-            "interrupted: {run} is recorded and goes on{after}"
-        ));
+        let words = match ours {
+            true => format!(
+                "is kept: ktsu resume {run} --kit DIR{0} goes on with it, ktsu cancel {run}{0} ends it",
+                place.flag
+            ),
+            false => format!(
+                "goes on without this command; ktsu cancel {run}{} ends it",
+                place.flag
+            ),
+        };
+        note(&format!("interrupted: {run} {words}"));
         return Ok(ExitCode::from(EXIT_COULD_NOT_RUN));
     };
     embedded::finish(common, run, &envelope?, Some(&place))

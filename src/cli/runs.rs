@@ -12,6 +12,8 @@ use super::reading::{find_run, no_such_child, open};
 use super::table::Rows;
 use super::{Common, Failure, json as shape, text};
 use crate::history;
+use crate::kit::read::duration_ms;
+use crate::orchestrator::clock;
 use crate::rows::listed;
 
 /// What `runs` takes.
@@ -29,6 +31,9 @@ pub(super) struct Arguments {
     /// With this status only
     #[arg(long, value_parser = ["pending", "running", "waiting", "complete", "failed", "cancelled", "unreadable"])]
     status: Option<String>,
+    /// Started no longer ago than this: 90s, 30m, 2h, 48h; or since a moment: 2026-11-22T14:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = since)]
+    since: Option<Timestamp>,
     /// How many, newest first
     #[arg(long, default_value_t = 50, value_name = "N")]
     limit: usize,
@@ -43,6 +48,20 @@ enum One {
         /// The run: its id, or any part of its beginning or end; RUN/STEP for an inline child
         run: String,
     },
+}
+
+/// A moment, or how long ago it was.
+fn since(text: &str) -> Result<Timestamp, String> {
+    if let Some(ago) = duration_ms(text) {
+        let now = (clock::system())().as_micros();
+        return Ok(Timestamp::from_micros(now.saturating_sub(ago * 1000)));
+    }
+    let whole = text.strip_suffix('Z').map(|text| match text.contains('.') {
+        true => format!("{text}Z"),
+        false => format!("{text}.000000Z"),
+    });
+    let moment = whole.and_then(|text| text.parse().ok());
+    moment.ok_or_else(|| "a time such as 2h, or 2026-11-22T14:00:00Z".to_owned())
 }
 
 /// The members of a row that concern nobody but the engine.
@@ -70,8 +89,15 @@ fn list(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
     while more && rows.len() < arguments.limit {
         let wanted = (arguments.limit - rows.len()).min(1000);
         let page = reader.list(&filter, cursor.as_ref(), wanted)?;
-        rows.extend(page.rows.iter().map(|row| row.row.to_value()));
-        more = page.next.is_some();
+        let found = page.rows.iter().map(|row| row.row.to_value());
+        let before = rows.len() + page.rows.len();
+        // Newest first: behind the first that is too old all are.
+        let recent = |row: &Value| {
+            let at = row["created_at"].as_str().and_then(|at| at.parse().ok());
+            arguments.since.is_none_or(|since| at >= Some(since))
+        };
+        rows.extend(found.take_while(recent));
+        more = page.next.is_some() && rows.len() == before;
         cursor = page.next;
     }
     if common.json {

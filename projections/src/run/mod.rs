@@ -63,16 +63,6 @@ pub enum RunStatus {
 }
 
 impl RunStatus {
-    /// Every status, in the order of a run's life.
-    pub const ALL: [Self; 6] = [
-        Self::Pending,
-        Self::Running,
-        Self::Waiting,
-        Self::Complete,
-        Self::Failed,
-        Self::Cancelled,
-    ];
-
     /// As it is shown.
     pub const fn as_str(self) -> &'static str {
         match self {

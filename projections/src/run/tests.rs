@@ -14,6 +14,7 @@ use super::*;
 
 mod agents_tests;
 mod person_tests;
+mod steer_tests;
 
 /// A run given by its frames.
 struct Given {

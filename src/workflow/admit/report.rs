@@ -100,12 +100,14 @@ pub fn report(state: &RunState, scope: &str, mut events: Vec<AgentEvent>) -> Rep
             }
         }
     }
-    let asks = events.iter().any(steer::asks);
-    match taken(state, scope, place, task, events.clone()) {
-        // Nothing starts while the run is paused (decision P1).
-        Reported::Taken(_) if asks && state.paused().is_some() => Reported::Held(events),
-        judged => judged,
+    // Nothing starts while the run is paused (decision P1).
+    if state.paused().is_some() && events.iter().any(steer::asks) {
+        return match taken(state, scope, place, task, events.clone()) {
+            Reported::Taken(_) => Reported::Held(events),
+            refused => refused,
+        };
     }
+    taken(state, scope, place, task, events)
 }
 
 /// Puts the events into the form of frames, if each follows from the one before.

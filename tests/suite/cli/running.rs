@@ -182,10 +182,12 @@ fn an_interrupted_run_goes_on_at_the_next_start() {
     let err = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{err}");
     assert!(
-        err.contains(&format!("interrupted: {run} is recorded")),
+        err.contains(&format!("interrupted: {run} is kept")),
         "{err}"
     );
-    assert!(err.contains("ktsu start --kit "), "{err}");
+    for next in ["ktsu resume ", "ktsu cancel "] {
+        assert!(err.contains(&format!("{next}{run}")), "{err}");
+    }
     desk.ktsu(&["frames", &run, "--follow"])
         .is(0)
         .warns("goes on at the next start");
