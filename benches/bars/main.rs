@@ -15,6 +15,7 @@ mod agents;
 mod back;
 mod binary;
 mod bombs;
+mod cancel;
 mod disk;
 mod engine;
 mod fold;
@@ -46,7 +47,7 @@ impl Effort {
 type Part = fn(Effort, &mut Table);
 
 /// In the order they are measured: the quiet ones before those that fill the disk's queue.
-const PARTS: [(&str, Part); 21] = [
+const PARTS: [(&str, Part); 22] = [
     ("binary", binary::measure),
     ("validate", validate::measure),
     ("bombs", bombs::measure),
@@ -57,6 +58,7 @@ const PARTS: [(&str, Part); 21] = [
     ("fork", back::fork),
     ("one-run", steps::one_run),
     ("webhook", webhook::measure),
+    ("cancel", cancel::measure),
     ("agent-step", agents::one_step),
     ("agent-items", agents::fan_out),
     ("agent-runs", agents::many_runs),

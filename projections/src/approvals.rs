@@ -186,12 +186,10 @@ impl Approvals {
             }
             Event::Agent(event) => self.take(frame, event),
             Event::Run(RunEvent::ClockJumped(jumped)) => {
-                let by_ms = jumped.forward_ms.unwrap_or_default();
-                let pending = |record: &&mut Record| record.status == Status::Pending;
-                for record in self.records.iter_mut().filter(pending) {
-                    let until = record.expires_at;
-                    record.expires_at = until.map(|until| until.plus_millis(by_ms));
-                }
+                self.postpone(jumped.forward_ms.unwrap_or_default());
+            }
+            Event::Run(RunEvent::Resumed(resumed)) => {
+                self.postpone(resumed.paused_ms.unwrap_or_default());
             }
             Event::Run(_)
             | Event::Recompute(_)
@@ -203,6 +201,15 @@ impl Approvals {
             | Event::Kv(_)
             | Event::Store(_)
             | Event::Foreign { .. } => {}
+        }
+    }
+
+    /// Everybody who is asked has as much more time.
+    fn postpone(&mut self, by_ms: u64) {
+        let pending = |record: &&mut Record| record.status == Status::Pending;
+        for record in self.records.iter_mut().filter(pending) {
+            let until = record.expires_at;
+            record.expires_at = until.map(|until| until.plus_millis(by_ms));
         }
     }
 

@@ -80,3 +80,26 @@ async fn a_paused_run_takes_decisions_and_acts_on_them_when_it_goes_on() {
     assert_eq!(world.client().ended(&run).await["status"], "complete");
     world.replays(&run).await;
 }
+
+#[tokio::test]
+async fn who_is_asked_has_as_much_more_time_as_a_run_was_paused() {
+    let world = World::new().await;
+    let run = world.run_in("approval").await;
+    let record = format!("/runs/{run}/steps/work/approval");
+    let until = async || {
+        let record = world.client().get(&record).await.json();
+        let until: ktsu_ledger::Timestamp = record["expires_at"].as_str().unwrap().parse().unwrap();
+        until
+    };
+    let before = until().await;
+    assert_eq!(world.say(&run, "pause").await.0, 200);
+    assert_eq!(world.say(&run, "resume").await.0, 202);
+    let frames = world.frames(&run).await;
+    let paused_ms = frames.last().unwrap()["data"]["paused_ms"]
+        .as_u64()
+        .unwrap();
+    assert_eq!(until().await, before.plus_millis(paused_ms));
+    assert_eq!(world.say(&run, "cancel").await.0, 200);
+    let ended = world.client().get(&record).await;
+    assert_ne!(ended.json()["status"], "pending", "{}", ended.text());
+}
