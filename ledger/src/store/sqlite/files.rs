@@ -60,13 +60,19 @@ impl Paths {
         }
     }
 
+    /// Whether the file is empty or long enough: SQLite takes a file of a byte for an empty one.
+    pub(super) fn must_not_be_a_stub(&self) -> Result<(), StoreError> {
+        match fs::metadata(&self.db).map(|found| found.len()) {
+            Ok(bytes @ 1..HEADER_BYTES) => {
+                Err(self.not_a_ledger(format!("it is too short for one ({bytes} bytes)")))
+            }
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
     /// Whether there is a file to read, or one that is empty.
     pub(crate) fn must_be_file(&self) -> Result<(), StoreError> {
         match fs::metadata(&self.db) {
-            Ok(found) if found.is_file() && (1..HEADER_BYTES).contains(&found.len()) => {
-                let bytes = found.len();
-                Err(self.not_a_ledger(format!("it is too short for one ({bytes} bytes)")))
-            }
             Ok(found) if found.is_file() => Ok(()),
             Ok(_) => Err(self.not_a_ledger("it is not a file")),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -159,7 +165,7 @@ const OPENING_PATIENCE: Duration = Duration::from_secs(30);
 /// Opens a ledger for its owner, making it if there is none.
 pub(super) fn open_owner(paths: &Paths, durability: Durability) -> Result<Connection, StoreError> {
     match paths.must_be_file() {
-        Ok(()) => {}
+        Ok(()) => paths.must_not_be_a_stub()?,
         Err(StoreError::Missing(_)) => drop(fresh_file(&paths.db)?),
         Err(error) => return Err(error),
     }
@@ -194,6 +200,7 @@ pub(super) fn open_owner(paths: &Paths, durability: Durability) -> Result<Connec
 /// beside the file either.
 pub(super) fn open_reader(paths: &Paths, frozen: bool) -> Result<Connection, StoreError> {
     paths.must_be_file()?;
+    paths.must_not_be_a_stub()?;
     if fs::metadata(&paths.db).is_ok_and(|found| found.len() == 0) {
         return Err(paths.not_a_ledger("it is empty (0 bytes)"));
     }
