@@ -12,6 +12,7 @@ use super::engine::{
     Place, any_port, open, own_header, peer_of, process_environment, quoted, receiver, warn_of,
 };
 use super::envelope::{self, Shown};
+use super::explain;
 use super::follow::{Asked, Viewer, follow, invoke};
 use super::live::Live;
 use super::logging::{self, LogFormat};
@@ -229,7 +230,7 @@ pub(super) fn finish(
     if ledger.is_some() {
         note("");
         note(&painted(DIM, "look further"));
-        let commands = [
+        let mut commands = vec![
             (
                 format!("ktsu trace {run_id}{flag}"),
                 "what followed from what",
@@ -241,6 +242,13 @@ pub(super) fn finish(
             (format!("ktsu frames {run_id}{flag}"), "every recorded fact"),
             (format!("ktsu verify{flag}"), "whether the record is whole"),
         ];
+        let read: serde_json::Value = serde_json::from_str(envelope).unwrap_or_default();
+        if let Some(code) = read["error"]["code"]
+            .as_str()
+            .filter(|code| explain::knows(code))
+        {
+            commands.push((format!("ktsu explain {code}"), "what the error means"));
+        }
         let lengths = commands.iter().map(|(command, _)| command.chars().count());
         let width = lengths.max().unwrap_or(0);
         for (command, what) in &commands {

@@ -18,6 +18,7 @@ mod embedded;
 mod engine;
 mod envelope;
 mod evidence;
+mod explain;
 mod files;
 mod folder;
 mod follow;
@@ -169,6 +170,8 @@ enum Command {
     Backup(backup::Backup),
     /// Makes a ledger out of a copy, which is verified first
     Restore(backup::Restore),
+    /// What an error code means, how to check, and the way out
+    Explain(explain::Arguments),
     /// Prints what a shell needs to complete commands and flags
     Completions(completions::Arguments),
     /// The version of ktsu and of what it writes
@@ -258,6 +261,7 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Import(arguments) => transfer::import(&common, arguments).await,
         Command::Backup(arguments) => backup::backup(&common, &arguments),
         Command::Restore(arguments) => backup::restore(&common, &arguments),
+        Command::Explain(arguments) => explain::run(&common, &arguments),
         Command::Completions(arguments) => Ok(completions::run(&common, &arguments)),
         Command::Version => Ok(version(&common)),
     }

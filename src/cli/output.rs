@@ -101,6 +101,9 @@ pub(super) fn fail(failure: &Failure) -> ExitCode {
     if let Some(hint) = &failure.hint {
         note(&format!("{}: {}", painted(GOOD, "hint"), text::clean(hint)));
     }
+    if let Some(code) = failure.problem.map(ErrorCode::as_str) {
+        note(&painted(DIM, &format!("  ktsu explain {code}")));
+    }
     ExitCode::from(failure.code)
 }
 

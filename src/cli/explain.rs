@@ -1,0 +1,87 @@
+//! `ktsu explain`: what a code means, how to check, and the way out.
+
+mod pages;
+
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use self::pages::PAGES;
+use super::output::line;
+use super::{Common, Failure};
+use crate::workflow::nearest;
+
+/// What `explain` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// The code, as errors, runs and `validate` show it: invalid_params, unknown-key [default: all of them]
+    code: Option<String>,
+}
+
+/// Prints the page of a code, or the codes.
+pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let Some(code) = &arguments.code else {
+        let codes = PAGES.iter().map(|(code, _)| *code);
+        match common.json {
+            true => line(&json!({"codes": codes.collect::<Vec<_>>()}).to_string()),
+            false => codes.map(line).all(|printed| printed),
+        };
+        return Ok(ExitCode::SUCCESS);
+    };
+    let (code, page) = page_of(code)?;
+    line(&match common.json {
+        true => json!({"code": code, "page": page}).to_string(),
+        false => page.trim_end().to_owned(),
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The page of a code, however its words are joined.
+fn page_of(asked: &str) -> Result<(&'static str, &'static str), Failure> {
+    let plain = |code: &str| code.to_lowercase().replace('-', "_");
+    let wanted = plain(asked);
+    let mut pages = PAGES.iter();
+    if let Some(page) = pages.find(|(code, _)| plain(code) == wanted) {
+        return Ok(*page);
+    }
+    let failure = Failure::could_not_run(format!("there is no code {asked:?}"));
+    let near = nearest(asked, PAGES.iter().map(|(code, _)| *code));
+    Err(failure.hint(match near {
+        Some(near) => format!("did you mean {near}? ktsu explain {near}"),
+        None => "ktsu explain lists the codes".to_owned(),
+    }))
+}
+
+/// Whether there is a page of a code.
+pub(super) fn knows(code: &str) -> bool {
+    PAGES.iter().any(|(known, _)| *known == code)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_page_of_the_folder_can_be_asked_for() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/errors");
+        let files = std::fs::read_dir(folder).unwrap();
+        let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+        let names: BTreeSet<String> = names
+            .map(|name| name.strip_suffix(".md").unwrap().to_owned())
+            .collect();
+        let known: BTreeSet<String> = PAGES.iter().map(|(code, _)| (*code).to_owned()).collect();
+        assert_eq!(known, names);
+        for (code, page) in PAGES {
+            assert!(page.starts_with(&format!("# {code}\n")), "{code}");
+        }
+    }
+
+    #[test]
+    fn a_code_is_found_however_its_words_are_joined_and_a_slip_is_told() {
+        assert_eq!(page_of("INVALID-PARAMS").unwrap().0, "invalid_params");
+        let told = format!("{:?}", page_of("invalid_parms").unwrap_err());
+        assert!(told.contains("did you mean invalid_params?"), "{told}");
+    }
+}
