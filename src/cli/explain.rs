@@ -24,7 +24,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
         let codes = PAGES.iter().map(|(code, _)| *code);
         match common.json {
             true => line(&json!({"codes": codes.collect::<Vec<_>>()}).to_string()),
-            false => codes.map(line).all(|printed| printed),
+            false => codes.fold(true, |_, code| line(code)),
         };
         return Ok(ExitCode::SUCCESS);
     };
