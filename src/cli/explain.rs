@@ -40,8 +40,9 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
 fn page_of(asked: &str) -> Result<(&'static str, &'static str), Failure> {
     let plain = |code: &str| code.to_lowercase().replace('-', "_");
     let wanted = plain(asked);
-    let mut pages = PAGES.iter();
-    if let Some(page) = pages.find(|(code, _)| plain(code) == wanted) {
+    let exact = PAGES.iter().find(|(code, _)| *code == asked);
+    let alike = || PAGES.iter().find(|(code, _)| plain(code) == wanted);
+    if let Some(page) = exact.or_else(alike) {
         return Ok(*page);
     }
     let failure = Failure::could_not_run(format!("there is no code {asked:?}"));
@@ -74,7 +75,8 @@ mod tests {
         let known: BTreeSet<String> = PAGES.iter().map(|(code, _)| (*code).to_owned()).collect();
         assert_eq!(known, names);
         for (code, page) in PAGES {
-            assert!(page.starts_with(&format!("# {code}\n")), "{code}");
+            assert_eq!(page.split_whitespace().nth(1), Some(*code));
+            assert_eq!(page_of(code).unwrap().0, *code);
         }
     }
 
