@@ -176,6 +176,7 @@ mod tests {
         let after = readers.with(|reader| reader.streams(None, 10)).await;
         assert_eq!(after.unwrap(), []);
     }
+
     #[tokio::test]
     async fn many_questions_at_once_open_no_more_readers_than_there_are_threads() {
         let store = MemoryStore::new();

@@ -58,7 +58,8 @@ pub fn check_end(reader: &dyn Reader, stream: &StreamId) -> Result<(), StoreErro
     let last = last.first().and_then(|record| record.decode_bare().ok());
     let says_as_much = match row.status.as_str() {
         "complete" | "failed" => last.is_some_and(|last| is_end(&last)),
-        UNREADABLE => false,
+        // A run that a person ended ends with the end of its last step.
+        "cancelled" | UNREADABLE => false,
         _ => tail.seq.saturating_sub(path.forked().unwrap_or(0)) >= FEW,
     };
     if says_as_much {
@@ -89,7 +90,7 @@ fn is_end(frame: &Frame) -> bool {
 /// How far a run with a status has come; one that is no status says nothing.
 fn how_far(status: &str) -> u8 {
     match status {
-        "complete" | "failed" => 3,
+        "complete" | "failed" | "cancelled" => 3,
         "running" => 2,
         "pending" => 1,
         _ => 0,

@@ -69,7 +69,7 @@ pub enum NotOwned {
         beside: PathBuf,
     },
     /// The last owner did not close the ledger, and its log is gone.
-    #[error("the last owner of {} did not close it, and {} is not beside it: whether something was in that log alone cannot be told", path.display(), log.display())]
+    #[error("the last owner of {} did not close it, and {} is not beside it: what was in that log alone is missing", path.display(), log.display())]
     LogMissing {
         /// The ledger.
         path: PathBuf,

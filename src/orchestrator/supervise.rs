@@ -336,6 +336,32 @@ mod tests {
     }
 
     #[test]
+    fn a_runtime_hears_which_of_its_tasks_stand_still_until_their_run_goes_on() {
+        let lab = Lab::new();
+        lab.watch("a");
+        let still = || {
+            let task = Task {
+                run_id: "run_1".to_owned(),
+                step_id: "a".to_owned(),
+                attempt: Some(1),
+            };
+            let beat = Heartbeat {
+                runtime_id: "rt".to_owned(),
+                active: vec![task],
+            };
+            lab.supervisor.beat(&beat).0.paused.len()
+        };
+        assert_eq!(still(), 0);
+        lab.supervisor.stands_still("run_1", true);
+        assert_eq!(still(), 1);
+        lab.supervisor.stands_still("run_1", false);
+        assert_eq!(still(), 0);
+        lab.supervisor.stands_still("run_1", true);
+        lab.supervisor.forget_run("run_1");
+        assert_eq!(still(), 0);
+    }
+
+    #[test]
     fn a_full_mailbox_is_told_at_the_next_tick() {
         let mut lab = Lab::new();
         for step in ["a", "b", "c", "d", "e", "f", "g", "h", "i"] {

@@ -222,6 +222,23 @@ mod tests {
         assert!(first_dropped.await.is_err(), "a later attempt replaces it");
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn the_time_of_a_task_that_is_named_stands_still_until_it_is_not() {
+        let tasks = Arc::<Tasks>::default();
+        let (held, other) = (hour(), hour());
+        let key_of = |step: &str| ("run_1".to_owned(), step.to_owned());
+        tasks.start(key_of("held"), 1, held.clone(), std::future::pending());
+        tasks.start(key_of("other"), 1, other.clone(), std::future::pending());
+        let started = tokio::time::Instant::now();
+        let mut named = tasks.active();
+        named.retain(|task| task.step_id == "held");
+        tasks.stand_still(&named);
+        other.over().await;
+        tasks.stand_still(&[]);
+        held.over().await;
+        assert_eq!(started.elapsed().as_secs(), 2 * 3600);
+    }
+
     #[tokio::test]
     async fn a_task_is_off_the_list_when_it_ends_and_not_when_its_predecessor_does() {
         let tasks = Arc::<Tasks>::default();

@@ -398,6 +398,32 @@ async fn a_frame_that_is_gone_is_noticed_wherever_frames_are_shown() {
     }
 }
 
+/// A run that a person ended has no frame that says so behind the end of its last step.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_run_without_its_last_frame_is_unreadable() {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at = silent.local_addr().unwrap();
+    let step = format!("pipeline: [{{id: hook, webhook: {{url: 'http://{at}/', body: {{}}}}}}]\n");
+    let kit = KitDir::new(&[("w", &step)]);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("ledger.db");
+    let engine = assemble::open(setup(&path, &kit)).await.unwrap();
+    let client = Client::of(&engine.url);
+    let accepted = client.post("/invoke/w", "{}").await.json();
+    let run = accepted["run_id"].as_str().unwrap();
+    let cancelled = client.post(&format!("/runs/{run}/cancel"), "{}").await;
+    assert_eq!(cancelled.status, 200, "{}", cancelled.text());
+    let envelope = client.get(&format!("/runs/{run}/envelope")).await;
+    assert_eq!(envelope.json()["status"], "cancelled");
+    let of = format!("stream = (SELECT id FROM streams WHERE name = 'run:{run}')");
+    let last =
+        "DELETE FROM frames WHERE STREAM AND seq = (SELECT max(seq) FROM frames WHERE STREAM)";
+    forge(&path, &last.replace("STREAM", &of));
+    let envelope = client.get(&format!("/runs/{run}/envelope")).await;
+    assert_eq!(envelope.json()["code"], "unreadable", "{}", envelope.text());
+    engine.close().await.unwrap_err();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_of_frames_that_cannot_be_read_ends_with_the_reason() {
     let kit = kit();

@@ -331,9 +331,10 @@ impl RunState {
             self.deadline_from = frame.at;
         }
         self.postpone(resumed.paused_ms.unwrap_or_default());
-        (self.parked, self.paused, self.stopped) = (false, None, None);
+        (self.parked, self.paused) = (false, None);
         self.resumed = frame.seq;
         let Some(from) = from else { return };
+        self.stopped = None;
         self.resetting = self.restarted_with(from);
         self.failing = None;
         if let Some(root) = self.scopes.first_mut()

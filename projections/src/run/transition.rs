@@ -89,11 +89,8 @@ impl RunState {
 
     pub(super) fn judge(&self, frame: &Frame) -> Result<Target, Refusal> {
         self.judge_place(frame)?;
-        if self.paused().is_some() && steer::starts(&frame.event) {
-            return self
-                .verdict(false, frame, "the run", "paused")
-                .map(|()| Target::Nothing);
-        }
+        let waits = self.paused().is_some() && steer::starts(&frame.event);
+        self.verdict(!waits, frame, "the run", "paused")?;
         match &frame.event {
             Event::Run(event) => self.judge_run(frame, event),
             Event::Recompute(event) => self.judge_recompute(frame, event),

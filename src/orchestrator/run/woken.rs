@@ -11,14 +11,17 @@ impl RunTask {
     /// One that was left unfinished is taken up first, or what was under way would stay so; unless it
     /// is to stand still or to end, and nothing of it is to begin before.
     pub(super) fn woken(&mut self, message: Message) -> Result<(), Broken> {
-        let mut unfinished = !self.is_at_rest();
-        let goes_on = unfinished && self.state.paused().is_none();
+        let unfinished = !self.is_at_rest();
+        let last = self.state.next_seq().saturating_sub(1);
         let message = match message {
             Message::Said {
                 word: Word::Resume { from: None, .. },
-                expected: None,
+                expected,
                 reply,
-            } if goes_on => {
+            } if unfinished
+                && self.state.paused().is_none()
+                && expected.is_none_or(|expected| expected == last) =>
+            {
                 // It was left by an owner that ended: to go on with it takes nobody's word.
                 self.take_up()?;
                 self.tell_where_it_stands(reply);
@@ -26,18 +29,20 @@ impl RunTask {
             }
             message => message,
         };
-        if let Message::Said { word, .. } = &message
-            && unfinished
-            && !matches!(word, Word::Steer { .. })
-        {
-            unfinished = false;
+        let said = match &message {
+            Message::Said { word, .. } => Some(word),
+            _ => None,
+        };
+        let steers = matches!(said, Some(Word::Steer { .. }));
+        let decides = matches!(said, Some(Word::Decide(_)));
+        if unfinished && !steers {
             self.take_up()?;
-            if matches!(word, Word::Decide(_)) {
-                self.settle()?;
-            }
+        }
+        if unfinished && decides {
+            self.settle()?;
         }
         self.told(message)?;
-        match unfinished && !self.is_at_rest() {
+        match unfinished && steers && !self.is_at_rest() {
             true => self.take_up(),
             false => Ok(()),
         }

@@ -175,10 +175,15 @@ pub struct Timer {
     pub span_ms: u64,
 }
 
+/// Whether time moves the run at all: not one that stands still, has ended or is being closed.
+fn waits_for_time(state: &RunState) -> bool {
+    let still = state.is_parked() || state.paused().is_some();
+    !still && !state.status().is_terminal() && state.failing().is_none()
+}
+
 /// The timer to set next, if the run waits for one.
 pub fn next_timer(state: &RunState) -> Option<Timer> {
-    let still = state.is_parked() || state.paused().is_some();
-    if still || state.status().is_terminal() || state.failing().is_some() {
+    if !waits_for_time(state) {
         return None;
     }
     let deadline = state.deadline().map(|until| Timer {
@@ -212,8 +217,7 @@ pub fn next_timer(state: &RunState) -> Option<Timer> {
 /// The timer that is due, if one is: the run's time before any wait for people, and that before any
 /// retry.
 pub fn timer(state: &RunState, now: Timestamp) -> Option<Draft> {
-    let still = state.is_parked() || state.paused().is_some();
-    if still || state.status().is_terminal() || state.failing().is_some() {
+    if !waits_for_time(state) {
         return None;
     }
     let fired = |scope: String, cause: u64, timer: TimerKind, step: Option<String>| Draft {
@@ -241,8 +245,7 @@ pub fn timer(state: &RunState, now: Timestamp) -> Option<Draft> {
 /// run depends on it and its last frame is older than the jump.
 pub fn jumped(state: &RunState, clock: Timestamp, by_ms: u64) -> Option<Draft> {
     let by_ms = by_ms.min(clock.millis_since(state.at()));
-    let waits = by_ms > 0 && !state.status().is_terminal() && !state.is_parked();
-    next_timer(state).filter(|_| waits)?;
+    next_timer(state).filter(|_| by_ms > 0)?;
     Some(clock_jumped(state, clock, Some(by_ms)))
 }
 

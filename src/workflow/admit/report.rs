@@ -5,8 +5,7 @@ use ktsu_ledger::event::{
     AgentEvent, BudgetExhausted, LlmRequest, LlmResponse, LostReason, WorkerEvent, WorkerLost,
 };
 use ktsu_ledger::{Actor, Cause, Draft, Event, Json};
-use ktsu_projections::run::steer;
-use ktsu_projections::run::{Affordability, Hint, RunState, StepStatus, Task};
+use ktsu_projections::run::{Affordability, Hint, RunState, StepStatus, Task, steer};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 

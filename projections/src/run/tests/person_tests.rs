@@ -61,7 +61,7 @@ fn branched(position: u64) -> BranchCreated {
 impl Given {
     /// Goes on as a branch, which has a stream of its own.
     #[track_caller]
-    fn forked(mut self, change: impl FnOnce(&mut BranchCreated)) -> Self {
+    pub(super) fn forked(mut self, change: impl FnOnce(&mut BranchCreated)) -> Self {
         let mut branch = branched(self.state.next_seq());
         change(&mut branch);
         let stream = format!("branch:{}", branch.branch_id);

@@ -134,3 +134,15 @@ fn a_paused_run_and_a_branch_that_waits_can_be_ended() {
     let run = Given::a_run(two_transforms()).then(started("a"));
     run.refuses(stopped("b", 0));
 }
+
+/// A branch that shares the word and not what followed from it.
+#[test]
+fn a_branch_from_within_the_end_of_a_cancelled_run_ends_as_it_did() {
+    let run = Given::a_run(two_transforms()).then(started("a"));
+    let branch = run.then(cancelled()).forked(|_| {});
+    assert_eq!(branch.state.status(), RunStatus::Waiting);
+    let branch = branch.then(resumed(None)).then(stopped("a", 1));
+    branch.refuses(failed_run());
+    let branch = branch.then(stopped("b", 0));
+    assert_eq!(branch.state.status(), RunStatus::Cancelled);
+}
