@@ -1,5 +1,6 @@
 //! The only file that names concrete parts: which store, which clock, which client.
 
+mod counted;
 mod full;
 pub mod import;
 mod key;
@@ -11,6 +12,8 @@ pub mod servers;
 pub mod values;
 
 pub use ledger::readers;
+
+use counted::{Counted, ORCHESTRATOR};
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -41,6 +44,7 @@ use crate::orchestrator::{
 };
 use crate::peer::Peer;
 use crate::runtime::{self, Callbacks, Runtime};
+use crate::telemetry::{Metrics, Telemetry};
 use crate::tools::Tools;
 use crate::workflow::admit::ENGINE;
 
@@ -226,9 +230,11 @@ pub async fn open(mut setup: Setup) -> Result<Engine, NotOpened> {
     let clock = setup.clock.clone().unwrap_or_else(clock::system);
     let place = notary::place(setup.environment.as_ref(), &setup.process)?;
     let feed = Feed::default();
+    let metrics = Metrics::default();
     let options = Options {
         room,
         on_commit: Some(feed.on_commit()),
+        on_written: Some(metrics.on_written()),
         on_fatal: Some(ledger::on_fatal(&damage)),
         ..Options::default()
     };
@@ -258,7 +264,9 @@ pub async fn open(mut setup: Setup) -> Result<Engine, NotOpened> {
     let stop = watch::Sender::new(false);
     let way_back = Arc::new(OnceLock::new());
     let agents = agents(&setup.agents, &gateway, &way_back, &egress);
+    let counted = Counted::of(agents.listening.iter().map(|(name, _, _)| *name));
     let parts = Parts {
+        telemetry: Telemetry::new(metrics, &appender, counted.all()),
         appender: appender.clone(),
         readers: readers.clone(),
         kit: setup.kit,
@@ -303,12 +311,17 @@ pub async fn open(mut setup: Setup) -> Result<Engine, NotOpened> {
     let most = server_limits(limits.connections);
     // Set once, here; whatever asked before asks again.
     let _ = way_back.set(router.clone());
-    let mut serving = vec![serve(listener, open, most.clone(), &stop)];
+    let mut serving = vec![serve(
+        listener,
+        open,
+        counted.limits(ORCHESTRATOR, &most),
+        &stop,
+    )];
     let mut services = Vec::new();
     for (name, address, router) in agents.listening {
         let listener = server::bind_loopback(address).await?;
         services.push((name, url_of(&listener)?));
-        serving.push(serve(listener, router, most.clone(), &stop));
+        serving.push(serve(listener, router, counted.limits(name, &most), &stop));
     }
     if let Some(runtime) = agents.here.clone() {
         let stopped = stopped(&stop);

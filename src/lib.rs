@@ -22,5 +22,6 @@ pub mod rows;
 pub mod runtime;
 pub mod schema;
 pub mod secret;
+pub mod telemetry;
 pub mod tools;
 pub mod workflow;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 600;
 
 /// Modules of the crate that a module must not import.
-const FORBIDDEN: [(&str, &[&str]); 5] = [
+const FORBIDDEN: [(&str, &[&str]); 6] = [
     (
         "schema",
         &["orchestrator", "runtime", "gateway", "workflow", "kit"],
@@ -23,6 +23,10 @@ const FORBIDDEN: [(&str, &[&str]); 5] = [
         &["orchestrator", "runtime", "workflow", "ktsu_ledger"],
     ),
     ("history", &["peer", "egress"]),
+    (
+        "telemetry",
+        &["orchestrator", "workflow", "kit", "http", "history"],
+    ),
 ];
 
 /// Modules that only some others may import.

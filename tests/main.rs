@@ -60,6 +60,8 @@ mod rules;
 mod slow;
 #[path = "suite/steer/mod.rs"]
 mod steer;
+#[path = "suite/telemetry.rs"]
+mod telemetry;
 #[path = "suite/tools/mod.rs"]
 mod tools;
 #[path = "suite/trace.rs"]

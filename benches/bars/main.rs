@@ -20,6 +20,7 @@ mod disk;
 mod engine;
 mod fold;
 mod looking;
+mod metrics;
 mod plans;
 mod start;
 mod steps;
@@ -47,7 +48,7 @@ impl Effort {
 type Part = fn(Effort, &mut Table);
 
 /// In the order they are measured: the quiet ones before those that fill the disk's queue.
-const PARTS: [(&str, Part); 22] = [
+const PARTS: [(&str, Part); 23] = [
     ("binary", binary::measure),
     ("validate", validate::measure),
     ("bombs", bombs::measure),
@@ -67,6 +68,7 @@ const PARTS: [(&str, Part); 22] = [
     ("many-runs", steps::many_runs),
     ("admit", admit::measure),
     ("waiting", waiting::measure),
+    ("metrics", metrics::measure),
     ("start", start::measure),
     ("verify", back::verify),
     ("export", back::export),

@@ -70,6 +70,11 @@ fn webhook(at: u32, url: &str) -> StepPlan {
 
 /// A chain of transforms, each reading the one before, and a webhook at its end if there is a URL.
 pub(crate) fn chain(transforms: u32, url: Option<&str>) -> Arc<Definition> {
+    chain_as(NAME, transforms, url)
+}
+
+/// As [`chain`], under a name of its own.
+pub(crate) fn chain_as(name: &str, transforms: u32, url: Option<&str>) -> Arc<Definition> {
     let mut steps: Vec<StepPlan> = (0..transforms).map(transform).collect();
     steps.extend(url.map(|url| webhook(transforms, url)));
     let last = steps.last().map_or("s0", |step| step.id.as_str());
@@ -77,7 +82,7 @@ pub(crate) fn chain(transforms: u32, url: Option<&str>) -> Arc<Definition> {
     let workflow = WorkflowPlan {
         env: Vec::new(),
         invoke: None,
-        name: NAME.to_owned(),
+        name: name.to_owned(),
         output: Some(OutputPlan {
             map: Some(Json::from_value(&output).unwrap()),
             schema: None,
@@ -92,8 +97,8 @@ pub(crate) fn chain(transforms: u32, url: Option<&str>) -> Arc<Definition> {
     let plan = Plan {
         agents: BTreeMap::new(),
         format: FORMAT,
-        root: NAME.to_owned(),
-        workflows: BTreeMap::from([(NAME.to_owned(), workflow)]),
+        root: name.to_owned(),
+        workflows: BTreeMap::from([(name.to_owned(), workflow)]),
     };
     Arc::new(Definition::compile(plan).unwrap())
 }

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use crate::hash::Hash;
 use crate::room::Room;
@@ -34,6 +35,9 @@ pub type Done = Box<dyn FnOnce(Result<Committed, AppendError>) + Send>;
 /// Given the entries of a durable transaction, in the order of their frames' positions, on the
 /// appender's thread: it must be quick.
 pub type OnCommit = Box<dyn FnMut(Vec<Entry>) + Send>;
+
+/// Told how long each transaction took, on the appender's thread: it must be quick.
+pub type OnWritten = Box<dyn FnMut(Duration) + Send>;
 
 /// Called with the reason when the store has failed.
 pub type OnFatal = Box<dyn FnOnce(&StoreError) + Send>;
@@ -79,6 +83,8 @@ pub struct Options {
     pub room: Room,
     /// Given what was appended, before its callers are told.
     pub on_commit: Option<OnCommit>,
+    /// Told how long it took, before anything else hears of it.
+    pub on_written: Option<OnWritten>,
     /// Called once, with the reason, when the store has failed.
     pub on_fatal: Option<OnFatal>,
 }
@@ -92,6 +98,7 @@ impl Default for Options {
             log_warning_bytes: 256 * 1024 * 1024,
             room: Room::endless(),
             on_commit: None,
+            on_written: None,
             on_fatal: None,
         }
     }
@@ -184,6 +191,7 @@ impl Appender {
             transaction_bytes: options.transaction_bytes,
             checkpoint_bytes: options.checkpoint_bytes,
             on_commit: options.on_commit,
+            on_written: options.on_written,
             on_fatal: options.on_fatal,
         };
         let thread = std::thread::Builder::new()
@@ -262,6 +270,16 @@ impl Appender {
     /// Whether the disk is nearly full: what is under way may go on, nothing new should begin.
     pub fn low_on_disk(&self) -> bool {
         self.shared.room.is_low()
+    }
+
+    /// How many bytes the disk has left, if that can be told.
+    pub fn free_disk(&self) -> Option<u64> {
+        self.shared.room.free()
+    }
+
+    /// What waits to be appended: entries, and their bytes.
+    pub fn queued(&self) -> (usize, usize) {
+        self.shared.queue.waiting()
     }
 
     /// What was done so far.

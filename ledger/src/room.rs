@@ -54,6 +54,11 @@ impl Room {
         self.judge(Duration::ZERO)
     }
 
+    /// How many bytes are left, if that can be told.
+    pub fn free(&self) -> Option<u64> {
+        (self.free)()
+    }
+
     fn judge(&self, fresh: Duration) -> bool {
         // The lock is held while the system is asked, so that it is asked once.
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);

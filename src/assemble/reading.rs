@@ -11,6 +11,7 @@ use ktsu_ledger::verify::{Kind, Options};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::counted::{Counted, ORCHESTRATOR};
 use super::{NotOpened, Setup, policy, serve, server_limits, url_of, values};
 use crate::damage::{self, Damage, Watched};
 use crate::egress;
@@ -22,6 +23,7 @@ use crate::http::routes;
 use crate::http::server::{self, Limits};
 use crate::orchestrator::{MAX_ACTIVE, Orchestrator, Parts, Standing, TokenKey, clock};
 use crate::readers::Readers;
+use crate::telemetry::{Metrics, Telemetry};
 
 /// How long answers under way may take at the end.
 const GRACE: Duration = Duration::from_secs(1);
@@ -53,8 +55,11 @@ pub async fn open(setup: Setup, ledger: &Path) -> Result<Reading, NotOpened> {
         false => server::bind(setup.listen).await?,
     };
     let url = url_of(&listener)?;
+    let appender = Appender::stopped(REASON);
+    let counted = Counted::of(std::iter::empty());
     let parts = Parts {
-        appender: Appender::stopped(REASON),
+        telemetry: Telemetry::new(Metrics::default(), &appender, counted.all()),
+        appender,
         readers: readers(ledger, &damage),
         kit: setup.kit,
         environment,
@@ -85,7 +90,7 @@ pub async fn open(setup: Setup, ledger: &Path) -> Result<Reading, NotOpened> {
     // Whoever follows a run that another engine goes on with is not waited for at the end.
     let most = Limits {
         grace: GRACE,
-        ..server_limits(limits.connections)
+        ..counted.limits(ORCHESTRATOR, &server_limits(limits.connections))
     };
     Ok(Reading {
         url,

@@ -1,9 +1,23 @@
 //! Log lines, on standard error.
+//!
+//! A command writes its few lines as they come. A service that stays hands them to a thread of their
+//! own: whoever does not read its standard error loses lines, and holds up no run.
+
+use std::io::IsTerminal as _;
 
 use clap::ValueEnum;
-use tracing_subscriber::EnvFilter;
+use tracing::Level;
+use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::filter::{FilterExt as _, filter_fn};
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _};
 
 use super::Failure;
+
+/// The most lines that wait to be written; further ones are dropped, and counted.
+const MAX_LINES: usize = 8192;
 
 /// How log lines look.
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -12,31 +26,154 @@ pub(super) enum LogFormat {
     Json,
 }
 
-/// Logs from now on: what `KTSU_LOG` lets through, else what `usual` does.
+/// The log of a service; what waits is written before it is dropped.
+pub(super) struct Logs {
+    _guard: WorkerGuard,
+    dropped: ErrorCounter,
+    reported: usize,
+}
+
+/// Logs of a command from now on: what `KTSU_LOG` lets through, else what `usual` does.
 pub(super) fn start(format: LogFormat, usual: &str) -> Result<(), Failure> {
-    let named = std::env::var("KTSU_LOG")
-        .ok()
-        .filter(|text| !text.is_empty());
-    let filter = EnvFilter::try_new(named.as_deref().unwrap_or(usual));
-    let filter = filter.map_err(|error| {
-        Failure::could_not_run(format!("KTSU_LOG is not a filter: {error}")).hint("KTSU_LOG=info")
-    })?;
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(without_messages(filter))
-        .with_ansi(false)
-        .with_writer(std::io::stderr);
-    let done = match format {
-        LogFormat::Text => builder.try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+    let filter = match variable("KTSU_LOG") {
+        Some(named) => named_filter(&named)?,
+        None => EnvFilter::new(usual),
     };
+    init(format, filter, std::io::stderr)
+}
+
+/// Logs of a service from now on: what `KTSU_LOG` lets through, else `RUST_LOG`, else `LOG_LEVEL` of
+/// the environment file, else what `usual` does.
+pub(super) fn serve(
+    format: LogFormat,
+    usual: &str,
+    log_level: Option<&str>,
+) -> Result<Logs, Failure> {
+    let (filter, ignored) = service_filter(usual, log_level)?;
+    let builder = NonBlockingBuilder::default().lossy(true);
+    let builder = builder.buffered_lines_limit(MAX_LINES);
+    let (writer, guard) = builder.finish(std::io::stderr());
+    let dropped = writer.error_counter();
+    init(format, filter, writer)?;
+    if let Some(ignored) = ignored {
+        tracing::warn!("{ignored}");
+    }
+    Ok(Logs {
+        _guard: guard,
+        dropped,
+        reported: 0,
+    })
+}
+
+impl Logs {
+    /// Says how many lines were dropped since it was last said.
+    pub(super) fn report_dropped(&mut self) {
+        let dropped = self.dropped.dropped_lines();
+        let lines = dropped.saturating_sub(self.reported);
+        if lines > 0 {
+            tracing::warn!(
+                lines,
+                "log lines were dropped: standard error is read too slowly"
+            );
+            self.reported = dropped;
+        }
+    }
+}
+
+fn init<W>(format: LogFormat, filter: EnvFilter, writer: W) -> Result<(), Failure>
+where
+    W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
+{
+    let filter = filter.and(filter_fn(is_ours_or_serious));
+    let layer = tracing_subscriber::fmt::layer().with_writer(writer);
+    let layer = match format {
+        LogFormat::Text => layer.with_ansi(is_coloured()).boxed(),
+        LogFormat::Json => layer
+            .json()
+            .flatten_event(true)
+            .with_current_span(false)
+            .with_span_list(false)
+            .boxed(),
+    };
+    let done = tracing_subscriber::registry()
+        .with(layer.with_filter(filter))
+        .try_init();
     done.map_err(|error| Failure::could_not_run(error.to_string()))
 }
 
-/// The library that speaks to tool servers writes down what they say before anything is redacted
-/// in it. Only its warnings are let through, whatever `KTSU_LOG` asks for.
-fn without_messages(filter: EnvFilter) -> EnvFilter {
-    match "rmcp=warn".parse() {
-        Ok(directive) => filter.add_directive(directive),
-        Err(_) => filter,
+fn is_coloured() -> bool {
+    let plain = std::env::var_os("NO_COLOR").is_some_and(|set| !set.is_empty());
+    !plain && std::io::stderr().is_terminal()
+}
+
+/// Libraries write down what they send and receive before anything is redacted in it. Only their
+/// warnings are let through, whatever is asked for.
+fn is_ours_or_serious(metadata: &tracing::Metadata<'_>) -> bool {
+    let target = metadata.target();
+    let is_ours = target.split("::").next() == Some("ktsu") || target.starts_with("ktsu_");
+    is_ours || *metadata.level() <= Level::WARN
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|text| !text.is_empty())
+}
+
+fn named_filter(named: &str) -> Result<EnvFilter, Failure> {
+    EnvFilter::try_new(named).map_err(|error| {
+        Failure::could_not_run(format!("KTSU_LOG is not a filter: {error}")).hint("KTSU_LOG=info")
+    })
+}
+
+/// The filter of a service, and what is to be said about a source that was passed over.
+fn service_filter(
+    usual: &str,
+    log_level: Option<&str>,
+) -> Result<(EnvFilter, Option<String>), Failure> {
+    if let Some(named) = variable("KTSU_LOG") {
+        return Ok((named_filter(&named)?, None));
+    }
+    // It may be meant for another program.
+    if let Some(rust_log) = variable("RUST_LOG") {
+        return Ok(match EnvFilter::try_new(&rust_log) {
+            Ok(filter) => (filter, None),
+            Err(error) => {
+                let ignored = format!("RUST_LOG is not a filter, and is ignored: {error}");
+                (EnvFilter::new(usual), Some(ignored))
+            }
+        });
+    }
+    Ok(match log_level.map(level_of) {
+        None => (EnvFilter::new(usual), None),
+        Some(Some(level)) => (EnvFilter::new(level), None),
+        Some(None) => {
+            let words = "LOG_LEVEL of the environment file is not a level, and is ignored: \
+                         error, warn, info, debug, trace or off";
+            (EnvFilter::new(usual), Some(words.to_owned()))
+        }
+    })
+}
+
+/// A level, as environment files of all kinds of programs name it.
+fn level_of(text: &str) -> Option<&'static str> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "off" | "none" => Some("off"),
+        "error" | "critical" | "fatal" => Some("error"),
+        "warn" | "warning" => Some("warn"),
+        "info" => Some("info"),
+        "debug" => Some("debug"),
+        "trace" => Some("trace"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_level_is_known_by_the_names_that_programs_give_it() {
+        let levels = ["WARNING", " info ", "Debug", "loud", ""].map(level_of);
+        let known = [Some("warn"), Some("info"), Some("debug"), None, None];
+        assert_eq!(levels, known);
     }
 }

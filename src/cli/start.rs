@@ -13,7 +13,7 @@ use super::engine::{
     load_environment, load_kit_as, open, open_reading, own_token, place, process_environment,
     receiver, refused, warn_of,
 };
-use super::logging::{self, LogFormat};
+use super::logging::{self, LogFormat, Logs};
 use super::output::{line, note};
 use super::reading::{DAMAGED, warn_of_second_name};
 use super::signals::Signals;
@@ -126,7 +126,8 @@ pub(super) struct Arguments {
     /// Serves reading alone: takes no ownership and writes nothing, also where the ledger is damaged
     #[arg(long)]
     read_only: bool,
-    /// The form of log lines, which go to standard error; KTSU_LOG filters them (info, ktsu=debug)
+    /// The form of log lines, which go to standard error. KTSU_LOG filters them (info, ktsu=debug),
+    /// else RUST_LOG, else LOG_LEVEL of the environment file
     #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORM")]
     log_format: LogFormat,
 }
@@ -151,6 +152,16 @@ impl Arguments {
         let host = self.host.as_deref().map(address).transpose()?;
         let port = self.port.or(own).unwrap_or(file.port());
         Ok(SocketAddr::new(host.unwrap_or(file.ip()), port))
+    }
+
+    /// What the environment file says about logs. What is wrong with the file is said by whoever
+    /// needs it.
+    fn log_level(&self) -> Option<String> {
+        if self.service == Some(Service::Runtime) && self.env.is_none() {
+            return None;
+        }
+        let file = load_environment(self.env.as_deref(), &self.kit).ok()??;
+        file.variables.get("LOG_LEVEL").cloned()
     }
 
     /// Where agents run.
@@ -181,7 +192,8 @@ impl Arguments {
 
 /// Starts, and stays until it is told to stop.
 pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
-    logging::start(arguments.log_format, "info")?;
+    let level = arguments.log_level();
+    let logs = logging::serve(arguments.log_format, "info", level.as_deref())?;
     // What is typed is judged before what is read.
     arguments.host.as_deref().map(address).transpose()?;
     let signals = Signals::new()?;
@@ -194,7 +206,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
         _ if arguments.read_only => reading(common, arguments, signals).await,
         Some(Service::Runtime) => runtime(common, arguments, signals).await,
         Some(Service::Gateway) => gateway(common, arguments, signals).await,
-        Some(Service::Orchestrator) | None => orchestrator(common, arguments, signals).await,
+        Some(Service::Orchestrator) | None => orchestrator(common, arguments, signals, logs).await,
     }
 }
 
@@ -261,6 +273,7 @@ async fn orchestrator(
     common: &Common,
     arguments: Arguments,
     mut signals: Signals,
+    logs: Logs,
 ) -> Result<ExitCode, Failure> {
     let kit = load_kit_as(&arguments.kit, arguments.locked)?;
     warn_of(&kit.warnings);
@@ -312,7 +325,7 @@ async fn orchestrator(
         true => json!({"url": engine.url, "pid": std::process::id()}).to_string(),
         false => format!("ktsu listens on {}", engine.url),
     });
-    serve(engine, &mut signals).await
+    serve(engine, &mut signals, logs).await
 }
 
 /// Serves reading of a ledger. No kit is needed for that; the environment says who may read.
@@ -357,14 +370,17 @@ async fn reading(
     Ok(ExitCode::SUCCESS)
 }
 
-async fn serve(engine: Engine, signals: &mut Signals) -> Result<ExitCode, Failure> {
+async fn serve(engine: Engine, signals: &mut Signals, mut logs: Logs) -> Result<ExitCode, Failure> {
     let mut looks = tokio::time::interval(LOOK);
     let failed = loop {
         tokio::select! {
             () = signals.next() => break None,
-            _ = looks.tick() => if let Some(why) = engine.orchestrator.failed() {
-                break Some(why);
-            },
+            _ = looks.tick() => {
+                logs.report_dropped();
+                if let Some(why) = engine.orchestrator.failed() {
+                    break Some(why);
+                }
+            }
         }
     };
     let damaged = engine.orchestrator.ledger_state().0 == LedgerState::Damaged;

@@ -9,6 +9,7 @@ mod diff;
 mod frames;
 mod health;
 mod invoke;
+mod metrics;
 mod parameter;
 mod paths;
 mod people;
@@ -111,6 +112,7 @@ fn served() -> &'static Value {
 fn described() -> OpenApiRouter<Orchestrator> {
     OpenApiRouter::with_openapi(Api::openapi())
         .routes(routes!(health::health))
+        .routes(routes!(metrics::metrics))
         .routes(routes!(invoke::invoke))
         .routes(routes!(runs::list))
         .routes(routes!(runs::get))

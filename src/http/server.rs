@@ -50,9 +50,10 @@ use self::room::{Room, Seat};
 use self::socket::Socket;
 use super::origin::{self, Names};
 use crate::error::{ErrorCode, Problem};
+use crate::telemetry::Connections;
 
 /// What a client may do. The defaults are what the services use; tests use shorter ones.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Limits {
     /// Connections at once, as far as the system has descriptors for them.
     pub connections: usize,
@@ -74,6 +75,8 @@ pub struct Limits {
     pub pipelined: usize,
     /// How long requests under way may take to finish at shutdown.
     pub grace: Duration,
+    /// Told how many connections there are.
+    pub open: Connections,
 }
 
 impl Default for Limits {
@@ -88,6 +91,7 @@ impl Default for Limits {
             unsent_bytes: 6 * 1024 * 1024,
             pipelined: 64,
             grace: Duration::from_secs(10),
+            open: Connections::default(),
         }
     }
 }
@@ -181,6 +185,7 @@ pub async fn serve(
                 closing.subscribe(),
             ));
         }
+        limits.open.set(room.seated());
         let refusals = connections.len().saturating_sub(room.seated());
         for stream in hopeless(&mut queue).take(MAX_REFUSALS.saturating_sub(refusals)) {
             connections.spawn(turn_away(stream));

@@ -163,7 +163,13 @@ impl Orchestrator {
         let tell = move |outcome: Result<_, _>| drop(done.send(outcome.map(|_| ())));
         self.shared.appender.submit(entry, Box::new(tell));
         match told.await {
-            Ok(Ok(())) => Ok(branch),
+            Ok(Ok(())) => {
+                let workflow = &found.row.workflow;
+                self.shared
+                    .telemetry
+                    .branched(&branch.branch_id, workflow, &asked.by, status);
+                Ok(branch)
+            }
             Ok(Err(error)) => Err(NotStarted::LedgerStopped(error.to_string()).into()),
             Err(_) => Err(NotStarted::LedgerStopped("it was closed".to_owned()).into()),
         }

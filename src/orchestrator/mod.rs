@@ -56,6 +56,7 @@ use crate::kit::Kit;
 use crate::peer::Peer;
 use crate::readers::Readers;
 use crate::secret::{Redactor, Secret};
+use crate::telemetry::Telemetry;
 use crate::workflow::admit::{self, Invocation, NotAdmitted};
 use crate::workflow::definition::Definition;
 use crate::workflow::expression::{Names, Root, from_value};
@@ -108,6 +109,8 @@ pub struct Parts {
     pub takes_up: bool,
     /// How the ledger stands.
     pub standing: Standing,
+    /// Where milestones of runs are logged and counted.
+    pub telemetry: Arc<Telemetry>,
     /// The value of a secret variable that a recorded run declares, if it is known here.
     pub secret: SecretOf,
     /// The secrets of the gateway, where it is in this process: redacted like all others.
@@ -146,6 +149,7 @@ pub(crate) struct Shared {
     groups: Option<BTreeSet<String>>,
     notary: crate::evidence::notary::Shown,
     standing: Standing,
+    telemetry: Arc<Telemetry>,
     tokens: TokenKey,
     own_url: String,
     supervisor: Supervisor,
@@ -268,6 +272,7 @@ impl Orchestrator {
             groups: parts.groups,
             notary: parts.notary,
             standing: parts.standing,
+            telemetry: parts.telemetry,
             tokens: parts.tokens,
             own_url: parts.own_url,
             supervisor: Supervisor::default(),
@@ -275,6 +280,10 @@ impl Orchestrator {
             streams: tools::streams::Streams::default(),
         });
         tokio::spawn(ticks(Arc::downgrade(&shared)));
+        // What only reads has nothing to go on from.
+        if shared.appender.failed().is_none() {
+            recover::count_unfinished(&shared).await?;
+        }
         let recovered = match parts.takes_up {
             true => recover::resume_all(&shared).await?,
             false => Recovered::default(),
@@ -438,6 +447,11 @@ impl Orchestrator {
     /// Where models are asked; for its health alone.
     pub fn gateway(&self) -> Option<&Peer> {
         self.shared.gateway.as_ref()
+    }
+
+    /// What is counted.
+    pub fn telemetry(&self) -> &Telemetry {
+        &self.shared.telemetry
     }
 
     /// How many runs are under way.

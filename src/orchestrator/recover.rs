@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use ktsu_ledger::branch::frames;
+use ktsu_ledger::event::plan::Visibility;
 use ktsu_ledger::store::{Filter, IndexRow, Reader, Store, StoreError};
 use ktsu_ledger::{Frame, StreamId};
-use ktsu_projections::run::RunState;
+use ktsu_projections::run::{RunState, RunStatus};
 
 use super::clock::Observed;
 use super::run::RunTask;
@@ -103,6 +104,40 @@ fn read_again(store: &mut dyn Store) -> Result<(), StoreError> {
 
 /// How many rows are looked at at a time.
 const PAGE: usize = 256;
+
+/// Counts the runs that have not ended: metrics go on from there. Workflows of the kit are shown
+/// before their first run, too.
+pub(super) async fn count_unfinished(shared: &Arc<Shared>) -> Result<(), String> {
+    let metrics = shared.telemetry.metrics();
+    let workflows = shared.kit.workflows.iter();
+    for (name, _) in workflows.filter(|(_, one)| one.visibility == Visibility::Root) {
+        metrics.declare_workflow(name);
+    }
+    for status in [RunStatus::Pending, RunStatus::Running, RunStatus::Waiting] {
+        let filter = Filter {
+            status: Some(status.as_str().to_owned()),
+            kinds: rows::listed(),
+            ..Filter::default()
+        };
+        let mut cursor = None;
+        loop {
+            let (asked, at) = (filter.clone(), cursor.take());
+            let page = shared
+                .readers
+                .with(move |reader| reader.list(&asked, at.as_ref(), PAGE))
+                .await;
+            let page = page.map_err(|error| error.to_string())?;
+            for row in &page.rows {
+                metrics.found_unfinished(&row.workflow, status);
+            }
+            cursor = page.next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
 
 /// Takes up every unfinished run.
 pub(super) async fn resume_all(shared: &Arc<Shared>) -> Result<Recovered, String> {

@@ -28,6 +28,7 @@ use super::token::TaskName;
 use super::tools::{Own, OwnCall};
 use super::{Shared, UnderWay, effects, lock, recompute};
 use crate::rows;
+use crate::telemetry::RunObserver;
 use crate::workflow::admit::{self, Answer};
 use crate::workflow::definition::Definition;
 use crate::workflow::next::Memo;
@@ -151,6 +152,8 @@ pub(super) struct RunTask {
     armed: Option<(Timestamp, Instant)>,
     /// What both clocks said when the run last looked at them.
     observed: Observed,
+    /// Logs and counts what is durable.
+    observer: RunObserver,
 }
 
 impl RunTask {
@@ -167,6 +170,7 @@ impl RunTask {
         let (progress, durable) = watch::channel(Progress::default());
         let task = Self {
             shared: Arc::clone(shared),
+            observer: RunObserver::new(&shared.telemetry, &state),
             definition,
             state,
             memo,
@@ -199,6 +203,7 @@ impl RunTask {
     /// Takes a run up again, all of which is durable.
     pub(super) fn resume(mut self) {
         self.indexed = Some(self.standing());
+        self.observer.found(&self.state);
         let last = self.state.next_seq().saturating_sub(1);
         self.progress
             .send_modify(|progress| progress.durable = Some(last));
@@ -212,6 +217,7 @@ impl RunTask {
     /// Takes up a run that has ended or waits, because somebody says something about it.
     pub(super) fn wake(mut self, message: Message) {
         self.indexed = Some(self.standing());
+        self.observer.found(&self.state);
         let last = self.state.next_seq().saturating_sub(1);
         self.progress
             .send_modify(|progress| progress.durable = Some(last));
@@ -277,7 +283,8 @@ impl RunTask {
     }
 
     fn waits_for_the_disk(&self) -> bool {
-        !self.waiting.is_empty() || self.is_at_rest() || self.state.status().is_terminal()
+        let settled = self.is_at_rest() || self.state.status().is_terminal();
+        settled || !self.waiting.is_empty() || self.observer.is_urgent()
     }
 
     /// Whether only a person can move the run.
@@ -385,6 +392,8 @@ impl RunTask {
         for sealed in &turn.sealed {
             self.note_effect(&sealed.frame);
         }
+        let frames = turn.sealed.iter().map(|sealed| &sealed.frame);
+        self.observer.note(frames, &self.state);
         let ended = self.state.is_over();
         let progress = Arc::clone(&self.progress);
         let entry = Entry::from_sealed(turn.sealed);
@@ -456,6 +465,7 @@ impl RunTask {
     /// Starts every effect whose announcement is durable.
     fn start_effects(&mut self) {
         let durable = self.durable.borrow_and_update().durable;
+        self.observer.durable(durable, self.state.stream().name());
         let ready = |waiting: &(u64, effects::Place)| durable >= Some(waiting.0);
         let mut places = Vec::new();
         while let Some((_, place)) = self.waiting.pop_front_if(|waiting| ready(waiting)) {

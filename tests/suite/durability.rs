@@ -16,6 +16,7 @@ use ktsu::http::routes;
 use ktsu::http::server::{self, Limits};
 use ktsu::orchestrator::{Orchestrator, Parts, TokenKey, clock};
 use ktsu::readers::Readers;
+use ktsu::telemetry::{Metrics, Telemetry};
 use ktsu_ledger::appender::{Appender, Options};
 use ktsu_ledger::store::{SqliteReader, SqliteStore};
 use serde_json::json;
@@ -211,6 +212,7 @@ async fn an_engine_without_syncs() {
     let (appender, thread) = Appender::start(Box::new(store), Options::default()).unwrap();
     let readers = Readers::new(move || Ok(Box::new(SqliteReader::open(&ledger)?)));
     let parts = Parts {
+        telemetry: Telemetry::new(Metrics::default(), &appender, Vec::new()),
         groups: None,
         appender,
         readers,

@@ -32,6 +32,7 @@ use ktsu::orchestrator::{Clock, Orchestrator, Parts, Recovered, TokenKey, clock}
 use ktsu::peer::Peer;
 use ktsu::readers::Readers;
 use ktsu::runtime::{self, Callbacks, Runtime};
+use ktsu::telemetry::{Metrics, Telemetry};
 use ktsu::tools::Tools;
 use ktsu_ledger::Timestamp;
 use ktsu_ledger::appender::{Appender, AppenderThread, Options};
@@ -303,6 +304,7 @@ impl Within {
             tools: Arc::new(Tools::new(egress.clone())),
         });
         let parts = Parts {
+            telemetry: Telemetry::new(Metrics::default(), &appender, Vec::new()),
             groups: None,
             appender,
             readers,

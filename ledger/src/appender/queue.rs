@@ -111,6 +111,12 @@ impl Queue {
         self.lock().waiting.is_empty()
     }
 
+    /// How many entries wait, and their bytes.
+    pub(super) fn waiting(&self) -> (usize, usize) {
+        let inner = self.lock();
+        (inner.waiting.len(), inner.bytes)
+    }
+
     /// Takes nothing more; what waits is still taken out.
     pub(super) fn close(&self) {
         self.lock().closed = true;

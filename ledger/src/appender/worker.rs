@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::queue::Group;
-use super::{AppendError, Committed, Done, OnCommit, OnFatal, Shared};
+use super::{AppendError, Committed, Done, OnCommit, OnFatal, OnWritten, Shared};
 use crate::store::{Checkpoint, Entry, Refused, Store, StoreError};
 
 /// A log this long that nobody waits for is given back to the disk.
@@ -18,6 +18,7 @@ pub(super) struct Worker {
     pub(super) transaction_bytes: usize,
     pub(super) checkpoint_bytes: u64,
     pub(super) on_commit: Option<OnCommit>,
+    pub(super) on_written: Option<OnWritten>,
     pub(super) on_fatal: Option<OnFatal>,
 }
 
@@ -57,6 +58,7 @@ impl Worker {
         // A panic in the store must not leave anybody without an answer.
         let store = &mut self.store;
         let epoch = self.shared.epoch;
+        let started = Instant::now();
         let appended = catch_unwind(AssertUnwindSafe(|| store.append(epoch, &entries)));
         let appended = appended.unwrap_or_else(|_| {
             let broken = "it answered with a panic";
@@ -72,6 +74,9 @@ impl Worker {
         });
         match outcomes {
             Ok(outcomes) => {
+                if let Some(on_written) = &mut self.on_written {
+                    quietly(|| on_written(started.elapsed()));
+                }
                 self.count(&entries, &outcomes);
                 let outcomes = committed(&entries, outcomes);
                 // First whoever follows, then whoever waits: who hears that its entry is durable

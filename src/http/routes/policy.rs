@@ -28,9 +28,10 @@ const OPERATE: Policy = Policy::Roles(&[Operator, Admin]);
 const APPROVE: Policy = Policy::Roles(&[Approver, Admin]);
 
 /// Method and path as they are registered.
-pub const TABLE: [(&str, &str, Policy); 29] = [
+pub const TABLE: [(&str, &str, Policy); 30] = [
     ("GET", "/openapi.json", Policy::Public),
     ("GET", "/health", Policy::Public),
+    ("GET", "/metrics", RECORD),
     ("POST", "/invoke/{workflow}", OPERATE),
     ("GET", "/runs", READ),
     ("GET", "/runs/{id}", READ),

@@ -81,7 +81,9 @@ fn row(method: &str, route: &str) -> Option<Row> {
         ) => Row::Roles(readers, 200),
         ("GET", "/diff") => Row::Roles(readers, 400),
         ("GET", "/runs/{id}/recompute") => Row::Roles(readers, 404),
-        ("GET", "/runs/{id}/frames") | ("POST", "/runs/{id}/replay") => Row::Roles(record, 200),
+        ("GET", "/runs/{id}/frames" | "/metrics") | ("POST", "/runs/{id}/replay") => {
+            Row::Roles(record, 200)
+        }
         ("POST", "/runs/{id}/fork") => Row::Roles(operators, 201),
         ("POST", "/runs/{id}/overlay") => Row::Roles(operators, 422),
         ("POST", "/runs/{id}/resume" | "/runs/{id}/terminate" | "/runs/{id}/pause") => {

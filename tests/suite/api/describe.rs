@@ -109,13 +109,14 @@ impl Described {
             self.seen.lock().unwrap().insert(case);
             return;
         }
-        let kind = answer.kind().to_owned();
-        let schema = &described["content"][&kind]["schema"];
+        // As documents name it: without parameters.
+        let kind = answer.kind().split(';').next().unwrap_or_default();
+        let schema = &described["content"][kind]["schema"];
         assert!(
             schema.is_object(),
             "the type {kind} is not described: {told}"
         );
-        if kind != "text/event-stream" {
+        if kind.ends_with("json") {
             self.matches(schema, &answer.json(), &told);
         }
         if answer.status >= 400 && kind == "application/problem+json" {

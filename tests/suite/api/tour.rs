@@ -110,6 +110,7 @@ async fn refusals(api: &Described, run: &str) {
             "status takes one of pending, running, waiting, complete, failed",
         ),
         ("/health?deep=1".to_owned(), "no query parameter deep"),
+        ("/metrics?deep=1".to_owned(), "no query parameter deep"),
         (format!("/runs/{run}?limit=1"), "no query parameter limit"),
         (
             format!("/runs/{run}/envelope?expand=true"),

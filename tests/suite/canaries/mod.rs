@@ -351,6 +351,16 @@ impl Stage {
         }
     }
 
+    /// What is counted, in both forms.
+    async fn counted(&self, places: &mut Places) {
+        for accept in ["text/plain", "application/openmetrics-text"] {
+            let accept = [("accept", accept)];
+            let answer = self.client().send("GET", "/metrics", &accept, "").await;
+            assert_eq!(answer.status, 200);
+            places.shared("metrics", answer.body);
+        }
+    }
+
     /// The files of the ledger as they lie on the disk, and the logs.
     fn raw(&self, places: &mut Places) {
         for entry in std::fs::read_dir(self.desk.path()).unwrap() {
@@ -449,6 +459,7 @@ async fn told(told: Told) -> (Stage, Places) {
     let held = stage.client().invoke("held", json!({})).await;
     stage.world.until("/held").await;
     stage.raw(&mut places);
+    stage.counted(&mut places).await;
     stage.engine.take().unwrap().kill();
     stage.raw(&mut places);
     stage.world.open();
@@ -468,6 +479,7 @@ async fn told(told: Told) -> (Stage, Places) {
     stage.read(&mut places, &played);
     stage.raw(&mut places);
     stage.panics(&mut places);
+    stage.counted(&mut places).await;
     stage.engine.take().unwrap().kill();
     (stage, places)
 }
@@ -509,6 +521,7 @@ async fn without_redaction_canaries_are_found_in_every_place() {
         "ledger.db.reserve",
         "ledger.db.signing-key",
         "log",
+        "metrics",
         "project",
         "replays",
         "runs",
@@ -516,9 +529,10 @@ async fn without_redaction_canaries_are_found_in_every_place() {
     ];
     assert_eq!(places.quiet(&needles), quiet);
     assert!(
-        places.holds("log", "a model call failed"),
+        places.holds("log", "a model call failed") && places.holds("log", "model answered"),
         "logs are looked into"
     );
+    assert!(places.holds("metrics", "ktsu_model_tokens_total"));
     // And what carries everything carries it in every coding.
     for place in ["answer", "envelope", "events", "frames", "problem"] {
         for coding in Coding::ALL {

@@ -1,0 +1,166 @@
+//! What is not counted but looked at whenever somebody asks: the ledger's writer, the disk, the
+//! connections.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ktsu_ledger::appender::Appender;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+
+/// How many connections a service has.
+#[derive(Debug, Clone, Default)]
+pub struct Connections(Arc<AtomicUsize>);
+
+impl Connections {
+    /// There are so many now.
+    pub fn set(&self, count: usize) {
+        self.0.store(count, Ordering::Relaxed);
+    }
+
+    /// How many there are.
+    pub fn get(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+pub(super) fn register(
+    registry: &mut Registry,
+    appender: &Appender,
+    connections: Vec<(&'static str, Connections)>,
+) {
+    let version = [("version", env!("CARGO_PKG_VERSION"))];
+    registry.register("build", "The version of ktsu", Info::new(version));
+    let began = SystemTime::now().duration_since(UNIX_EPOCH);
+    let looked = Looked {
+        appender: appender.clone(),
+        connections,
+        began: began.unwrap_or_default(),
+    };
+    registry.register_collector(Box::new(looked));
+}
+
+struct Looked {
+    appender: Appender,
+    connections: Vec<(&'static str, Connections)>,
+    began: Duration,
+}
+
+impl fmt::Debug for Looked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Looked").finish_non_exhaustive()
+    }
+}
+
+impl Collector for Looked {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
+        let counters = self.appender.counters();
+        let (entries, bytes) = self.appender.queued();
+        let mut put = |name: &str, help: &str, unit: Option<&Unit>, metric: &dyn EncodeMetric| {
+            metric.encode(encoder.encode_descriptor(name, help, unit, metric.metric_type())?)
+        };
+        let counts = [
+            (
+                "ledger_commits",
+                "Transactions of the ledger since the start",
+                counters.commits,
+            ),
+            (
+                "ledger_entries",
+                "Turns appended since the start",
+                counters.entries,
+            ),
+            (
+                "ledger_frames",
+                "Frames appended since the start",
+                counters.frames,
+            ),
+            (
+                "ledger_refused",
+                "Turns that the ledger refused since the start",
+                counters.refused,
+            ),
+            (
+                "ledger_checkpoints",
+                "Times that the write-ahead log was moved to its place",
+                counters.checkpoints,
+            ),
+        ];
+        for (name, help, count) in counts {
+            put(name, help, None, &ConstCounter::new(count))?;
+        }
+        let appended = ConstCounter::new(counters.bytes);
+        put(
+            "ledger_appended",
+            "Bytes appended since the start, roughly",
+            Some(&Unit::Bytes),
+            &appended,
+        )?;
+        let paused = Duration::from_micros(counters.checkpoint_us).as_secs_f64();
+        put(
+            "ledger_checkpoint",
+            "How long appending stood still for checkpoints",
+            Some(&Unit::Seconds),
+            &ConstCounter::new(paused),
+        )?;
+        put(
+            "ledger_queued_entries",
+            "Turns that wait to be appended",
+            None,
+            &gauge(entries),
+        )?;
+        put(
+            "ledger_queued",
+            "Bytes that wait to be appended",
+            Some(&Unit::Bytes),
+            &gauge(bytes),
+        )?;
+        put(
+            "ledger_log",
+            "What the write-ahead log takes on the disk, as of the last checkpoint",
+            Some(&Unit::Bytes),
+            &ConstGauge::new(i64::try_from(counters.log_bytes).unwrap_or(i64::MAX)),
+        )?;
+        if let Some(free) = self.appender.free_disk() {
+            let free = i64::try_from(free).unwrap_or(i64::MAX);
+            put(
+                "disk_free",
+                "What the ledger's disk has left",
+                Some(&Unit::Bytes),
+                &ConstGauge::new(free),
+            )?;
+        }
+        let up = self.appender.failed().is_none();
+        put(
+            "ledger_up",
+            "1 while the ledger takes frames, 0 once it has stopped",
+            None,
+            &ConstGauge::new(i64::from(up)),
+        )?;
+        let began = ConstGauge::new(self.began.as_secs_f64());
+        put(
+            "start_time",
+            "When the engine started, in seconds since 1970",
+            Some(&Unit::Seconds),
+            &began,
+        )?;
+        let help = "Open connections, by service";
+        let mut encoder =
+            encoder.encode_descriptor("http_connections", help, None, gauge(0).metric_type())?;
+        for (service, open) in &self.connections {
+            let labels = [("service", *service)];
+            gauge(open.get()).encode(encoder.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}
+
+fn gauge(count: usize) -> ConstGauge<i64> {
+    ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,363 @@
+//! What is counted: runs, steps, calls, tokens, cost, durations.
+//!
+//! Every label has a bound: workflows and model groups by [`MAX_WORKFLOWS`] and [`MAX_GROUPS`], all
+//! others by what there is in the code.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use ktsu_ledger::appender::OnWritten;
+use ktsu_projections::run::RunStatus;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::labels::PerLabel;
+use super::milestone::{CallKind, Count, ModelUse, RunEnd, StepKind, StepOutcome};
+
+/// The most workflows that are told apart.
+const MAX_WORKFLOWS: usize = 1000;
+/// The most model groups that are told apart.
+const MAX_GROUPS: usize = 256;
+
+/// Bounds of a run's time, in seconds: a transform takes milliseconds, a person's approval hours.
+const RUN_SECONDS: [f64; 10] = [
+    0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0, 300.0, 1800.0, 7200.0,
+];
+/// Bounds of the time of a step or a call, in seconds.
+const STEP_SECONDS: [f64; 10] = [0.005, 0.02, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 120.0];
+/// Bounds of the time of a commit, in seconds: a sync takes parts of a millisecond.
+const COMMIT_SECONDS: [f64; 10] = [
+    0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.1, 0.5, 2.0,
+];
+
+type One = [(&'static str, String); 1];
+type Two = [(&'static str, String); 2];
+type Seconds = Counter<f64, AtomicU64>;
+
+/// Counters of everything that happens to runs. A clone counts the same.
+#[derive(Debug, Clone)]
+pub struct Metrics {
+    families: Arc<Families>,
+}
+
+#[derive(Debug)]
+struct Families {
+    workflows: PerLabel<WorkflowMetrics>,
+    groups: PerLabel<GroupMetrics>,
+    accepted: Family<One, Counter>,
+    ended: Family<Two, Counter>,
+    unfinished: Family<Two, Gauge>,
+    run_seconds: Family<One, Histogram, fn() -> Histogram>,
+    steps: Family<Two, Counter>,
+    /// Those of `steps`, by kind and outcome, at hand.
+    steps_of: [[Counter; 3]; 4],
+    step_seconds: Family<One, Histogram, fn() -> Histogram>,
+    calls: Family<Two, Counter>,
+    call_seconds: Family<One, Histogram, fn() -> Histogram>,
+    tokens: Family<Two, Counter>,
+    cost: Family<One, Seconds>,
+    commit_seconds: Histogram,
+}
+
+/// What is counted of one workflow.
+#[derive(Debug)]
+pub(super) struct WorkflowMetrics {
+    accepted: Counter,
+    ended: [Counter; 3],
+    unfinished: [Gauge; 3],
+    seconds: Histogram,
+}
+
+/// What is counted of one model group.
+#[derive(Debug)]
+struct GroupMetrics {
+    input: Counter,
+    output: Counter,
+    cached: Counter,
+    reasoning: Counter,
+    cost: Seconds,
+}
+
+const ENDED: [RunStatus; 3] = [RunStatus::Complete, RunStatus::Failed, RunStatus::Cancelled];
+const UNFINISHED: [RunStatus; 3] = [RunStatus::Pending, RunStatus::Running, RunStatus::Waiting];
+
+fn run_seconds() -> Histogram {
+    Histogram::new(RUN_SECONDS)
+}
+
+fn step_seconds() -> Histogram {
+    Histogram::new(STEP_SECONDS)
+}
+
+fn one(name: &'static str, value: &str) -> One {
+    [(name, value.to_owned())]
+}
+
+fn two(first: (&'static str, &str), second: (&'static str, &str)) -> Two {
+    [
+        (first.0, first.1.to_owned()),
+        (second.0, second.1.to_owned()),
+    ]
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let steps = Family::<Two, Counter>::default();
+        let of = |kind: StepKind, outcome: StepOutcome| {
+            let labels = two(("kind", kind.as_str()), ("outcome", outcome.as_str()));
+            steps.get_or_create(&labels).clone()
+        };
+        let steps_of = StepKind::ALL.map(|kind| StepOutcome::ALL.map(|outcome| of(kind, outcome)));
+        let families = Families {
+            workflows: PerLabel::new(MAX_WORKFLOWS),
+            groups: PerLabel::new(MAX_GROUPS),
+            accepted: Family::default(),
+            ended: Family::default(),
+            unfinished: Family::default(),
+            run_seconds: Family::new_with_constructor(run_seconds),
+            steps,
+            steps_of,
+            step_seconds: Family::new_with_constructor(step_seconds),
+            calls: Family::default(),
+            call_seconds: Family::new_with_constructor(step_seconds),
+            tokens: Family::default(),
+            cost: Family::default(),
+            commit_seconds: Histogram::new(COMMIT_SECONDS),
+        };
+        Self {
+            families: Arc::new(families),
+        }
+    }
+}
+
+impl Metrics {
+    /// Has a workflow shown before its first run.
+    pub fn declare_workflow(&self, name: &str) {
+        drop(self.workflow(name));
+    }
+
+    /// Unfinished runs that were there before the engine started.
+    pub fn found_unfinished(&self, workflow: &str, status: RunStatus) {
+        self.workflow(workflow).moved(None, Some(status));
+    }
+
+    /// What the appender tells how long each transaction took.
+    pub fn on_written(&self) -> OnWritten {
+        let seconds = self.families.commit_seconds.clone();
+        Box::new(move |took| seconds.observe(took.as_secs_f64()))
+    }
+
+    /// A branch was accepted that has no task, and where it stands.
+    pub fn branched(&self, workflow: &str, status: RunStatus) {
+        let workflow = self.workflow(workflow);
+        workflow.accept();
+        workflow.moved(None, Some(status));
+    }
+
+    pub(super) fn workflow(&self, name: &str) -> Arc<WorkflowMetrics> {
+        let families = &self.families;
+        families.workflows.get(name, |name| {
+            let with = |status: RunStatus| two(("workflow", name), ("status", status.as_str()));
+            WorkflowMetrics {
+                accepted: families
+                    .accepted
+                    .get_or_create(&one("workflow", name))
+                    .clone(),
+                ended: ENDED.map(|status| families.ended.get_or_create(&with(status)).clone()),
+                unfinished: UNFINISHED
+                    .map(|status| families.unfinished.get_or_create(&with(status)).clone()),
+                seconds: families
+                    .run_seconds
+                    .get_or_create(&one("workflow", name))
+                    .clone(),
+            }
+        })
+    }
+
+    /// Transforms that a turn ended, by outcome.
+    pub(super) fn transforms(&self, ended: [u32; 3]) {
+        let kind = StepKind::Transform as usize;
+        for (counter, count) in self
+            .families
+            .steps_of
+            .iter()
+            .skip(kind)
+            .take(1)
+            .flatten()
+            .zip(ended)
+        {
+            if count > 0 {
+                counter.inc_by(u64::from(count));
+            }
+        }
+    }
+
+    /// `group`: of the model that was asked; `duration_ms`: of a step.
+    pub(super) fn count(&self, count: &Count, group: Option<&str>, duration_ms: Option<u64>) {
+        match count {
+            Count::Step(kind, outcome) => {
+                let labels = two(("kind", kind.as_str()), ("outcome", outcome.as_str()));
+                self.families.steps.get_or_create(&labels).inc();
+                if let Some(took) = duration_ms {
+                    let labels = one("kind", kind.as_str());
+                    let seconds = &self.families.step_seconds;
+                    seconds.get_or_create(&labels).observe(seconds_of(took));
+                }
+            }
+            Count::Call {
+                kind,
+                outcome,
+                duration_ms,
+            } => self.call(*kind, outcome, *duration_ms),
+            Count::Model(used) => self.model(used, group.unwrap_or("unknown")),
+        }
+    }
+
+    fn call(&self, kind: CallKind, outcome: &str, duration_ms: Option<u64>) {
+        let labels = two(("kind", kind.as_str()), ("outcome", outcome));
+        self.families.calls.get_or_create(&labels).inc();
+        if let Some(took) = duration_ms {
+            let seconds = &self.families.call_seconds;
+            let seconds = seconds.get_or_create(&one("kind", kind.as_str()));
+            seconds.observe(seconds_of(took));
+        }
+    }
+
+    fn model(&self, used: &ModelUse, group: &str) {
+        let outcome = match used.failed {
+            true => "failed",
+            false => "ok",
+        };
+        self.call(CallKind::Model, outcome, Some(used.duration_ms));
+        let families = &self.families;
+        let of = families.groups.get(group, |name| {
+            let tokens = |kind: &str| {
+                let labels = two(("group", name), ("kind", kind));
+                families.tokens.get_or_create(&labels).clone()
+            };
+            GroupMetrics {
+                input: tokens("input"),
+                output: tokens("output"),
+                cached: tokens("cached"),
+                reasoning: tokens("reasoning"),
+                cost: families.cost.get_or_create(&one("group", name)).clone(),
+            }
+        });
+        of.input.inc_by(used.tokens_in);
+        of.output.inc_by(used.tokens_out);
+        of.cached.inc_by(used.tokens_cached);
+        of.reasoning.inc_by(used.tokens_reasoning);
+        of.cost.inc_by(usd(used.cost_micro_usd));
+    }
+
+    pub(super) fn register(&self, registry: &mut Registry) {
+        let of = &self.families;
+        let mut counter = |name: &str, help: &str, family: &Family<Two, Counter>| {
+            registry.register(name, help, family.clone());
+        };
+        counter(
+            "runs_ended",
+            "Runs that ended since the start, by workflow and status",
+            &of.ended,
+        );
+        counter(
+            "steps",
+            "Steps that ended since the start, by kind and outcome",
+            &of.steps,
+        );
+        counter(
+            "calls",
+            "Calls that ended since the start, by kind and outcome",
+            &of.calls,
+        );
+        counter(
+            "model_tokens",
+            "Tokens of model calls since the start, by model group; cached and reasoning tokens are part of input and output",
+            &of.tokens,
+        );
+        registry.register(
+            "runs_accepted",
+            "Runs and branches accepted since the start",
+            of.accepted.clone(),
+        );
+        registry.register(
+            "runs_unfinished",
+            "Runs that have not ended, by workflow and status",
+            of.unfinished.clone(),
+        );
+        registry.register(
+            "model_cost_usd",
+            "Cost of model calls since the start in US dollars, by model group",
+            of.cost.clone(),
+        );
+        let mut seconds =
+            |name: &str, help: &str, family: &Family<One, Histogram, fn() -> Histogram>| {
+                registry.register_with_unit(name, help, Unit::Seconds, family.clone());
+            };
+        seconds(
+            "run_duration",
+            "From the acceptance of a run to its end, waiting included",
+            &of.run_seconds,
+        );
+        seconds(
+            "step_duration",
+            "From the start of a step to its end, by kind; transforms take none",
+            &of.step_seconds,
+        );
+        seconds(
+            "call_duration",
+            "From sending to answer, by kind",
+            &of.call_seconds,
+        );
+        registry.register_with_unit(
+            "ledger_commit_duration",
+            "How long a transaction of the ledger took to be durable",
+            Unit::Seconds,
+            of.commit_seconds.clone(),
+        );
+    }
+}
+
+impl WorkflowMetrics {
+    /// A run was accepted.
+    pub(super) fn accept(&self) {
+        self.accepted.inc();
+    }
+
+    /// A run has another status. What has ended is no longer unfinished.
+    pub(super) fn moved(&self, from: Option<RunStatus>, to: Option<RunStatus>) {
+        let gauge = |status: Option<RunStatus>| {
+            let at = UNFINISHED.iter().position(|one| Some(*one) == status)?;
+            self.unfinished.get(at)
+        };
+        if let Some(before) = gauge(from) {
+            before.dec();
+        }
+        if let Some(now) = gauge(to) {
+            now.inc();
+        }
+    }
+
+    /// A run ended.
+    pub(super) fn end(&self, end: &RunEnd) {
+        let at = ENDED.iter().position(|status| *status == end.status);
+        if let Some(counter) = at.and_then(|at| self.ended.get(at)) {
+            counter.inc();
+        }
+        self.seconds.observe(seconds_of(end.duration_ms));
+    }
+}
+
+fn seconds_of(millis: u64) -> f64 {
+    Duration::from_millis(millis).as_secs_f64()
+}
+
+/// Millionths as dollars.
+#[allow(clippy::cast_precision_loss)]
+pub(super) fn usd(micro: u64) -> f64 {
+    micro as f64 / 1e6
+}

@@ -1,0 +1,561 @@
+//! Which frames operators hear of, and what of them: names, numbers and codes, never a payload.
+
+use ktsu_ledger::event::plan::Work;
+use ktsu_ledger::event::{
+    AgentEvent, DoubtReason, LlmResponse, LostReason, PersonEvent, Principal, RunEvent, StepEvent,
+    ToolReturned, WebhookAnswer, WebhookEvent, WorkerEvent,
+};
+use ktsu_ledger::{Event, Frame, Timestamp};
+use ktsu_projections::run::{RunState, RunStatus};
+
+/// How much an operator wants to hear before it is logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Level {
+    /// The life of a run.
+    Info,
+    /// Each effect.
+    Debug,
+}
+
+/// What a step is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum StepKind {
+    /// An agent reasons.
+    Agent,
+    /// Data is reshaped.
+    Transform,
+    /// An endpoint is called.
+    Webhook,
+    /// A workflow runs inline.
+    Workflow,
+}
+
+impl StepKind {
+    /// All of them.
+    pub(super) const ALL: [Self; 4] = [Self::Agent, Self::Transform, Self::Webhook, Self::Workflow];
+
+    /// As labels and log lines have it.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::Transform => "transform",
+            Self::Webhook => "webhook",
+            Self::Workflow => "workflow",
+        }
+    }
+}
+
+/// How a step ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum StepOutcome {
+    /// Well.
+    Complete,
+    /// Badly.
+    Failed,
+    /// It did not run.
+    Skipped,
+}
+
+impl StepOutcome {
+    /// All of them.
+    pub(super) const ALL: [Self; 3] = [Self::Complete, Self::Failed, Self::Skipped];
+
+    /// As labels and log lines have it.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Failed => "failed",
+            Self::Skipped => "skipped",
+        }
+    }
+}
+
+/// Whom a call asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CallKind {
+    /// A model.
+    Model,
+    /// A tool.
+    Tool,
+    /// An endpoint.
+    Webhook,
+}
+
+impl CallKind {
+    /// As labels have it.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Model => "model",
+            Self::Tool => "tool",
+            Self::Webhook => "webhook",
+        }
+    }
+}
+
+/// What metrics count of a milestone.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Count {
+    /// A step ended that is not a transform; those are counted by the turn.
+    Step(StepKind, StepOutcome),
+    /// A call ended. What was never sent took no time.
+    Call {
+        kind: CallKind,
+        outcome: &'static str,
+        duration_ms: Option<u64>,
+    },
+    /// A model was asked: the frame of the request, and what it used.
+    Model(Box<ModelUse>),
+}
+
+/// What a model call used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct ModelUse {
+    pub(super) request: u64,
+    pub(super) failed: bool,
+    pub(super) duration_ms: u64,
+    pub(super) cost_micro_usd: u64,
+    pub(super) tokens_in: u64,
+    pub(super) tokens_out: u64,
+    pub(super) tokens_cached: u64,
+    pub(super) tokens_reasoning: u64,
+}
+
+/// What a log line shows besides the run.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Fields {
+    pub(super) step: Option<String>,
+    pub(super) item: Option<u32>,
+    pub(super) attempt: Option<u32>,
+    pub(super) principal: Option<String>,
+    pub(super) status: Option<&'static str>,
+    pub(super) code: Option<String>,
+    pub(super) duration_ms: Option<u64>,
+    pub(super) cost_micro_usd: Option<u64>,
+    /// What a step is.
+    pub(super) kind: Option<&'static str>,
+    /// The model group.
+    pub(super) group: Option<String>,
+    /// `server.tool`.
+    pub(super) tool: Option<String>,
+    pub(super) model: Option<String>,
+    pub(super) tokens_in: Option<u64>,
+    pub(super) tokens_out: Option<u64>,
+    /// Of a webhook: which sending.
+    pub(super) sending: Option<u32>,
+    /// What an endpoint answered with.
+    pub(super) http_status: Option<u16>,
+}
+
+/// Something that operators hear of.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Milestone {
+    pub(super) level: Level,
+    pub(super) words: &'static str,
+    pub(super) fields: Fields,
+    pub(super) count: Option<Count>,
+}
+
+/// The end of a run, or of what a person made of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RunEnd {
+    pub(super) status: RunStatus,
+    pub(super) duration_ms: u64,
+    pub(super) cost_micro_usd: u64,
+    pub(super) code: Option<String>,
+    pub(super) step: Option<String>,
+}
+
+impl RunEnd {
+    /// How a run ended, if it has.
+    pub(super) fn of(state: &RunState) -> Option<Self> {
+        let root = state.scopes().first()?;
+        let ended = root.ended.as_ref()?.at;
+        let begun = state.fork().map_or(state.created().at, |fork| fork.at);
+        let failing = state
+            .failing()
+            .filter(|_| state.status() == RunStatus::Failed);
+        let step = failing.and_then(|failing| {
+            let scope = state.scope(failing.scope)?;
+            failing.step.map(|step| scope.path_of(step))
+        });
+        Some(Self {
+            status: state.status(),
+            duration_ms: ended.millis_since(begun),
+            cost_micro_usd: state.spend().cost_micro_usd,
+            code: failing.map(|failing| code(&failing.code)),
+            step,
+        })
+    }
+
+    pub(super) fn milestone(self) -> Milestone {
+        Milestone {
+            level: Level::Info,
+            words: match self.status {
+                RunStatus::Complete => "run completed",
+                RunStatus::Cancelled => "run cancelled",
+                _ => "run failed",
+            },
+            fields: Fields {
+                step: self.step,
+                status: Some(self.status.as_str()),
+                code: self.code,
+                duration_ms: Some(self.duration_ms),
+                cost_micro_usd: Some(self.cost_micro_usd),
+                ..Fields::default()
+            },
+            count: None,
+        }
+    }
+}
+
+/// What kind of step a frame is about.
+pub(super) fn step_kind(state: &RunState, scope: &str, step: &str) -> Option<StepKind> {
+    let scope = state.scope(state.scope_at(scope)?)?;
+    let plan = scope.shape.step(scope.shape.position(step)?)?;
+    Some(match plan.work {
+        Work::Agent(_) => StepKind::Agent,
+        Work::Transform(_) => StepKind::Transform,
+        Work::Webhook(_) => StepKind::Webhook,
+        Work::Workflow(_) => StepKind::Workflow,
+    })
+}
+
+/// How a step ended, if a frame ends one.
+pub(super) fn step_end(event: &StepEvent) -> Option<StepOutcome> {
+    match event {
+        StepEvent::Completed(_) => Some(StepOutcome::Complete),
+        StepEvent::Failed(_) => Some(StepOutcome::Failed),
+        StepEvent::Skipped(_) => Some(StepOutcome::Skipped),
+        StepEvent::Started(_)
+        | StepEvent::ReservedEvaluated(_)
+        | StepEvent::OutputChecked(_)
+        | StepEvent::Reset(_) => None,
+    }
+}
+
+/// The end of a step that is not a transform.
+pub(super) fn step_ended(
+    frame: &Frame,
+    event: &StepEvent,
+    (kind, outcome): (StepKind, StepOutcome),
+    begun: Option<Timestamp>,
+) -> Milestone {
+    let (attempt, code) = match event {
+        StepEvent::Completed(completed) => (Some(completed.attempt), None),
+        StepEvent::Failed(failed) => (Some(failed.attempt), Some(code(&failed.code))),
+        StepEvent::Skipped(skipped) => (None, Some(skipped.reason.as_str().to_owned())),
+        _ => (None, None),
+    };
+    let fields = Fields {
+        attempt,
+        code,
+        status: Some(outcome.as_str()),
+        duration_ms: begun.map(|begun| frame.at.millis_since(begun)),
+        kind: Some(kind.as_str()),
+        ..at(frame, event.step(), None)
+    };
+    debug("step ended", fields, Some(Count::Step(kind, outcome)))
+}
+
+/// What operators hear of a frame; the ends of steps and of the run aside.
+pub(super) fn milestone(frame: &Frame) -> Option<Milestone> {
+    match &frame.event {
+        Event::Run(event) => run(frame, event),
+        Event::Recompute(_) => {
+            let by = &frame.event.created()?.principal;
+            Some(said("recompute accepted", by))
+        }
+        Event::Person(PersonEvent::OverlaySet(set)) => {
+            let told = said("output overlaid", &set.by);
+            Some(of_step(told, frame, &set.step))
+        }
+        Event::Agent(event) => agent(frame, event),
+        Event::Worker(event) => Some(worker(frame, event)),
+        Event::Webhook(event) => Some(webhook(frame, event)),
+        Event::Step(_)
+        | Event::Item(_)
+        | Event::Kv(_)
+        | Event::Store(_)
+        | Event::Foreign { .. } => None,
+    }
+}
+
+fn run(frame: &Frame, event: &RunEvent) -> Option<Milestone> {
+    let plain = |words| info(words, Fields::default());
+    Some(match event {
+        RunEvent::Created(created) => said("run accepted", &created.principal),
+        RunEvent::Branched(branch) => said("branch accepted", &branch.by),
+        RunEvent::Started(_) if frame.scope.is_empty() => plain("run started"),
+        RunEvent::Continued(again) if again.why == ktsu_ledger::event::Why::Restart => {
+            plain("run taken up again")
+        }
+        RunEvent::Resumed(resumed) => {
+            let told = said("run resumed", &resumed.by);
+            match &resumed.from {
+                Some(step) => of_step(told, frame, step),
+                None => told,
+            }
+        }
+        RunEvent::Paused(word) => said("run paused: waits for ktsu resume", &word.by),
+        RunEvent::Cancelled(word) => said("run is being cancelled", &word.by),
+        RunEvent::Terminated(word) => said("run is being terminated", &word.by),
+        RunEvent::Started(_)
+        | RunEvent::Continued(_)
+        | RunEvent::Completed(_)
+        | RunEvent::Failed(_)
+        | RunEvent::TimerFired(_)
+        | RunEvent::ClockJumped(_) => return None,
+    })
+}
+
+fn agent(frame: &Frame, event: &AgentEvent) -> Option<Milestone> {
+    let fields = || Fields {
+        attempt: Some(event.attempt()),
+        ..at(frame, event.step(), event.item())
+    };
+    Some(match event {
+        AgentEvent::Request(request) => {
+            let group = Some(request.group.clone());
+            debug("model asked", Fields { group, ..fields() }, None)
+        }
+        AgentEvent::Response(response) => answered(response, fields()),
+        AgentEvent::ToolCalled(called) => {
+            let tool = Some(tool(&called.server, &called.tool));
+            debug("tool called", Fields { tool, ..fields() }, None)
+        }
+        AgentEvent::ToolReturned(returned) => tool_returned(returned, fields()),
+        AgentEvent::ToolInDoubt(doubt) => {
+            let code = match doubt.reason {
+                DoubtReason::NoAnswer => "no_answer",
+                DoubtReason::WorkerLost => "worker_lost",
+                DoubtReason::TaskEnded => "task_ended",
+            };
+            let code = Some(code.to_owned());
+            let count = Count::Call {
+                kind: CallKind::Tool,
+                outcome: "in_doubt",
+                duration_ms: None,
+            };
+            let words = "whether a tool call happened is not known";
+            Milestone {
+                level: Level::Info,
+                ..debug(words, Fields { code, ..fields() }, Some(count))
+            }
+        }
+        AgentEvent::ApprovalRequested(asked) => {
+            let tool = Some(tool(&asked.server, &asked.tool));
+            info("run waits for approval", Fields { tool, ..fields() })
+        }
+        AgentEvent::ApprovalDecided(decided) => {
+            let fields = Fields {
+                status: Some(decided.decision.as_str()),
+                ..fields()
+            };
+            let principal = Some(decided.by.id.clone());
+            info(
+                "approval decided",
+                Fields {
+                    principal,
+                    ..fields
+                },
+            )
+        }
+        AgentEvent::ApprovalExpired(_) => info("approval expired", fields()),
+        AgentEvent::BudgetExhausted(_) => info("the budget is used up", fields()),
+        AgentEvent::Decided(_) | AgentEvent::ReflectStarted(_) | AgentEvent::Finished(_) => {
+            return None;
+        }
+    })
+}
+
+fn answered(response: &LlmResponse, fields: Fields) -> Milestone {
+    let fields = Fields {
+        code: response.error.as_ref().map(|error| code(&error.code)),
+        model: Some(response.model.clone()),
+        duration_ms: Some(response.duration_ms),
+        cost_micro_usd: Some(response.cost_micro_usd),
+        tokens_in: Some(response.tokens_in),
+        tokens_out: Some(response.tokens_out),
+        ..fields
+    };
+    let used = ModelUse {
+        request: response.request,
+        failed: response.error.is_some(),
+        duration_ms: response.duration_ms,
+        cost_micro_usd: response.cost_micro_usd,
+        tokens_in: response.tokens_in,
+        tokens_out: response.tokens_out,
+        tokens_cached: response.tokens_cached,
+        tokens_reasoning: response.tokens_reasoning,
+    };
+    debug("model answered", fields, Some(Count::Model(Box::new(used))))
+}
+
+fn tool_returned(returned: &ToolReturned, fields: Fields) -> Milestone {
+    let sent = returned.called.is_some();
+    let outcome = match (&returned.recorded, sent, returned.is_error) {
+        (Some(_), _, _) => "recorded",
+        (None, false, _) => "not_sent",
+        (None, true, true) => "failed",
+        (None, true, false) => "ok",
+    };
+    let duration_ms = sent.then_some(returned.duration_ms);
+    let fields = Fields {
+        status: Some(outcome),
+        duration_ms,
+        ..fields
+    };
+    let kind = CallKind::Tool;
+    let count = Count::Call {
+        kind,
+        outcome,
+        duration_ms,
+    };
+    debug("tool returned", fields, Some(count))
+}
+
+fn worker(frame: &Frame, event: &WorkerEvent) -> Milestone {
+    let at = |attempt| Fields {
+        attempt: Some(attempt),
+        ..at(frame, event.step(), event.item())
+    };
+    match event {
+        WorkerEvent::Dispatched(sent) => debug("task dispatched", at(sent.attempt), None),
+        WorkerEvent::Lost(lost) => {
+            let code = match lost.reason {
+                LostReason::Heartbeat => "heartbeat",
+                LostReason::Instance => "instance",
+                LostReason::Restart => "restart",
+            };
+            let code = Some(code.to_owned());
+            debug(
+                "worker lost",
+                Fields {
+                    code,
+                    ..at(lost.attempt)
+                },
+                None,
+            )
+        }
+    }
+}
+
+fn webhook(frame: &Frame, event: &WebhookEvent) -> Milestone {
+    let at = at(frame, event.step(), None);
+    let answer = |answer: &WebhookAnswer, outcome| {
+        let duration_ms = Some(answer.duration_ms);
+        let fields = Fields {
+            attempt: Some(answer.attempt),
+            sending: Some(answer.sending),
+            status: Some(outcome),
+            code: answer.code.as_deref().map(code),
+            http_status: answer.status,
+            duration_ms,
+            ..at.clone()
+        };
+        let kind = CallKind::Webhook;
+        let count = Count::Call {
+            kind,
+            outcome,
+            duration_ms,
+        };
+        debug("webhook answered", fields, Some(count))
+    };
+    match event {
+        WebhookEvent::Sent(sent) => {
+            let fields = Fields {
+                attempt: Some(sent.attempt),
+                sending: Some(sent.sending),
+                ..at.clone()
+            };
+            debug("webhook sent", fields, None)
+        }
+        WebhookEvent::Delivered(delivered) => answer(delivered, "ok"),
+        WebhookEvent::Failed(failed) => answer(failed, "failed"),
+        WebhookEvent::Dead(dead) => {
+            let attempt = Some(dead.attempt);
+            debug(
+                "webhook given up",
+                Fields {
+                    attempt,
+                    ..at.clone()
+                },
+                None,
+            )
+        }
+    }
+}
+
+fn info(words: &'static str, fields: Fields) -> Milestone {
+    Milestone {
+        level: Level::Info,
+        words,
+        fields,
+        count: None,
+    }
+}
+
+fn debug(words: &'static str, fields: Fields, count: Option<Count>) -> Milestone {
+    Milestone {
+        level: Level::Debug,
+        words,
+        fields,
+        count,
+    }
+}
+
+/// A person's word.
+pub(super) fn said(words: &'static str, by: &Principal) -> Milestone {
+    let principal = Some(by.id.clone());
+    info(
+        words,
+        Fields {
+            principal,
+            ..Fields::default()
+        },
+    )
+}
+
+fn of_step(told: Milestone, frame: &Frame, step: &str) -> Milestone {
+    let fields = Fields {
+        step: Some(path(frame, step)),
+        ..told.fields
+    };
+    Milestone { fields, ..told }
+}
+
+fn at(frame: &Frame, step: &str, item: Option<u32>) -> Fields {
+    Fields {
+        step: Some(path(frame, step)),
+        item,
+        ..Fields::default()
+    }
+}
+
+fn path(frame: &Frame, step: &str) -> String {
+    match frame.scope.is_empty() {
+        true => step.to_owned(),
+        false => format!("{}/{step}", frame.scope),
+    }
+}
+
+fn tool(server: &str, tool: &str) -> String {
+    format!("{server}.{tool}")
+}
+
+/// The most bytes of a code.
+const MAX_CODE: usize = 64;
+
+/// A code as it is shown: those of workers elsewhere are whatever they send, and are not shown
+/// unless they look like one.
+pub(super) fn code(code: &str) -> String {
+    let plain = |one: u8| matches!(one, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'.' | b'-');
+    match !code.is_empty() && code.len() <= MAX_CODE && code.bytes().all(plain) {
+        true => code.to_owned(),
+        false => "other".to_owned(),
+    }
+}
+
+#[cfg(test)]
+#[path = "milestone_tests.rs"]
+mod tests;

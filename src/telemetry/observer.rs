@@ -1,0 +1,223 @@
+//! Watches one run: holds what is to be logged and counted until the frames it rests on are durable.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use ktsu_ledger::event::AgentEvent;
+use ktsu_ledger::{Event, Frame, Timestamp};
+use ktsu_projections::run::{RunState, RunStatus};
+
+use super::Telemetry;
+use super::log;
+use super::metrics::WorkflowMetrics;
+use super::milestone::{Count, Milestone, RunEnd, StepKind};
+use super::milestone::{milestone, step_end, step_ended, step_kind};
+
+/// The most requests and steps of a run whose beginnings are remembered; beyond it the group of a
+/// call counts as unknown and a step's time is not counted.
+const MAX_REMEMBERED: usize = 4096;
+
+/// One observation.
+#[derive(Debug)]
+enum Observed {
+    /// Transforms that ended, by outcome.
+    Transforms([u32; 3]),
+    /// A frame that operators hear of, and the model group it is about.
+    Milestone(Box<Milestone>, Option<String>),
+    /// The run's status changed.
+    Moved(Option<RunStatus>, RunStatus),
+    /// The run ended.
+    Ended(Box<RunEnd>),
+    /// A run or a branch was accepted.
+    Accepted,
+}
+
+/// What is to be told of one run, as soon as it is durable.
+pub struct RunObserver {
+    telemetry: Arc<Telemetry>,
+    /// None for what is no run: a recompute's calls count, itself does not.
+    workflow: Option<Arc<WorkflowMetrics>>,
+    name: String,
+    status: Option<RunStatus>,
+    ended: Option<u64>,
+    /// Model groups by the frame of their request.
+    groups: HashMap<u64, String>,
+    /// When steps began that are not transforms, by scope and id.
+    begun: HashMap<(String, String), Timestamp>,
+    waiting: VecDeque<(u64, Observed)>,
+    /// The last of them that is to be told when it happens, and not when something else does.
+    urgent: Option<u64>,
+}
+
+impl RunObserver {
+    /// Watches a run from its first turn on.
+    pub fn new(telemetry: &Arc<Telemetry>, state: &RunState) -> Self {
+        let name = state.outline().root().plan.name.clone();
+        let is_run = state.stream().kind() != "recompute";
+        Self {
+            workflow: is_run.then(|| telemetry.metrics().workflow(&name)),
+            telemetry: Arc::clone(telemetry),
+            name,
+            status: None,
+            ended: None,
+            groups: HashMap::new(),
+            begun: HashMap::new(),
+            waiting: VecDeque::new(),
+            urgent: None,
+        }
+    }
+
+    /// All of the run so far was there before.
+    pub fn found(&mut self, state: &RunState) {
+        self.status = Some(state.status());
+        self.ended = end_of(state);
+    }
+
+    /// Takes the frames of a turn, and the state after it.
+    pub fn note<'a>(&mut self, frames: impl Iterator<Item = &'a Frame>, state: &RunState) {
+        let mut transforms = [0; 3];
+        for frame in frames {
+            match &frame.event {
+                Event::Step(event) => {
+                    let kind = step_kind(state, &frame.scope, event.step());
+                    match (kind, step_end(event)) {
+                        (Some(StepKind::Transform), Some(outcome)) => {
+                            if let Some(count) = transforms.get_mut(outcome as usize) {
+                                *count += 1;
+                            }
+                        }
+                        (Some(StepKind::Transform) | None, _) => {}
+                        (Some(kind), Some(outcome)) => {
+                            let key = (frame.scope.clone(), event.step().to_owned());
+                            let begun = self.begun.remove(&key);
+                            let ended = step_ended(frame, event, (kind, outcome), begun);
+                            self.push(frame.seq, ended, None);
+                        }
+                        (Some(_), None) => self.begin(frame, event),
+                    }
+                }
+                _ => self.note_other(frame),
+            }
+        }
+        let last = state.next_seq().saturating_sub(1);
+        if transforms != [0; 3] {
+            self.waiting
+                .push_back((last, Observed::Transforms(transforms)));
+        }
+        self.note_status(last, state);
+    }
+
+    fn begin(&mut self, frame: &Frame, event: &ktsu_ledger::event::StepEvent) {
+        let starts = matches!(event, ktsu_ledger::event::StepEvent::Started(_));
+        if starts && self.begun.len() < MAX_REMEMBERED {
+            let key = (frame.scope.clone(), event.step().to_owned());
+            self.begun.insert(key, frame.at);
+        }
+    }
+
+    fn note_other(&mut self, frame: &Frame) {
+        let group = match &frame.event {
+            Event::Agent(AgentEvent::Request(request)) => {
+                if self.groups.len() < MAX_REMEMBERED {
+                    self.groups.insert(frame.seq, request.group.clone());
+                }
+                None
+            }
+            Event::Agent(AgentEvent::Response(response)) => self.groups.remove(&response.request),
+            _ => None,
+        };
+        if let Some(milestone) = milestone(frame) {
+            self.push(frame.seq, milestone, group);
+        }
+    }
+
+    fn note_status(&mut self, last: u64, state: &RunState) {
+        let now = state.status();
+        if self.status.is_none() {
+            self.waiting.push_back((last, Observed::Accepted));
+        }
+        if self.status != Some(now) {
+            self.waiting
+                .push_back((last, Observed::Moved(self.status, now)));
+            self.status = Some(now);
+            self.urgent = Some(last);
+        }
+        let ended = end_of(state);
+        if self.ended != ended {
+            self.ended = ended;
+            if let Some(end) = RunEnd::of(state) {
+                self.waiting
+                    .push_back((last, Observed::Ended(Box::new(end))));
+                self.urgent = Some(last);
+            }
+        }
+    }
+
+    fn push(&mut self, seq: u64, milestone: Milestone, group: Option<String>) {
+        let is_logged = log::is_on(milestone.level);
+        if is_logged {
+            self.urgent = Some(seq);
+        }
+        if is_logged || milestone.count.is_some() {
+            let observed = Observed::Milestone(Box::new(milestone), group);
+            self.waiting.push_back((seq, observed));
+        }
+    }
+
+    /// Whether something waits for the disk that is to be told when it happens.
+    pub fn is_urgent(&self) -> bool {
+        self.urgent.is_some()
+    }
+
+    /// Logs and counts what is durable.
+    pub fn durable(&mut self, durable: Option<u64>, run_id: &str) {
+        while let Some((_, observed)) = self.waiting.pop_front_if(|(seq, _)| durable >= Some(*seq))
+        {
+            self.tell(run_id, observed);
+        }
+        if self.urgent <= durable {
+            self.urgent = None;
+        }
+    }
+
+    fn tell(&self, run_id: &str, observed: Observed) {
+        let metrics = self.telemetry.metrics();
+        match (observed, &self.workflow) {
+            (Observed::Transforms(ended), _) => metrics.transforms(ended),
+            (Observed::Milestone(milestone, group), _) => {
+                if let Some(count) = &milestone.count {
+                    metrics.count(count, group.as_deref(), step_time(&milestone));
+                }
+                self.log(run_id, &milestone);
+            }
+            (Observed::Ended(end), workflow) => {
+                if let Some(workflow) = workflow {
+                    workflow.end(&end);
+                }
+                self.log(run_id, &end.milestone());
+            }
+            (Observed::Moved(from, to), Some(workflow)) => workflow.moved(from, Some(to)),
+            (Observed::Accepted, Some(workflow)) => workflow.accept(),
+            (Observed::Moved(..) | Observed::Accepted, None) => {}
+        }
+    }
+
+    fn log(&self, run_id: &str, milestone: &Milestone) {
+        if log::is_on(milestone.level) {
+            log::write(run_id, &self.name, milestone);
+        }
+    }
+}
+
+fn step_time(milestone: &Milestone) -> Option<u64> {
+    match milestone.count {
+        Some(Count::Step(..)) => milestone.fields.duration_ms,
+        _ => None,
+    }
+}
+
+/// The frame that ended the run, if one did.
+fn end_of(state: &RunState) -> Option<u64> {
+    let root = state.scopes().first()?;
+    root.ended.as_ref().map(|end| end.seq)
+}

@@ -1,0 +1,123 @@
+//! Metrics as text, in the form that whoever asks can read.
+
+use std::fmt;
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+
+/// The form of the text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Prometheus text, version 0.0.4.
+    Prometheus,
+    /// `OpenMetrics` text, version 1.0.0.
+    OpenMetrics,
+}
+
+impl Format {
+    /// What an `Accept` header asks for.
+    pub fn accepted(accept: &str) -> Self {
+        match accept.contains("application/openmetrics-text") {
+            true => Self::OpenMetrics,
+            false => Self::Prometheus,
+        }
+    }
+
+    /// The content type.
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+}
+
+/// All metrics of a registry.
+pub(super) fn of(registry: &Registry, format: Format) -> Result<String, fmt::Error> {
+    let mut text = String::new();
+    encode(&mut text, registry)?;
+    Ok(match format {
+        Format::OpenMetrics => text,
+        Format::Prometheus => as_prometheus(&text),
+    })
+}
+
+/// `OpenMetrics` names a counter without the `_total` that its samples have, and has lines for units
+/// and for the end; the older form knows neither.
+fn as_prometheus(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        match line
+            .strip_prefix("# ")
+            .and_then(|rest| rest.split_once(' '))
+        {
+            Some(("HELP", rest)) => {
+                let (name, help) = rest.split_once(' ').unwrap_or((rest, ""));
+                let typed = lines.peek().copied().unwrap_or_default();
+                let (end, _) = sample(typed.rsplit(' ').next().unwrap_or_default());
+                out.push_str(&format!("# HELP {name}{end} {help}\n"));
+            }
+            Some(("TYPE", rest)) => {
+                let (name, kind) = rest.rsplit_once(' ').unwrap_or((rest, ""));
+                let (end, kind) = sample(kind);
+                out.push_str(&format!("# TYPE {name}{end} {kind}\n"));
+            }
+            Some(("UNIT", _)) => {}
+            _ if line == "# EOF" => {}
+            _ => {
+                out.push_str(line);
+                out.push('\n');
+            }
+        }
+    }
+    out
+}
+
+/// How the names of samples end, and what the older form calls their type.
+fn sample(kind: &str) -> (&'static str, &str) {
+    match kind {
+        "counter" => ("_total", kind),
+        "info" => ("_info", "gauge"),
+        _ => ("", kind),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prometheus_client::metrics::counter::Counter;
+    use prometheus_client::metrics::gauge::Gauge;
+    use prometheus_client::registry::Unit;
+
+    fn registry() -> Registry {
+        let mut registry = Registry::default();
+        let runs: Counter = Counter::default();
+        runs.inc();
+        registry.register("runs", "Runs", runs);
+        let size: Gauge = Gauge::default();
+        registry.register_with_unit("size", "A size", Unit::Bytes, size);
+        registry
+    }
+
+    #[test]
+    fn a_counter_has_the_name_of_its_samples_in_the_older_form() {
+        let text = of(&registry(), Format::Prometheus).unwrap();
+        let runs = "# HELP runs_total Runs.\n# TYPE runs_total counter\nruns_total 1\n";
+        let size = "# HELP size_bytes A size.\n# TYPE size_bytes gauge\nsize_bytes 0\n";
+        assert_eq!(text, format!("{runs}{size}"));
+    }
+
+    #[test]
+    fn the_newer_form_is_given_to_whoever_asks_for_it() {
+        let accept = "application/openmetrics-text;version=1.0.0,text/plain;q=0.5";
+        assert_eq!(Format::accepted(accept), Format::OpenMetrics);
+        assert_eq!(Format::accepted("*/*"), Format::Prometheus);
+        let text = of(&registry(), Format::OpenMetrics).unwrap();
+        assert!(
+            text.contains("# TYPE runs counter\nruns_total 1\n"),
+            "{text}"
+        );
+        assert!(text.ends_with("# EOF\n"), "{text}");
+    }
+}
