@@ -4,13 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::process::{Command, Stdio};
 
+use ktsu::telemetry::{Format, Metrics, RunObserver, Telemetry};
+use ktsu_ledger::appender::{Appender, Options};
+use ktsu_ledger::store::MemoryStore;
+use ktsu_projections::RunState;
 use serde_json::{Value, json};
 
+use crate::support::ledgers::Recorded;
 use crate::support::model::{self, KEY, Model, Said};
 use crate::support::process::Process;
 use crate::support::sink::Reply;
 use crate::support::tools::{self, Given, ToolServer};
-use crate::support::{Client, KitDir, Sink};
+use crate::support::{Client, KitDir, Sink, Within};
 
 /// Of the process.
 type Variables = &'static [(&'static str, &'static str)];
@@ -477,4 +482,32 @@ async fn metrics_count_what_the_ledger_holds_and_go_on_after_a_restart() {
     assert!(answer.kind().starts_with("application/openmetrics-text"));
     assert!(answer.text().ends_with("# EOF\n"));
     engine.kill();
+}
+
+#[tokio::test]
+async fn nothing_is_counted_before_it_is_durable() {
+    let kit = KitDir::new(&[("pure", PURE)]);
+    let store = MemoryStore::new();
+    let within = Within::new(kit.load(), store.clone(), Options::default(), &[], None).await;
+    let envelope = within.client.run("pure", json!({})).await;
+    let frames = Recorded::read(&store, envelope["run_id"].as_str().unwrap()).frames();
+    let state = RunState::fold(&frames).unwrap();
+    let appender = Appender::stopped("a test");
+    let telemetry = Telemetry::new(Metrics::default(), &appender, Vec::new());
+    let counted = || {
+        let counted = series(&telemetry.text(Format::Prometheus).unwrap());
+        let ended = "ktsu_runs_ended_total{workflow=\"pure\",status=\"complete\"}";
+        let steps = "ktsu_steps_total{kind=\"transform\",outcome=\"complete\"}";
+        (counted[ended], counted[steps])
+    };
+    let mut observer = RunObserver::new(&telemetry, &state);
+    observer.note(frames.iter(), &state);
+    observer.durable(None, "run");
+    assert_eq!(counted(), (0.0, 0.0));
+    observer.durable(Some(state.next_seq() - 2), "run");
+    assert_eq!(counted(), (0.0, 0.0));
+    observer.durable(Some(state.next_seq() - 1), "run");
+    assert_eq!(counted(), (1.0, 1.0));
+    observer.durable(Some(u64::MAX), "run");
+    assert_eq!(counted(), (1.0, 1.0));
 }
