@@ -60,6 +60,8 @@ mod rules;
 mod slow;
 #[path = "suite/steer/mod.rs"]
 mod steer;
+#[path = "suite/terminal/mod.rs"]
+mod terminal;
 #[path = "suite/tools/mod.rs"]
 mod tools;
 #[path = "suite/trace.rs"]

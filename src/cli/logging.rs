@@ -4,12 +4,21 @@ use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
 
 use super::Failure;
+use super::output::is_quiet;
 
 /// How log lines look.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(super) enum LogFormat {
     Text,
     Json,
+}
+
+/// What is logged where nothing else is said: errors alone where standard error is for nothing else.
+pub(super) fn usual(level: &'static str) -> &'static str {
+    match is_quiet() {
+        true => "error",
+        false => level,
+    }
 }
 
 /// Logs from now on: what `KTSU_LOG` lets through, else what `usual` does.

@@ -14,7 +14,7 @@ use super::engine::{
     receiver, refused, warn_of,
 };
 use super::logging::{self, LogFormat};
-use super::output::{line, note};
+use super::output::{is_quiet, line, note};
 use super::reading::{DAMAGED, warn_of_second_name};
 use super::signals::Signals;
 use super::{Common, Failure};
@@ -129,6 +129,9 @@ pub(super) struct Arguments {
     /// The form of log lines, which go to standard error; KTSU_LOG filters them (info, ktsu=debug)
     #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORM")]
     log_format: LogFormat,
+    /// Prints no address, and logs errors alone unless KTSU_LOG says otherwise
+    #[arg(long, short)]
+    pub(super) quiet: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -181,7 +184,7 @@ impl Arguments {
 
 /// Starts, and stays until it is told to stop.
 pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
-    logging::start(arguments.log_format, "info")?;
+    logging::start(arguments.log_format, logging::usual("info"))?;
     // What is typed is judged before what is read.
     arguments.host.as_deref().map(address).transpose()?;
     let signals = Signals::new()?;
@@ -240,6 +243,15 @@ async fn gateway(
     stay(common, "gateway", service.map_err(refused)?, signals).await
 }
 
+/// Says where it listens: programs always, people unless they want to hear of errors alone.
+fn ready(common: &Common, name: &str, url: &str) {
+    if common.json {
+        line(&json!({"url": url, "pid": std::process::id()}).to_string());
+    } else if !is_quiet() {
+        line(&format!("{name} listens on {url}"));
+    }
+}
+
 /// Says where a service listens, and waits for a signal.
 async fn stay(
     common: &Common,
@@ -248,10 +260,7 @@ async fn stay(
     mut signals: Signals,
 ) -> Result<ExitCode, Failure> {
     tracing::info!(url = service.url, "ready");
-    line(&match common.json {
-        true => json!({"url": service.url, "pid": std::process::id()}).to_string(),
-        false => format!("the ktsu {name} listens on {}", service.url),
-    });
+    ready(common, &format!("the ktsu {name}"), &service.url);
     signals.next().await;
     signals.unless_again(service.close()).await;
     Ok(ExitCode::SUCCESS)
@@ -308,10 +317,7 @@ async fn orchestrator(
     for (service, url) in &engine.services {
         tracing::info!(url, "the {service} listens, too");
     }
-    line(&match common.json {
-        true => json!({"url": engine.url, "pid": std::process::id()}).to_string(),
-        false => format!("ktsu listens on {}", engine.url),
-    });
+    ready(common, "ktsu", &engine.url);
     serve(engine, &mut signals).await
 }
 
@@ -348,10 +354,7 @@ async fn reading(
         );
     }
     tracing::info!(ledger = %ledger.path.display(), url = reading.url, "ready to read");
-    line(&match common.json {
-        true => json!({"url": reading.url, "pid": std::process::id()}).to_string(),
-        false => format!("ktsu listens on {}", reading.url),
-    });
+    ready(common, "ktsu", &reading.url);
     signals.next().await;
     signals.unless_again(reading.close()).await;
     Ok(ExitCode::SUCCESS)
