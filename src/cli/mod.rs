@@ -231,7 +231,7 @@ fn parsed() -> Arguments {
     // Looked for before anything is read: what is wrong with the arguments has colours, too.
     let color = asked_color(std::env::args_os().skip(1)).unwrap_or(ColorChoice::Auto);
     output::choose_color(color);
-    let matches = command.color(color).get_matches();
+    let matches = command.get_matches();
     Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
