@@ -62,6 +62,8 @@ mod slow;
 mod steer;
 #[path = "suite/telemetry.rs"]
 mod telemetry;
+#[path = "suite/terminal/mod.rs"]
+mod terminal;
 #[path = "suite/tools/mod.rs"]
 mod tools;
 #[path = "suite/trace.rs"]

@@ -9,7 +9,7 @@ use ktsu_ledger::store::{SqliteReader, StoreError};
 use ktsu_projections::lineage::item_name;
 use serde_json::{Value, json};
 
-use super::output::{BAD, BOLD, DIM, GOOD, ODD, line, painted};
+use super::output::{BAD, BOLD, DIM, GOOD, ODD, line, painted, words};
 use super::{Common, Failure, json as shape, text};
 use crate::error::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
 use crate::history::against::{self, Held, Kit, NotHeld, Wanted};
@@ -129,19 +129,19 @@ fn print(told: &Told, skipped: usize) {
                     text::line(&held.workflow)
                 ));
                 for one in &held.divergences {
-                    if !line(&in_words(one)) {
+                    if !words(&in_words(one), 4) {
                         return;
                     }
                 }
             }
             Err((run, why)) => {
                 let why = why.to_string();
-                line(&format!(
-                    "{} {}: {}",
-                    painted(ODD, "could not run"),
-                    text::line(run),
-                    text::line(&why)
-                ));
+                let run = text::line(run);
+                let why = text::line(&why);
+                words(
+                    &format!("{} {run}: {why}", painted(ODD, "could not run")),
+                    2,
+                );
             }
         }
     }

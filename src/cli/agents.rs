@@ -43,7 +43,7 @@ pub(super) fn flags<'a>(flags: impl IntoIterator<Item = &'a str>) -> String {
     let flags: Vec<&str> = flags.into_iter().collect();
     match flags.is_empty() {
         true => String::new(),
-        false => format!("flags: {}", text::short(&flags.join(", "), 80)),
+        false => format!("flags: {}", text::line(&flags.join(", "))),
     }
 }
 

@@ -8,6 +8,7 @@ use ktsu_ledger::store::Reader;
 use ktsu_projections::approvals::{Kind, Record, Status};
 use serde_json::{Value, json};
 
+use super::layout::Column;
 use super::output::{DIM, line, note, painted};
 use super::owner::{Owner, Where};
 use super::people::see_until_it_waits;
@@ -40,7 +41,7 @@ pub(super) struct Arguments {
 /// What `approve` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Approve {
-    /// The approval (apr_…, or any part of its beginning or end), or the run if it has but one
+    /// The approval (apr_ID, or any part of its beginning or end), or the run if it has but one
     approval: String,
     /// Why
     #[arg(long, value_name = "TEXT")]
@@ -58,7 +59,7 @@ pub(super) struct Approve {
 /// What `reject` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Reject {
-    /// The approval (apr_…, or any part of its beginning or end), or the run if it has but one
+    /// The approval (apr_ID, or any part of its beginning or end), or the run if it has but one
     approval: String,
     /// Why; the model is told, if it goes on
     #[arg(long, value_name = "TEXT")]
@@ -100,8 +101,15 @@ pub(super) fn list(common: &Common, asked: &Arguments) -> Result<ExitCode, Failu
         ));
         return Ok(ExitCode::SUCCESS);
     }
-    let head = ["APPROVAL", "RUN", "STEP", "TOOL", "STATUS", "BY", "UNTIL"];
-    let mut table = Rows::new(&head, &[]);
+    let mut table = Rows::new(&[
+        Column::whole("APPROVAL"),
+        Column::whole("RUN"),
+        Column::name("STEP"),
+        Column::name("TOOL"),
+        Column::name("STATUS"),
+        Column::text("BY").spare(1),
+        Column::whole("UNTIL"),
+    ]);
     for record in &records {
         table.push(row(record));
     }
@@ -148,13 +156,13 @@ fn row(record: &Record) -> Vec<String> {
     };
     vec![
         record.approval_id.clone(),
-        text::short(&record.run_id, 60),
-        text::short(&record.step_id, 40),
-        text::short(&format!("{} of {}", record.tool_name, record.server), 50),
+        text::line(&record.run_id).into_owned(),
+        text::line(&record.step_id).into_owned(),
+        text::line(&format!("{} of {}", record.tool_name, record.server)).into_owned(),
         status.to_owned(),
         match record.quorum {
-            0 | 1 => text::short(&by.join(", "), 40),
-            of => format!("{} of {of} {}", by.len(), text::short(&by.join(", "), 40)),
+            0 | 1 => text::line(&by.join(", ")).into_owned(),
+            of => format!("{} of {of} {}", by.len(), text::line(&by.join(", "))),
         },
         record.expires_at.map_or("-".to_owned(), until),
     ]
@@ -162,11 +170,17 @@ fn row(record: &Record) -> Vec<String> {
 
 /// Until when people may decide; nobody may once that is over, though no timer has fired yet.
 fn until(at: Timestamp) -> String {
-    let shown = text::short(&at.to_string(), 19);
+    let shown = text::moment(at);
     match at <= system()() {
         true => format!("{shown} (over)"),
         false => shown,
     }
+}
+
+/// A moment as it is recorded, to the second.
+fn moment(at: &str) -> String {
+    let read: Option<Timestamp> = at.parse().ok();
+    read.map_or_else(|| text::line(at).into_owned(), text::moment)
 }
 
 fn reviews(
@@ -183,13 +197,18 @@ fn reviews(
         note("no run waits for a review");
         return Ok(ExitCode::SUCCESS);
     }
-    let mut table = Rows::new(&["RUN", "WORKFLOW", "STARTED", "ENDED"], &[]);
+    let mut table = Rows::new(&[
+        Column::whole("RUN"),
+        Column::name("WORKFLOW"),
+        Column::whole("STARTED").spare(2),
+        Column::whole("ENDED").spare(1),
+    ]);
     for review in &found {
         table.push(vec![
-            text::short(&review.run_id, 60),
-            text::short(&review.workflow, 60),
-            text::short(&review.created_at, 19),
-            text::short(review.ended_at.as_deref().unwrap_or("-"), 19),
+            text::line(&review.run_id).into_owned(),
+            text::line(&review.workflow).into_owned(),
+            moment(&review.created_at),
+            moment(review.ended_at.as_deref().unwrap_or("-")),
         ]);
     }
     table.print();

@@ -9,7 +9,7 @@ use ktsu_ledger::verify::Report;
 use serde_json::json;
 
 use super::engine::{place_nearby, quoted};
-use super::output::{GOOD, line, note, painted};
+use super::output::{GOOD, line, note, painted, symbols};
 use super::reading::{must_be_seen_in_full, warn_of_second_name};
 use super::{Common, Failure, json as shape, text};
 
@@ -75,7 +75,7 @@ fn tell(common: &Common, report: &Report, name: &str, verb: &str) {
     }
     line(&format!(
         "{} {} {verb} {} frames of {} streams, verified",
-        painted(GOOD, "✓"),
+        painted(GOOD, symbols().good()),
         text::line(name),
         report.frames,
         report.streams

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use ktsu_ledger::Json;
 use ktsu_ledger::event::{ComparedTask, Sameness, ValueChange, Violation};
 
-use super::output::{BAD, BOLD, DIM, GOOD, ODD, line, painted};
+use super::output::{BAD, BOLD, DIM, GOOD, ODD, line, painted, symbols, words};
 use super::{Failure, json, text};
 use crate::error::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
 use crate::history::recompute::Recomputed;
@@ -24,6 +24,8 @@ pub(super) enum Shape {
 
 /// The most characters of one value in a line.
 const VALUE: usize = 160;
+/// How far a line is indented that goes on from the one above.
+const HANG: usize = 6;
 
 /// Prints a verdict.
 pub(super) fn print(verdict: &Recomputed, shape: Shape) -> Result<(), Failure> {
@@ -98,16 +100,16 @@ pub(super) fn print_named(name: &str, task: &ComparedTask) {
 
 fn details(task: &ComparedTask, indent: &str) {
     if let Some(reason) = &task.reason {
-        line(&format!("{indent}{}", text::line(reason)));
+        words(&format!("{indent}{}", text::line(reason)), HANG);
     }
     if task.retryable == Some(true) {
         line(&format!("{indent}retryable: it may go well another time"));
     }
     for violation in &task.violations {
-        line(&format!("{indent}! {}", words_of(violation)));
+        words(&format!("{indent}! {}", words_of(violation)), HANG);
     }
     for change in &task.diff {
-        line(&format!("{indent}{}", change_of(change)));
+        words(&format!("{indent}{}", change_of(change)), HANG);
     }
     if task.status == Sameness::SchemaViolation && task.diff.is_empty() {
         line(&format!("{indent}(no changes)"));
@@ -167,7 +169,12 @@ fn change_of(change: &ValueChange) -> String {
     match (&change.before, &change.after) {
         (None, Some(after)) => format!("+ {path}: {}", value(after)),
         (Some(before), None) => format!("- {path}: {}", value(before)),
-        (Some(before), Some(after)) => format!("  {path}: {} → {}", value(before), value(after)),
+        (Some(before), Some(after)) => format!(
+            "  {path}: {} {} {}",
+            value(before),
+            symbols().arrow(),
+            value(after)
+        ),
         (None, None) => format!("  {path}"),
     }
 }

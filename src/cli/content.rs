@@ -6,7 +6,7 @@ use ktsu_ledger::event::{AgentEvent, CallAttempt, LlmRequest, LlmResponse, Purpo
 use ktsu_ledger::{Event, Frame, Json};
 use serde_json::Value;
 
-use super::output::{BOLD, DIM, line, painted};
+use super::output::{BOLD, DIM, line, painted, symbols};
 use super::{agents, json, text};
 
 /// More lines of one text are not shown at once.
@@ -196,6 +196,9 @@ fn block(title: &str, words: &str, all: &str) {
             0 => "long lines are cut".to_owned(),
             left => format!("{left} more lines"),
         };
-        line(&painted(DIM, &format!("  … {words}; all of it: {all}")));
+        line(&painted(
+            DIM,
+            &format!("  {} {words}; all of it: {all}", symbols().ellipsis()),
+        ));
     }
 }

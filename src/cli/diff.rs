@@ -7,7 +7,8 @@ use ktsu_projections::diff::{Amounts, Changed, Diff, Shown, Told};
 use ktsu_projections::value_diff::Change;
 use serde_json::{Value, json};
 
-use super::output::{BAD, BOLD, DIM, GOOD, line, painted, width};
+use super::layout::{columns, fold, padded};
+use super::output::{BAD, BOLD, DIM, GOOD, line, painted, sheet, symbols, width, words};
 use super::reading::{find_run, open};
 use super::{Common, Failure, json as shape, text};
 use crate::error::EXIT_VERDICT;
@@ -64,7 +65,12 @@ struct Page {
 
 impl Page {
     fn print(&self, a: &str, b: &str, diff: &Diff) {
-        self.row("", &text::line(a), &text::line(b));
+        let (one, other) = (text::line(a), text::line(b));
+        // Ids are never folded.
+        match self.column() >= columns(&one).max(columns(&other)) {
+            true => self.row("", &one, &other),
+            false => below(&one, &other),
+        }
         let shared = match diff.shared {
             0 => "no frame in common".to_owned(),
             1 => "1 frame in common".to_owned(),
@@ -124,7 +130,7 @@ impl Page {
             }
             heading(title);
             for one in frames.iter().take(SHOWN) {
-                line(&format!("  {}", named(one)));
+                words(&format!("  {}", named(one)), 4);
             }
             rest(frames.len());
         }
@@ -133,7 +139,7 @@ impl Page {
         }
         heading("Frames that say something else");
         for one in diff.changed.iter().take(SHOWN) {
-            line(&format!("  {}", both(one)));
+            words(&format!("  {}", both(one)), 4);
             one.changes.iter().for_each(|change| self.change(change));
         }
         rest(diff.changed.len());
@@ -146,44 +152,57 @@ impl Page {
         }
         heading("Used");
         self.row("", &amounts(&used.a), &amounts(&used.b));
-        line(&painted(
-            DIM,
-            &format!("  difference: {}", amounts(&used.difference)),
-        ));
+        let difference = format!("  difference: {}", amounts(&used.difference));
+        words(&painted(DIM, &difference), 4);
+    }
+
+    /// How wide a side is.
+    fn column(&self) -> usize {
+        self.width.saturating_sub(8) / 3
     }
 
     /// A place and what stands there on both sides: next to each other where there is room.
     fn row(&self, place: &str, a: &str, b: &str) {
         if self.width < WIDE {
             if !place.is_empty() {
-                line(&format!("  {place}"));
+                words(&format!("  {place}"), 4);
             }
-            line(&format!("    {} {a}", painted(BAD, "A")));
-            line(&format!("    {} {b}", painted(GOOD, "B")));
-            return;
+            return below(a, b);
         }
-        let column = self.width.saturating_sub(8) / 3;
-        let places = folded(place, column);
-        let (left, right) = (folded(a, column), folded(b, column));
+        let column = self.column();
+        let places = fold(place, column);
+        let (left, right) = (fold(a, column), fold(b, column));
         for at in 0..places.len().max(left.len()).max(right.len()) {
             let cell = |lines: &[String]| {
                 let text = lines.get(at).map(String::as_str).unwrap_or_default();
-                format!("{text:<column$}")
+                padded(text, column, false)
             };
             let (place, a, b) = (cell(&places), cell(&left), cell(&right));
             line(&format!(
                 "  {place} {bar} {a} {bar} {b}",
-                bar = painted(DIM, "│")
+                bar = painted(DIM, symbols().bar())
             ));
         }
     }
 }
 
-/// A text in lines of at most so many characters.
-fn folded(text: &str, width: usize) -> Vec<String> {
-    let characters: Vec<char> = text.chars().collect();
-    let lines = characters.chunks(width.max(1));
-    lines.map(|one| one.iter().collect()).collect()
+/// One side below the other.
+fn below(a: &str, b: &str) {
+    side(&painted(BAD, "A"), a);
+    side(&painted(GOOD, "B"), b);
+}
+
+/// A side, folded at the end of a terminal.
+fn side(mark: &str, text: &str) {
+    let room = sheet()
+        .width
+        .map_or(usize::MAX, |width| width.saturating_sub(6));
+    for (at, one) in fold(text, room.max(1)).iter().enumerate() {
+        match at {
+            0 => line(&format!("    {mark} {one}")),
+            _ => line(&format!("      {one}")),
+        };
+    }
 }
 
 fn heading(title: &str) {
@@ -193,7 +212,11 @@ fn heading(title: &str) {
 
 fn rest(count: usize) {
     if count > SHOWN {
-        let words = format!("  … {} more; --json has all of them", count - SHOWN);
+        let words = format!(
+            "  {} {} more; --json has all of them",
+            symbols().ellipsis(),
+            count - SHOWN
+        );
         line(&painted(DIM, &words));
     }
 }

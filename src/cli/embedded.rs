@@ -14,9 +14,12 @@ use super::engine::{
 use super::envelope::{self, Shown};
 use super::explain;
 use super::follow::{Asked, Viewer, follow, invoke};
+use super::layout::columns;
 use super::live::Live;
 use super::logging::{self, LogFormat};
-use super::output::{DIM, is_live, is_terminal, line, note, painted};
+use super::output::{
+    DIM, complain, is_live, is_terminal, line, note, note_commands, note_sheet, painted,
+};
 use super::signals::Signals;
 use super::{Common, Failure, json, text};
 use crate::assemble::{Agents, Engine, LedgerPlace, Setup};
@@ -37,7 +40,7 @@ pub(super) struct Job {
 
 /// Runs it, shows it, and gives the exit code.
 pub(super) async fn run(common: &Common, job: Job) -> Result<ExitCode, Failure> {
-    logging::start(LogFormat::Text, "warn")?;
+    logging::start(LogFormat::Text, logging::usual("warn"))?;
     let token = own_header()?;
     let mut signals = Signals::new()?;
     let mut process = process_environment();
@@ -120,10 +123,17 @@ async fn run_and_follow(
         headers: own_secret(engine, job),
     };
     let run_id = invoke(&peer, asked).await?;
-    note(&painted(
-        DIM,
-        &format!("{} as {run_id}", text::line(&job.workflow)),
-    ));
+    let workflow = text::line(&job.workflow);
+    let named = format!("{workflow} as {run_id}");
+    let width = note_sheet().width.unwrap_or(usize::MAX);
+    match columns(&named) <= width {
+        true => note(&painted(DIM, &named)),
+        // The id is what people copy: it has a line of its own.
+        false => {
+            note(&painted(DIM, &note_sheet().fit(&workflow)));
+            note(&painted(DIM, &format!("  as {run_id}")));
+        }
+    }
     let mut live = Live::new();
     let flag = job.ledger.as_ref().map_or("", |place| place.flag.as_str());
     let mut asking = Asking::new(&peer, &run_id, flag);
@@ -179,8 +189,8 @@ fn received_here(count: u64, kept: &[Delivery]) {
     ));
     for one in kept {
         let size = text::bytes(u64::try_from(one.body_bytes).unwrap_or(u64::MAX));
-        let words = format!("    {} {} {size}", one.method, text::short(&one.path, 80));
-        note(&painted(DIM, &words));
+        let words = format!("    {} {} {size}", one.method, text::line(&one.path));
+        note(&painted(DIM, &note_sheet().fit(&words)));
     }
 }
 
@@ -188,13 +198,13 @@ fn interrupted(run_id: &str, kit: &Path, ledger: Option<&Place>) {
     match ledger {
         Some(place) => {
             let (kit, flag) = (quoted(kit), &place.flag);
-            note(&format!(
+            complain(&format!(
                 "interrupted: {run_id} is kept\n  \
                  ktsu resume {run_id} --kit {kit}{flag}  to go on with it\n  \
                  ktsu cancel {run_id}{flag}  to end it"
             ));
         }
-        None => note(&format!(
+        None => complain(&format!(
             "interrupted: {run_id} is gone with its ledger in memory"
         )),
     }
@@ -249,12 +259,7 @@ pub(super) fn finish(
         {
             commands.push((format!("ktsu explain {code}"), "what the error means"));
         }
-        let lengths = commands.iter().map(|(command, _)| command.chars().count());
-        let width = lengths.max().unwrap_or(0);
-        for (command, what) in &commands {
-            let command = text::line(command);
-            note(&format!("  {command:<width$}  {}", painted(DIM, what)));
-        }
+        note_commands(&commands);
     }
     envelope::verdict(envelope)
 }

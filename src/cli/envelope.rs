@@ -4,7 +4,10 @@ use std::process::ExitCode;
 
 use serde_json::Value;
 
-use super::output::{BAD, BOLD, DIM, GOOD, ODD, line, painted};
+use super::layout::Column;
+use super::output::{
+    BAD, BOLD, DIM, GOOD, ODD, line, painted, row as cut_line, sheet, symbols, words as print_words,
+};
 use super::table::Rows;
 use super::{Failure, agents, json, text};
 
@@ -27,7 +30,7 @@ pub(super) struct Shown<'a> {
 /// Prints an envelope; text that is none is a failure.
 pub(super) fn print(envelope: &str, shown: Shown<'_>) -> Result<(), Failure> {
     let value = parse(envelope)?;
-    line(&headline(&value));
+    headline(&value);
     if let Some(error) = value["error"].as_object() {
         let text = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
         let place = match text("step") {
@@ -35,11 +38,8 @@ pub(super) fn print(envelope: &str, shown: Shown<'_>) -> Result<(), Failure> {
             step => format!(" in step {}", text::line(step)),
         };
         let words = format!("{}: {}", text("code"), text("message"));
-        line(&format!(
-            "{}{place}: {}",
-            painted(BAD, "error"),
-            text::short(&words, 1000)
-        ));
+        let words = text::short(&words, 1000);
+        print_words(&format!("{}{place}: {words}", painted(BAD, "error")), 2);
     }
     if shown.steps {
         line("");
@@ -70,7 +70,7 @@ fn parse(envelope: &str) -> Result<Value, Failure> {
         .map_err(|_| Failure::could_not_run("the answer is not an envelope"))
 }
 
-fn headline(value: &Value) -> String {
+fn headline(value: &Value) {
     let text = |name: &str| text::line(value[name].as_str().unwrap_or_default()).into_owned();
     let took = text::duration(value["totals"]["duration_ms"].as_u64().unwrap_or_default());
     let cost = value["totals"]["cost_micro_usd"]
@@ -90,26 +90,27 @@ fn headline(value: &Value) -> String {
         Some(ms) => format!(", {}", text::waited(ms)),
         None => String::new(),
     };
-    format!(
+    let words = format!(
         "{} {} {} {}",
         mark(&status),
         painted(BOLD, &format!("{} {}", text("workflow"), text("version"))),
         status,
-        painted(
-            DIM,
-            &format!("in {took}{waited}{cost}{asked}  {}", text("run_id"))
-        )
-    )
+        painted(DIM, &format!("in {took}{waited}{cost}{asked}"))
+    );
+    for one in sheet().beside(&words, &painted(DIM, &text("run_id"))) {
+        line(&one);
+    }
 }
 
 /// A status as one character.
 pub(super) fn mark(status: &str) -> String {
+    let symbols = symbols();
     match status {
-        "complete" => painted(GOOD, "✓"),
-        "failed" => painted(BAD, "✗"),
-        "skipped" | "cancelled" => painted(DIM, "–"),
-        "pending" => painted(DIM, "·"),
-        _ => painted(ODD, "▸"),
+        "complete" => painted(GOOD, symbols.good()),
+        "failed" => painted(BAD, symbols.bad()),
+        "skipped" | "cancelled" => painted(DIM, symbols.skipped()),
+        "pending" => painted(DIM, symbols.dot()),
+        _ => painted(ODD, symbols.going()),
     }
 }
 
@@ -132,10 +133,17 @@ fn steps(value: &Value) {
     let steps = steps.unwrap_or_default();
     let cost_of = |step: &Value| step["metrics"]["cost_micro_usd"].as_u64();
     let has_cost = steps.iter().any(|step| cost_of(step).unwrap_or(0) > 0);
-    let mut rows = match has_cost {
-        true => Rows::new(&["STEP", "TYPE", "STATUS", "TIME", "COST", "NOTE"], &[3, 4]),
-        false => Rows::new(&["STEP", "TYPE", "STATUS", "TIME", "NOTE"], &[3]),
-    };
+    let mut head = vec![
+        Column::name("STEP"),
+        Column::whole("TYPE").spare(4),
+        Column::whole("STATUS"),
+        Column::whole("TIME").right().spare(2),
+        Column::text("NOTE").spare(1),
+    ];
+    if has_cost {
+        head.insert(4, Column::whole("COST").right().spare(3));
+    }
+    let mut rows = Rows::new(&head);
     for step in steps {
         let mut row = row(step);
         if has_cost {
@@ -185,7 +193,7 @@ fn row(step: &Value) -> Vec<String> {
         text::line(text("type")).into_owned(),
         text::line(text("status")).into_owned(),
         took,
-        text::short(&note, 120),
+        note,
     ]
 }
 
@@ -194,7 +202,7 @@ fn ended(one: &Value) -> String {
     let text = |name: &str| one[name].as_str().unwrap_or_default();
     let error = &one["error"];
     if error.is_null() {
-        return text::short(text("skip_reason"), 80);
+        return text::line(text("skip_reason")).into_owned();
     }
     let part = |name: &str| error[name].as_str().unwrap_or_default();
     let words = format!("{}: {}", part("code"), part("message"));
@@ -202,7 +210,7 @@ fn ended(one: &Value) -> String {
         true => "",
         false => " (its output: raw_output in the JSON)",
     };
-    format!("{}{raw}", text::short(&words, 80))
+    format!("{}{raw}", text::line(&words))
 }
 
 /// What an agent said beside its output.
@@ -211,7 +219,7 @@ fn said(one: &Value) -> String {
     let reflected = one["counts"].is_null() && one["reflected"] == true;
     let confidence = match &one["confidence"] {
         Value::Null => String::new(),
-        confidence => format!("confidence {}", text::short(&confidence.to_string(), 20)),
+        confidence => format!("confidence {}", text::line(&confidence.to_string())),
     };
     agents::joined([
         if reflected { "reflected" } else { "" }.to_owned(),
@@ -232,7 +240,7 @@ fn odd_items(step: &Value) {
         .collect();
     for item in odd.iter().take(ODD_ITEMS) {
         let text = |name: &str| item[name].as_str().unwrap_or_default();
-        line(&format!(
+        cut_line(&format!(
             "  {} {} {}",
             mark(text("status")),
             text::line(text("id")),
@@ -241,7 +249,10 @@ fn odd_items(step: &Value) {
     }
     if odd.len() > ODD_ITEMS {
         let more = odd.len() - ODD_ITEMS;
-        line(&painted(DIM, &format!("  … {more} more such items")));
+        line(&painted(
+            DIM,
+            &format!("  {} {more} more such items", symbols().ellipsis()),
+        ));
     }
 }
 
@@ -262,7 +273,10 @@ fn output(output: &str, all: &str) {
             0 => "long lines are cut".to_owned(),
             left => format!("{left} more lines"),
         };
-        line(&painted(DIM, &format!("… {more}; all of it: {all}")));
+        line(&painted(
+            DIM,
+            &format!("{} {more}; all of it: {all}", symbols().ellipsis()),
+        ));
     }
 }
 

@@ -10,7 +10,7 @@ use ktsu_ledger::note::PublicKey;
 use serde_json::json;
 
 use super::engine::{place_nearby, quoted};
-use super::output::{BAD, GOOD, ODD, line, note, painted};
+use super::output::{BAD, GOOD, ODD, line, note, painted, symbols};
 use super::reading::{find_run, open, open_in_full};
 use super::verify::held;
 use super::{Common, Failure, json as shape, text};
@@ -159,7 +159,7 @@ fn export(common: &Common, arguments: &Export) -> Result<ExitCode, Failure> {
     }
     line(&format!(
         "{} {} holds {} frames of {} runs",
-        painted(GOOD, "✓"),
+        painted(GOOD, symbols().good()),
         text::line(&file),
         exported.frames,
         exported.streams
@@ -250,8 +250,8 @@ fn verify(common: &Common, arguments: &Verify) -> Result<ExitCode, Failure> {
 
 fn print(outcome: &Outcome, name: &str) {
     let (mark, word) = match outcome.is_sound() {
-        true => (painted(GOOD, "✓"), "nothing failed"),
-        false => (painted(BAD, "✗"), "it is not what was recorded"),
+        true => (painted(GOOD, symbols().good()), "nothing failed"),
+        false => (painted(BAD, symbols().bad()), "it is not what was recorded"),
     };
     line(&format!(
         "{mark} {}: {word}; {} frames of {} streams, {}",

@@ -8,7 +8,7 @@ use ktsu_ledger::store::Reader;
 use ktsu_ledger::{Frame, StreamId, lock};
 use ktsu_projections::Lineage;
 
-use super::output::{BOLD, DIM, line, note, painted};
+use super::output::{BOLD, DIM, line, note, painted, row, sheet};
 use super::reading::{find_run, open};
 use super::{Common, Failure, json, text};
 use crate::history::shown::{self, Bound, Page};
@@ -91,7 +91,7 @@ fn in_words(reader: &dyn Reader, stream: &StreamId, page: &Page) -> Result<bool,
                 Failure::could_not_run(format!("{stream}#{}: {error}", record.seq))
                     .hint("ktsu verify says what is damaged")
             })?;
-            if !line(&in_one_line(&frame)) {
+            if !row(&in_one_line(&frame)) {
                 return Ok(false);
             }
         }
@@ -112,13 +112,14 @@ fn in_one_line(frame: &Frame) -> String {
     };
     let at = frame.at.to_string();
     let detail = node.map_or("", |node| node.detail.as_str());
-    let words = format!(
-        "{:>5}  {}  {} {:<24} {}",
-        frame.seq,
-        painted(DIM, at.get(11..23).unwrap_or_default()),
-        painted(BOLD, &format!("{:<20}", text::line(frame.event.kind()))),
-        text::line(&place),
-        text::short(detail, 200)
-    );
+    let kind = painted(BOLD, &format!("{:<20}", text::line(frame.event.kind())));
+    let (place, detail) = (text::line(&place), text::line(detail));
+    let words = match sheet().is_narrow() {
+        true => format!("{:>5}  {kind} {place:<14} {detail}", frame.seq),
+        false => {
+            let time = painted(DIM, at.get(11..23).unwrap_or_default());
+            format!("{:>5}  {time}  {kind} {place:<24} {detail}", frame.seq)
+        }
+    };
     words.trim_end().to_owned()
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use super::engine::quoted;
-use super::output::{DIM, line, note, painted};
+use super::output::{line, note, note_commands};
 use super::{Common, Failure, json as shape, text};
 
 /// What `init` takes.
@@ -94,12 +94,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     note(&format!(
         "\nkit {name}, ready to run: it needs neither key nor network"
     ));
-    let width = next.iter().map(|(command, _)| command.chars().count());
-    let width = width.max().unwrap_or(0);
-    for (command, what) in &next {
-        let command = text::line(command);
-        note(&format!("  {command:<width$}  {}", painted(DIM, what)));
-    }
+    note_commands(&next);
     Ok(ExitCode::SUCCESS)
 }
 

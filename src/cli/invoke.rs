@@ -17,7 +17,7 @@ use super::engine::{Place, load_environment, load_kit, own_token, place, place_n
 use super::follow::{Asked, SILENCE, Viewer, follow, invoke};
 use super::input::{given_input, workflow_of};
 use super::live::Live;
-use super::output::{line, note};
+use super::output::{complain, line, note};
 use super::reading::open_at;
 use super::signals::Signals;
 use super::{Common, Failure};
@@ -69,6 +69,9 @@ pub(super) struct Arguments {
     /// A header to send along, such as the secret a workflow asks its callers for
     #[arg(long = "header", value_name = "NAME: VALUE")]
     headers: Vec<String>,
+    /// Prints the answer alone, and errors
+    #[arg(long, short)]
+    pub(super) quiet: bool,
 }
 
 /// Starts a run.
@@ -164,7 +167,7 @@ async fn remote(
     };
     let Some(envelope) = envelope else {
         live.finish();
-        note(&format!(
+        complain(&format!(
             "not waiting any longer: {run_id} goes on at {url}; ktsu cancel {run_id}{flag} ends it"
         ));
         return Ok(ExitCode::from(EXIT_COULD_NOT_RUN));

@@ -18,11 +18,16 @@ use serde_json::Value;
 use self::tally::{Items, Tally};
 use self::tools::Tools;
 use self::waits::Waits;
-use super::output::{BAD, DIM, GOOD, ODD, is_live, note, painted, transient};
+use super::layout::{columns, fit};
+use super::output::{BAD, DIM, GOOD, ODD, is_live, note, note_sheet, painted, transient};
+use super::symbols::Symbols;
+use super::table::Sheet;
 use super::{agents, text};
 
 /// Names are padded to this many columns.
 const NAMES: usize = 22;
+/// Where a step is takes this many columns of the last line.
+const PATHS: usize = 40;
 /// How many steps the last line names.
 const NAMED: usize = 4;
 
@@ -38,6 +43,8 @@ pub(super) struct Live {
     waits: Waits,
     /// Where lines go.
     out: Box<dyn Fn(&str)>,
+    /// What they are shown on. It is asked for every line, since a terminal may change its size.
+    sheet: fn() -> Sheet,
 }
 
 struct Running {
@@ -55,7 +62,7 @@ struct Running {
 
 /// How a step ended.
 struct End<'a> {
-    mark: String,
+    mark: fn(Symbols) -> String,
     word: &'a str,
     detail: String,
 }
@@ -70,6 +77,7 @@ impl Live {
             tools: Tools::default(),
             waits: Waits::default(),
             out: Box::new(note),
+            sheet: note_sheet,
         }
     }
 
@@ -158,9 +166,18 @@ impl Live {
         if self.running.is_empty() {
             return transient("");
         }
+        transient(&painted(DIM, &self.going_on()));
+    }
+
+    /// What is going on, in one line that leaves the last column free: a line that is full may go on
+    /// below it.
+    fn going_on(&self) -> String {
+        let sheet = (self.sheet)();
+        let ellipsis = sheet.symbols.ellipsis();
         let named = self.running.iter().rev().take(NAMED).map(|running| {
             let took = text::duration(millis(running.since));
-            let named = text::short(&path(&running.scope, &running.step), 40);
+            let named = path(&running.scope, &running.step);
+            let named = fit(&text::line(&named), PATHS, ellipsis);
             match running.doing() {
                 doing if doing.is_empty() => format!("{named} {took}"),
                 doing => format!("{named} {doing}, {took}"),
@@ -171,9 +188,13 @@ impl Live {
             0 => String::new(),
             cost => format!("  {}", text::cost(cost)),
         };
-        let room = 76usize.saturating_sub(cost.chars().count());
-        let words = format!("  … {}{cost}", text::short(&named, room));
-        transient(&painted(DIM, &words));
+        let width = sheet.width.unwrap_or(80).saturating_sub(1);
+        let room = width.saturating_sub(columns(ellipsis) + 3 + columns(&cost));
+        let words = format!(
+            "  {ellipsis} {}{cost}",
+            fit(&text::line(&named), room, ellipsis)
+        );
+        fit(&words, width, "")
     }
 
     /// Takes the last line away.
@@ -192,7 +213,7 @@ impl Live {
         self.say(&format!(
             "{}{} {}",
             indent(outer),
-            painted(DIM, "▸"),
+            painted(DIM, self.symbols().going()),
             text::line(step)
         ));
     }
@@ -266,7 +287,7 @@ impl Live {
         let waited = self.waits.of(scope, step, Some(index));
         let took = tally.until(at).map(|whole| whole.saturating_sub(waited));
         let words = [
-            text::short(&end.detail, 300),
+            text::line(&end.detail).into_owned(),
             tally.words(),
             text::waited(waited),
         ];
@@ -332,7 +353,7 @@ impl Live {
     fn matters(&self, scope: &str, step: &str, data: &Value, words: &str) {
         let index = data["item"].as_u64().map(|item| format!(".{item}"));
         let name = format!("{step}{}", index.unwrap_or_default());
-        let words = text::short(words, 300);
+        let words = text::line(words);
         if self.terminal {
             let named = format!("{:<1$}", text::line(&name), NAMES);
             self.say(&format!(
@@ -379,7 +400,7 @@ impl Live {
         let came = running.map(|running| running.words()).unwrap_or_default();
         let detail = match end.detail.is_empty() {
             true => text::line(&came.call).into_owned(),
-            false => text::short(&end.detail, 300),
+            false => text::line(&end.detail).into_owned(),
         };
         let detail = agents::joined([detail, came.items, came.agent, text::waited(waited)]);
         self.told(scope, step, took, end, &detail);
@@ -394,7 +415,7 @@ impl Live {
             format!(
                 "{}{} {:<width$} {took:>9}  {detail}",
                 indent(scope),
-                end.mark,
+                (end.mark)(self.symbols()),
                 text::line(name)
             )
         } else {
@@ -405,10 +426,15 @@ impl Live {
     }
 
     fn say(&self, words: &str) {
-        if self.terminal {
-            transient("");
+        if !self.terminal {
+            return (self.out)(words);
         }
-        (self.out)(words);
+        transient("");
+        (self.out)(&(self.sheet)().fit(words));
+    }
+
+    fn symbols(&self) -> Symbols {
+        (self.sheet)().symbols
     }
 }
 
@@ -441,7 +467,7 @@ impl Running {
 impl End<'_> {
     fn complete() -> Self {
         Self {
-            mark: painted(GOOD, "✓"),
+            mark: |symbols| painted(GOOD, symbols.good()),
             word: "complete",
             detail: String::new(),
         }
@@ -449,7 +475,7 @@ impl End<'_> {
 
     fn skipped(reason: String) -> Self {
         Self {
-            mark: painted(DIM, "–"),
+            mark: |symbols| painted(DIM, symbols.skipped()),
             word: "skipped",
             detail: reason,
         }
@@ -457,7 +483,7 @@ impl End<'_> {
 
     fn failed(words: String) -> Self {
         Self {
-            mark: painted(BAD, "✗"),
+            mark: |symbols| painted(BAD, symbols.bad()),
             word: "failed",
             detail: words,
         }

@@ -3,8 +3,6 @@
 //! A command writes its few lines as they come. A service that stays hands them to a thread of their
 //! own: whoever does not read its standard error loses lines, and holds up no run.
 
-use std::io::IsTerminal as _;
-
 use clap::ValueEnum;
 use tracing::Level;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
@@ -15,7 +13,10 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _};
 
 use super::Failure;
+use super::output::is_quiet;
 
+/// What a service logs where nobody says anything.
+const INFO: &str = "info";
 /// The most lines that wait to be written; further ones are dropped, and counted.
 const MAX_LINES: usize = 8192;
 
@@ -26,11 +27,28 @@ pub(super) enum LogFormat {
     Json,
 }
 
+/// What a service logs where `KTSU_LOG` does not say it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Otherwise {
+    /// Errors alone.
+    Errors,
+    /// What `RUST_LOG` lets through, else this level of the environment file, else `info`.
+    Level(Option<String>),
+}
+
 /// The log of a service; what waits is written before it is dropped.
 pub(super) struct Logs {
     _guard: WorkerGuard,
     dropped: ErrorCounter,
     reported: usize,
+}
+
+/// What is logged where nothing else is said: errors alone where standard error is for nothing else.
+pub(super) fn usual(level: &'static str) -> &'static str {
+    match is_quiet() {
+        true => "error",
+        false => level,
+    }
 }
 
 /// Logs of a command from now on: what `KTSU_LOG` lets through, else what `usual` does.
@@ -42,14 +60,9 @@ pub(super) fn start(format: LogFormat, usual: &str) -> Result<(), Failure> {
     init(format, filter, std::io::stderr)
 }
 
-/// Logs of a service from now on: what `KTSU_LOG` lets through, else `RUST_LOG`, else `LOG_LEVEL` of
-/// the environment file, else what `usual` does.
-pub(super) fn serve(
-    format: LogFormat,
-    usual: &str,
-    log_level: Option<&str>,
-) -> Result<Logs, Failure> {
-    let (filter, ignored) = service_filter(usual, log_level)?;
+/// Logs of a service from now on: what `KTSU_LOG` lets through, else as is said here.
+pub(super) fn serve(format: LogFormat, otherwise: Otherwise) -> Result<Logs, Failure> {
+    let (filter, ignored) = service_filter(otherwise)?;
     let builder = NonBlockingBuilder::default().lossy(true);
     let builder = builder.buffered_lines_limit(MAX_LINES);
     let (writer, guard) = builder.finish(std::io::stderr());
@@ -102,8 +115,7 @@ where
 }
 
 fn is_coloured() -> bool {
-    let plain = std::env::var_os("NO_COLOR").is_some_and(|set| !set.is_empty());
-    !plain && std::io::stderr().is_terminal()
+    anstream::AutoStream::choice(&std::io::stderr()) != anstream::ColorChoice::Never
 }
 
 /// Libraries write down what they send and receive before anything is redacted in it. Only their
@@ -125,30 +137,31 @@ fn named_filter(named: &str) -> Result<EnvFilter, Failure> {
 }
 
 /// The filter of a service, and what is to be said about a source that was passed over.
-fn service_filter(
-    usual: &str,
-    log_level: Option<&str>,
-) -> Result<(EnvFilter, Option<String>), Failure> {
+fn service_filter(otherwise: Otherwise) -> Result<(EnvFilter, Option<String>), Failure> {
     if let Some(named) = variable("KTSU_LOG") {
         return Ok((named_filter(&named)?, None));
     }
+    let log_level = match otherwise {
+        Otherwise::Errors => return Ok((EnvFilter::new("error"), None)),
+        Otherwise::Level(level) => level,
+    };
     // It may be meant for another program.
     if let Some(rust_log) = variable("RUST_LOG") {
         return Ok(match EnvFilter::try_new(&rust_log) {
             Ok(filter) => (filter, None),
             Err(error) => {
                 let ignored = format!("RUST_LOG is not a filter, and is ignored: {error}");
-                (EnvFilter::new(usual), Some(ignored))
+                (EnvFilter::new(INFO), Some(ignored))
             }
         });
     }
-    Ok(match log_level.map(level_of) {
-        None => (EnvFilter::new(usual), None),
+    Ok(match log_level.as_deref().map(level_of) {
+        None => (EnvFilter::new(INFO), None),
         Some(Some(level)) => (EnvFilter::new(level), None),
         Some(None) => {
             let words = "LOG_LEVEL of the environment file is not a level, and is ignored: \
                          error, warn, info, debug, trace or off";
-            (EnvFilter::new(usual), Some(words.to_owned()))
+            (EnvFilter::new(INFO), Some(words.to_owned()))
         }
     })
 }

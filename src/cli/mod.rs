@@ -27,6 +27,7 @@ mod init;
 mod input;
 mod invoke;
 mod json;
+mod layout;
 mod live;
 mod lock;
 mod logging;
@@ -44,6 +45,7 @@ mod signals;
 mod start;
 mod steer;
 mod steps;
+mod symbols;
 mod table;
 mod test;
 pub mod text;
@@ -53,11 +55,11 @@ mod tree;
 mod validate;
 mod verify;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{ColorChoice, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use ktsu_ledger::store::FORMAT;
 
 pub use output::Failure;
@@ -98,9 +100,18 @@ struct Common {
         help_heading = "Global options"
     )]
     ledger: Option<PathBuf>,
-    /// Prints JSON on standard output
+    /// Prints JSON on standard output; standard error is for errors alone
     #[arg(long, global = true, help_heading = "Global options")]
     json: bool,
+    /// Colours: where somebody sees them, always, or never
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        default_value_t = ColorChoice::Auto,
+        help_heading = "Global options"
+    )]
+    color: ColorChoice,
 }
 
 #[derive(Debug, Subcommand)]
@@ -185,6 +196,9 @@ const BLOCKING: usize = 16;
 /// not run).
 pub fn main() -> ExitCode {
     let arguments = parsed();
+    if arguments.common.json || arguments.command.is_quiet() {
+        output::be_quiet();
+    }
     // Looking back needs nothing of the world, so nothing that leads to it is set up.
     let looked = match &arguments.command {
         Command::Diff(of) => Some(diff::run(&arguments.common, of)),
@@ -213,8 +227,41 @@ pub fn main() -> ExitCode {
 }
 
 fn parsed() -> Arguments {
-    let matches = without_empty(Arguments::command()).get_matches();
+    let command = without_empty(Arguments::command());
+    // Looked for before anything is read: what is wrong with the arguments has colours, too.
+    let color = asked_color(std::env::args_os().skip(1)).unwrap_or(ColorChoice::Auto);
+    output::choose_color(color);
+    let matches = command.get_matches();
     Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
+/// What arguments say about colours, whatever else is wrong with them.
+fn asked_color(arguments: impl Iterator<Item = OsString>) -> Option<ColorChoice> {
+    let mut arguments = arguments
+        .take_while(|argument| argument != "--")
+        .map(|argument| argument.to_string_lossy().into_owned());
+    let mut asked = None;
+    while let Some(argument) = arguments.next() {
+        let value = match argument.strip_prefix("--color") {
+            Some("") => arguments.next(),
+            Some(rest) => rest.strip_prefix('=').map(str::to_owned),
+            None => continue,
+        };
+        asked = value.and_then(|value| value.parse().ok()).or(asked);
+    }
+    asked
+}
+
+impl Command {
+    /// Whether it was asked for its answer and errors alone.
+    fn is_quiet(&self) -> bool {
+        match self {
+            Self::Run(arguments) => arguments.quiet,
+            Self::Start(arguments) => arguments.quiet,
+            Self::Invoke(arguments) => arguments.quiet,
+            _ => false,
+        }
+    }
 }
 
 /// A variable that is set to nothing counts as one that is not set, whichever flag it stands for.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ktsu_ledger::Frame;
 use ktsu_projections::name::StepName;
 
-use super::output::{BOLD, DIM, line, painted};
+use super::output::{BOLD, DIM, line, painted, row, symbols, words as print_words};
 use super::{Failure, text};
 use crate::history::Unreadable;
 use crate::history::provenance::{self, Answer, Decider, NoSuchField, Origin, Story, Why};
@@ -68,12 +68,9 @@ fn near(error: &NoSuchField, step: &str) -> Option<String> {
 /// Prints the answer.
 pub(super) fn print(answer: &Answer) {
     let value = answer.value.to_string();
-    line(&format!(
-        "{} {} {}",
-        painted(BOLD, &text::line(&answer.path)),
-        painted(DIM, "="),
-        text::short(&value, 400)
-    ));
+    let named = painted(BOLD, &text::line(&answer.path));
+    let value = text::short(&value, 400);
+    print_words(&format!("{named} {} {value}", painted(DIM, "=")), 2);
     if !answer.chain.is_empty() {
         heading("made by");
     }
@@ -81,7 +78,7 @@ pub(super) fn print(answer: &Answer) {
         let frame = hop
             .frame
             .map_or_else(String::new, |frame| frame.to_string());
-        line(&format!(
+        row(&format!(
             "{frame:>7}  {:<20} {} {}",
             text::line(&hop.step),
             painted(DIM, &format!("{:<9}", hop.how)),
@@ -105,7 +102,11 @@ pub(super) fn print(answer: &Answer) {
     chosen.iter().take(TOLD).for_each(|(one, count)| {
         origin(one);
         if *count > 1 {
-            heading(&format!("         … and {} more like it", count - 1));
+            heading(&format!(
+                "         {} and {} more like it",
+                symbols().ellipsis(),
+                count - 1
+            ));
         }
     });
     more(chosen.len());
@@ -128,7 +129,7 @@ pub(super) fn print_why(why: &WhyNot) {
         let frame = reason
             .frame
             .map_or_else(String::new, |frame| frame.to_string());
-        line(&format!(
+        row(&format!(
             "{frame:>7}  {:<20} {}",
             text::line(&reason.step),
             text::short(&reason.text, 400)
@@ -180,12 +181,16 @@ fn alike(all: Vec<&Origin>) -> Vec<(&Origin, usize)> {
 }
 
 fn heading(words: &str) {
-    line(&painted(DIM, &format!("  {words}")));
+    print_words(&painted(DIM, &format!("  {words}")), 4);
 }
 
 fn more(count: usize) {
     if count > TOLD {
-        heading(&format!("   … and {} more; --json has all", count - TOLD));
+        heading(&format!(
+            "   {} and {} more; --json has all",
+            symbols().ellipsis(),
+            count - TOLD
+        ));
     }
 }
 
@@ -193,7 +198,7 @@ fn origin(origin: &Origin) {
     let reply = origin
         .reply
         .map_or_else(String::new, |seq| format!(" (reply: frame {seq})"));
-    line(&format!(
+    row(&format!(
         "{:>7}  {} {} {}{}",
         origin.frame,
         text::line(&origin.name),

@@ -2,14 +2,22 @@
 //!
 //! The answer to a command goes to standard output; what is said beside it, to standard error.
 //! Colours are written always and taken out on the way where nobody wants them: no terminal,
-//! `NO_COLOR`, `TERM=dumb`.
+//! `NO_COLOR`, `TERM=dumb`, `--color never`.
+//!
+//! This is the only place that looks at the terminals, their size and the locale.
 
 use std::io::{IsTerminal as _, Write as _};
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::builder::styling::{AnsiColor, Style};
+use terminal_size::{Width, terminal_size_of};
 
+use super::layout::columns;
+use super::symbols::Symbols;
+use super::table::Sheet;
 use super::text;
 use crate::error::{EXIT_COULD_NOT_RUN, EXIT_VERDICT, ErrorCode};
 
@@ -91,18 +99,33 @@ impl From<std::io::Error> for Failure {
     }
 }
 
+/// Whether standard error is for errors alone: `--json` and `--quiet`.
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// From now on standard error is for errors alone.
+pub(super) fn be_quiet() {
+    QUIET.store(true, Ordering::Relaxed);
+}
+
+/// Whether standard error is for errors alone.
+pub(super) fn is_quiet() -> bool {
+    QUIET.load(Ordering::Relaxed)
+}
+
 /// Says why, on standard error. Messages may quote data.
 pub(super) fn fail(failure: &Failure) -> ExitCode {
-    note(&format!(
+    complain(&format!(
         "{}: {}",
         painted(BAD, "error"),
         text::clean(&failure.message)
     ));
     if let Some(hint) = &failure.hint {
-        note(&format!("{}: {}", painted(GOOD, "hint"), text::clean(hint)));
+        let hint = text::clean(hint);
+        let hint = note_sheet().symbols.words(&hint).into_owned();
+        complain(&format!("{}: {hint}", painted(GOOD, "hint")));
     }
     if let Some(code) = failure.problem.map(ErrorCode::as_str) {
-        note(&painted(DIM, &format!("  ktsu explain {code}")));
+        complain(&painted(DIM, &format!("  ktsu explain {code}")));
     }
     ExitCode::from(failure.code)
 }
@@ -117,16 +140,63 @@ pub(super) fn line(text: &str) -> bool {
     writeln!(std::io::stdout().lock(), "{}", plain.trim_end()).is_ok()
 }
 
+/// As [`line`], for a row of columns: it is cut where the terminal ends.
+pub(super) fn row(text: &str) -> bool {
+    line(&sheet().fit(text))
+}
+
+/// As [`line`], for sentences and values: where the terminal ends they go on below, indented.
+pub(super) fn words(text: &str, indent: usize) -> bool {
+    sheet().folded(text, indent).iter().all(|one| line(one))
+}
+
 /// Prints a line on standard error: what is not the answer itself.
 pub(super) fn note(text: &str) {
+    if !is_quiet() {
+        complain(text);
+    }
+}
+
+/// Prints commands to type and what each is for, on standard error. Commands are never cut.
+pub(super) fn note_commands(commands: &[(String, &str)]) {
+    let clean = commands
+        .iter()
+        .map(|(command, what)| (text::line(command), *what));
+    let clean: Vec<_> = clean.collect();
+    let widest = clean.iter().map(|(command, _)| columns(command)).max();
+    let widest = widest.unwrap_or(0);
+    let longest = clean.iter().map(|(_, what)| columns(what)).max();
+    let fits = note_sheet()
+        .width
+        .is_none_or(|width| widest + longest.unwrap_or(0) + 4 <= width);
+    for (command, what) in &clean {
+        let what = painted(DIM, what);
+        match fits {
+            true => note(&format!("  {command:<widest$}  {what}")),
+            false => note(&format!("  {what}\n    {command}")),
+        }
+    }
+}
+
+/// Prints a line on standard error, also where only errors are wanted: why a command ends with
+/// another code than 0.
+pub(super) fn complain(text: &str) {
     let _ = writeln!(anstream::stderr().lock(), "{text}");
 }
 
 /// Puts words in place of the last line of a terminal, without ending the line.
 pub(super) fn transient(text: &str) {
-    let mut out = anstream::stderr().lock();
-    let _ = write!(out, "\r\u{1b}[K{text}");
-    let _ = out.flush();
+    if is_quiet() {
+        return;
+    }
+    // Where no colours are wanted the terminal obeys cursor movements all the same.
+    let mut err = std::io::stderr().lock();
+    let text = match anstream::AutoStream::choice(&err) {
+        anstream::ColorChoice::Never => anstream::adapter::strip_str(text).to_string(),
+        _ => text.to_owned(),
+    };
+    let _ = write!(err, "\r\u{1b}[K{text}");
+    let _ = err.flush();
 }
 
 /// Text in a style. The text is clean already.
@@ -146,18 +216,72 @@ pub(super) fn is_terminal() -> bool {
 /// a pipe is taken for a narrow one.
 pub(super) fn width() -> usize {
     const NARROW: usize = 80;
-    let told = std::env::var("COLUMNS").ok();
-    let told = told.and_then(|columns| columns.parse().ok());
-    told.unwrap_or_else(|| match terminal_size::terminal_size() {
-        Some((terminal_size::Width(width), _)) if is_terminal() => usize::from(width),
-        _ => NARROW,
-    })
+    told_width().or(sheet().width).unwrap_or(NARROW)
 }
 
-/// Whether somebody reads standard error, on something that obeys cursor movements.
+fn told_width() -> Option<usize> {
+    let told = std::env::var("COLUMNS").ok()?.parse().ok();
+    told.filter(|width| *width > 0)
+}
+
+/// What standard output is printed on.
+pub(super) fn sheet() -> Sheet {
+    let out = std::io::stdout();
+    match out.is_terminal() {
+        true => terminal_sheet(told_width().or_else(|| width_of(out))),
+        false => PIPE,
+    }
+}
+
+/// What standard error is printed on. It is asked every time, since a terminal may change its size,
+/// which a variable does not tell.
+pub(super) fn note_sheet() -> Sheet {
+    let err = std::io::stderr();
+    match err.is_terminal() {
+        true => terminal_sheet(width_of(err).or_else(told_width)),
+        false => PIPE,
+    }
+}
+
+/// A pipe has no bounds, and is UTF-8 as all data is.
+const PIPE: Sheet = Sheet {
+    width: None,
+    symbols: Symbols::Unicode,
+};
+
+fn terminal_sheet(width: Option<usize>) -> Sheet {
+    static SYMBOLS: OnceLock<Symbols> = OnceLock::new();
+    let of_locale = || Symbols::of_locale(|name| std::env::var(name).ok());
+    Sheet {
+        width,
+        symbols: *SYMBOLS.get_or_init(of_locale),
+    }
+}
+
+/// The width of a terminal, if it knows it.
+fn width_of(terminal: impl AsFd) -> Option<usize> {
+    terminal_size_of(terminal).map(|(Width(width), _)| usize::from(width))
+}
+
+/// The symbols for standard output.
+pub(super) fn symbols() -> Symbols {
+    sheet().symbols
+}
+
+/// Whether somebody reads standard error as it comes, on something that obeys cursor movements.
 pub(super) fn is_live() -> bool {
     let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-    std::io::stderr().is_terminal() && !dumb
+    std::io::stderr().is_terminal() && !dumb && !is_quiet()
+}
+
+/// Colours are written as asked for, on both streams.
+pub(super) fn choose_color(choice: clap::ColorChoice) {
+    match choice {
+        clap::ColorChoice::Auto => anstream::ColorChoice::Auto,
+        clap::ColorChoice::Always => anstream::ColorChoice::Always,
+        clap::ColorChoice::Never => anstream::ColorChoice::Never,
+    }
+    .write_global();
 }
 
 /// Whether standard output takes colours.

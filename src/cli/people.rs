@@ -13,7 +13,7 @@ use super::embedded;
 use super::engine::load_kit;
 use super::follow::{SILENCE, Viewer, follow};
 use super::live::Live;
-use super::output::{DIM, line, note, painted};
+use super::output::{DIM, complain, line, note, painted};
 use super::owner::{Owner, Where};
 use super::reading::{find_run, open_at};
 use super::signals::Signals;
@@ -337,7 +337,7 @@ async fn look(
                 place.flag
             ),
         };
-        note(&format!("interrupted: {run} {words}"));
+        complain(&format!("interrupted: {run} {words}"));
         return Ok(ExitCode::from(EXIT_COULD_NOT_RUN));
     };
     embedded::finish(common, run, &envelope?, Some(&place))

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::compared::{self, Shape};
 use super::engine::own_token;
 use super::follow::{Viewer, follow, problem};
-use super::output::{DIM, line, note, painted};
+use super::output::{DIM, complain, line, note, painted};
 use super::owner::{Owner, Where};
 use super::people::whole_step;
 use super::reading::{find_run, open_at};
@@ -74,7 +74,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     let flag = owner.place.flag.clone();
     let closed = signals.unless_again(owner.close()).await;
     let Some(verdict) = verdict else {
-        note("interrupted: the recompute is recorded and goes on at the next start");
+        complain("interrupted: the recompute is recorded and goes on at the next start");
         return Ok(ExitCode::from(EXIT_COULD_NOT_RUN));
     };
     let verdict = verdict?;
@@ -94,7 +94,7 @@ async fn elsewhere(
         let verdict = tokio::select! {
             verdict = whole(peer, run, arguments) => verdict?,
             () = signals.next() => {
-                note("not waiting any longer: the recompute goes on");
+                complain("not waiting any longer: the recompute goes on");
                 return Ok(ExitCode::from(EXIT_COULD_NOT_RUN));
             }
         };

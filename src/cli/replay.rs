@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::engine::{load_kit_as, place_nearby};
 use super::envelope::{self, Shown};
-use super::output::{BAD, DIM, GOOD, ODD, line, painted};
+use super::output::{BAD, DIM, GOOD, ODD, line, painted, row};
 use super::reading::{find_run, open_at};
 use super::{Common, Failure, against, json as shape, text};
 use crate::error::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
@@ -163,7 +163,13 @@ fn print(
         return Ok(ExitCode::from(code));
     }
     for (stream, one) in streams.iter().zip(told) {
-        if !line(&in_words(stream, one)) {
+        let words = in_words(stream, one);
+        // Why one is not as it should be is never cut.
+        let read = match one {
+            Ok(_) => row(&words),
+            Err(_) => line(&words),
+        };
+        if !read {
             break;
         }
     }

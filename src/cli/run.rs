@@ -33,6 +33,9 @@ pub(super) struct Arguments {
     /// Refuses a kit that is not what its ktsu.lock.yaml says
     #[arg(long)]
     locked: bool,
+    /// Prints the answer alone, and errors
+    #[arg(long, short)]
+    pub(super) quiet: bool,
 }
 
 /// Runs a workflow and shows it.

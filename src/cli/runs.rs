@@ -7,6 +7,7 @@ use ktsu_ledger::store::{Cursor, Filter, Reader};
 use serde_json::{Value, json};
 
 use super::envelope::{self, Shown};
+use super::layout::Column;
 use super::output::{DIM, is_terminal, line, note, painted};
 use super::reading::{find_run, no_such_child, open};
 use super::table::Rows;
@@ -113,12 +114,16 @@ fn list(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
         note(&format!("no runs in {}", place.path.display()));
         return Ok(ExitCode::SUCCESS);
     }
-    let mut table = Rows::new(
-        &["RUN", "WORKFLOW", "STATUS", "STARTED", "TIME", "ERROR"],
-        &[4],
-    );
+    let mut table = Rows::new(&[
+        Column::whole("RUN"),
+        Column::name("WORKFLOW"),
+        Column::whole("STATUS"),
+        Column::whole("STARTED").spare(2),
+        Column::whole("TIME").right().spare(3),
+        Column::text("ERROR").spare(1),
+    ]);
     for row in &rows {
-        let said = |name: &str| text::short(row[name].as_str().unwrap_or_default(), 60);
+        let said = |name: &str| text::line(row[name].as_str().unwrap_or_default()).into_owned();
         let at = |name: &str| {
             row[name]
                 .as_str()
@@ -129,7 +134,7 @@ fn list(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
             said("run_id"),
             said("workflow"),
             said("status"),
-            at("created_at").map(to_seconds).unwrap_or_default(),
+            at("created_at").map(text::moment).unwrap_or_default(),
             took.map_or("-".to_owned(), |(end, start)| {
                 text::duration(end.millis_since(start))
             }),
@@ -141,12 +146,6 @@ fn list(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
         note(&painted(DIM, "there are more: --limit N"));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// `2026-11-20 20:07:11Z`.
-fn to_seconds(at: Timestamp) -> String {
-    let text = at.to_string().replace('T', " ");
-    format!("{}Z", text.get(..19).unwrap_or(&text))
 }
 
 fn get(common: &Common, run: &str) -> Result<ExitCode, Failure> {

@@ -13,8 +13,8 @@ use super::engine::{
     load_environment, load_kit_as, open, open_reading, own_token, place, process_environment,
     receiver, refused, warn_of,
 };
-use super::logging::{self, LogFormat, Logs};
-use super::output::{line, note};
+use super::logging::{self, LogFormat, Logs, Otherwise};
+use super::output::{is_quiet, line, note};
 use super::reading::{DAMAGED, warn_of_second_name};
 use super::signals::Signals;
 use super::{Common, Failure};
@@ -128,8 +128,12 @@ pub(super) struct Arguments {
     read_only: bool,
     /// The form of log lines, which go to standard error. KTSU_LOG filters them (info, ktsu=debug),
     /// else RUST_LOG, else LOG_LEVEL of the environment file
-    #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORM")]
-    log_format: LogFormat,
+    /// [default: text; with --json errors alone]
+    #[arg(long, value_enum, value_name = "FORM")]
+    log_format: Option<LogFormat>,
+    /// Prints no address, and logs errors alone unless KTSU_LOG says otherwise
+    #[arg(long, short)]
+    pub(super) quiet: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -152,6 +156,15 @@ impl Arguments {
         let host = self.host.as_deref().map(address).transpose()?;
         let port = self.port.or(own).unwrap_or(file.port());
         Ok(SocketAddr::new(host.unwrap_or(file.ip()), port))
+    }
+
+    /// What is logged unless `KTSU_LOG` says it. A program that reads `--json` asks for logs by
+    /// their form.
+    fn otherwise(&self, common: &Common) -> Otherwise {
+        match self.quiet || (common.json && self.log_format.is_none()) {
+            true => Otherwise::Errors,
+            false => Otherwise::Level(self.log_level()),
+        }
     }
 
     /// What the environment file says about logs. What is wrong with the file is said by whoever
@@ -192,8 +205,8 @@ impl Arguments {
 
 /// Starts, and stays until it is told to stop.
 pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
-    let level = arguments.log_level();
-    let logs = logging::serve(arguments.log_format, "info", level.as_deref())?;
+    let format = arguments.log_format.unwrap_or(LogFormat::Text);
+    let logs = logging::serve(format, arguments.otherwise(common))?;
     // What is typed is judged before what is read.
     arguments.host.as_deref().map(address).transpose()?;
     let signals = Signals::new()?;
@@ -252,6 +265,15 @@ async fn gateway(
     stay(common, "gateway", service.map_err(refused)?, signals).await
 }
 
+/// Says where it listens: programs always, people unless they want to hear of errors alone.
+fn ready(common: &Common, name: &str, url: &str) {
+    if common.json {
+        line(&json!({"url": url, "pid": std::process::id()}).to_string());
+    } else if !is_quiet() {
+        line(&format!("{name} listens on {url}"));
+    }
+}
+
 /// Says where a service listens, and waits for a signal.
 async fn stay(
     common: &Common,
@@ -260,10 +282,7 @@ async fn stay(
     mut signals: Signals,
 ) -> Result<ExitCode, Failure> {
     tracing::info!(url = service.url, "ready");
-    line(&match common.json {
-        true => json!({"url": service.url, "pid": std::process::id()}).to_string(),
-        false => format!("the ktsu {name} listens on {}", service.url),
-    });
+    ready(common, &format!("the ktsu {name}"), &service.url);
     signals.next().await;
     signals.unless_again(service.close()).await;
     Ok(ExitCode::SUCCESS)
@@ -321,10 +340,7 @@ async fn orchestrator(
     for (service, url) in &engine.services {
         tracing::info!(url, "the {service} listens, too");
     }
-    line(&match common.json {
-        true => json!({"url": engine.url, "pid": std::process::id()}).to_string(),
-        false => format!("ktsu listens on {}", engine.url),
-    });
+    ready(common, "ktsu", &engine.url);
     serve(engine, &mut signals, logs).await
 }
 
@@ -361,10 +377,7 @@ async fn reading(
         );
     }
     tracing::info!(ledger = %ledger.path.display(), url = reading.url, "ready to read");
-    line(&match common.json {
-        true => json!({"url": reading.url, "pid": std::process::id()}).to_string(),
-        false => format!("ktsu listens on {}", reading.url),
-    });
+    ready(common, "ktsu", &reading.url);
     signals.next().await;
     signals.unless_again(reading.close()).await;
     Ok(ExitCode::SUCCESS)

@@ -7,7 +7,7 @@ use ktsu_ledger::StreamId;
 use ktsu_ledger::store::{Cursor, Filter, Reader};
 use serde_json::{Map, Value, json};
 
-use super::output::{DIM, line, note, painted};
+use super::output::{DIM, complain, is_quiet, line, note, painted};
 use super::owner::{Owner, Where};
 use super::reading::{find_run, open_at};
 use super::{Common, Failure, json as shape, output};
@@ -62,11 +62,17 @@ pub(super) async fn run(
     };
     drop(reader);
     if runs.is_empty() {
-        note("no run is like this");
+        match common.json {
+            true => line(&json!({"runs": []}).to_string()),
+            false => {
+                note("no run is like this");
+                true
+            }
+        };
         return Ok(ExitCode::SUCCESS);
     }
     if !one && !asked.yes && !agreed(steer, &runs)? {
-        note("nothing was done");
+        complain("nothing was done");
         return Ok(ExitCode::from(EXIT_COULD_NOT_RUN));
     }
     let mut body = Map::new();
@@ -163,7 +169,7 @@ fn unfinished(reader: &dyn Reader, filter: &Filter) -> Result<Vec<String>, Failu
 /// Whether somebody at the terminal says yes.
 fn agreed(steer: Steer, runs: &[String]) -> Result<bool, Failure> {
     let (verb, count) = (steer.as_str(), runs.len());
-    if !std::io::stdin().is_terminal() {
+    if is_quiet() || !std::io::stdin().is_terminal() {
         let words = format!("{count} runs are meant, and nobody is here to be asked");
         return Err(Failure::could_not_run(words).hint("--yes does it without asking"));
     }

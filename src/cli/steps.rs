@@ -3,12 +3,14 @@
 use ktsu_projections::envelope::{Metrics, Said};
 
 use super::envelope::mark;
-use super::output::{BAD, BOLD, DIM, line, painted};
+use super::layout::Column;
+use super::output::{
+    BAD, BOLD, DIM, line, painted, row as cut_line, sheet, symbols, words as print_words,
+};
+use super::table::Rows;
 use super::{agents, text};
 use crate::history::steps::{Call, Item, Step, Told};
 
-/// The most columns the tree takes.
-const NAMES: usize = 48;
 /// From this many items on, those in a row that went as they should share a row.
 const MANY: usize = 24;
 
@@ -26,64 +28,57 @@ struct Row {
     wrong: bool,
 }
 
+impl Row {
+    fn cells(&self) -> Vec<String> {
+        let (lines, mark, name) = (&self.lines, &self.mark, &self.name);
+        let note = text::line(&self.note);
+        let style = if self.wrong { BAD } else { DIM };
+        vec![
+            format!("{}{mark} {name}", painted(DIM, lines)),
+            self.kind.clone(),
+            self.start.clone(),
+            self.time.clone(),
+            self.cost.clone(),
+            painted(style, &note),
+        ]
+    }
+}
+
 /// Prints a run.
 pub(super) fn print(told: &Told) {
-    line(&format!(
-        "{} {} {} {}",
+    let words = format!(
+        "{} {} {}",
         mark(&told.status),
         painted(
             BOLD,
             &text::line(&format!("{} {}", told.workflow, told.version))
         ),
         told.status,
-        painted(DIM, &text::line(&told.run_id))
-    ));
+    );
+    let id = painted(DIM, &text::line(&told.run_id));
+    sheet().beside(&words, &id).iter().for_each(|one| {
+        line(one);
+    });
     let mut rows = Vec::new();
     steps(&told.steps, "", &mut rows);
-    let name = |row: &Row| row.lines.chars().count() + row.name.chars().count() + 2;
-    let names = rows.iter().map(name).max().unwrap_or(0).clamp(4, NAMES);
-    let wide = |of: fn(&Row) -> &String, least: usize| {
-        let cells = rows.iter().map(|row| of(row).chars().count());
-        cells.max().unwrap_or(0).max(least)
-    };
-    let kinds = wide(|row| &row.kind, 4);
-    let starts = wide(|row| &row.start, 5);
-    let times = wide(|row| &row.time, 4);
-    let costs = wide(|row| &row.cost, 4);
-    line(&painted(
-        DIM,
-        &format!(
-            "{:<names$}  {:<kinds$}  {:>starts$}  {:>times$}  {:>costs$}  NOTE",
-            "STEP", "TYPE", "START", "TIME", "COST"
-        ),
-    ));
+    let mut table = Rows::open(&[
+        Column::name("STEP").at_least(28),
+        Column::whole("TYPE").spare(3),
+        Column::whole("START").right().spare(5),
+        Column::whole("TIME").right().spare(2),
+        Column::whole("COST").right().spare(4),
+        Column::text("NOTE").spare(1),
+    ]);
     for row in &rows {
-        let room = names.saturating_sub(row.lines.chars().count() + 2);
-        let shown = text::short(&row.name, room);
-        let note = text::short(&row.note, 160);
-        let note = match row.wrong {
-            true => painted(BAD, &note),
-            false => painted(DIM, &note),
-        };
-        let words = format!(
-            "{}{} {shown:<room$}  {:<kinds$}  {:>starts$}  {:>times$}  {:>costs$}  {note}",
-            painted(DIM, &row.lines),
-            row.mark,
-            row.kind,
-            row.start,
-            row.time,
-            row.cost,
-        );
-        if !line(words.trim_end()) {
-            return;
-        }
+        table.push(row.cells());
     }
+    table.print();
     let totals = &told.totals;
     let asked = match totals.llm_calls {
         0 => String::new(),
         _ => format!(", {}", calls_of(totals)),
     };
-    line(&painted(
+    cut_line(&painted(
         DIM,
         &format!(
             "{} steps in {}{}, {}{}",
@@ -100,12 +95,10 @@ pub(super) fn print(told: &Told) {
     if let Some(error) = &told.error {
         let place = error.step.as_deref().map(|step| format!(" in step {step}"));
         let words = format!("{}: {}", error.code, error.message);
-        line(&format!(
-            "{}{}: {}",
-            painted(BAD, "error"),
-            text::line(&place.unwrap_or_default()),
-            text::short(&words, 1000)
-        ));
+        let words = text::short(&words, 1000);
+        let place = place.unwrap_or_default();
+        let place = text::line(&place);
+        print_words(&format!("{}{place}: {words}", painted(BAD, "error")), 2);
     }
 }
 
@@ -131,11 +124,7 @@ fn steps(all: &[Step], lines: &str, rows: &mut Vec<Row>) {
 
 /// The lines of the tree before a name, and those before what stands below it.
 fn branch(lines: &str, last: bool) -> (String, String) {
-    let (here, below) = if last {
-        ("└─ ", "   ")
-    } else {
-        ("├─ ", "│  ")
-    };
+    let (here, below) = symbols().branch(last);
     (format!("{lines}{here}"), format!("{lines}{below}"))
 }
 
@@ -190,7 +179,13 @@ fn group_row(group: &[Item], lines: String) -> Option<Row> {
     Some(Row {
         lines,
         mark: mark("complete"),
-        name: text::line(&format!("{} … {}", first.id, last.id)).into_owned(),
+        name: text::line(&format!(
+            "{} {} {}",
+            first.id,
+            symbols().ellipsis(),
+            last.id
+        ))
+        .into_owned(),
         kind: String::new(),
         start: start(first.after_ms),
         time: String::new(),
@@ -231,7 +226,7 @@ fn call_row(call: &Call, lines: String) -> Row {
     let answer = call.answer.as_ref();
     Row {
         lines,
-        mark: painted(DIM, "·"),
+        mark: painted(DIM, symbols().dot()),
         name: text::line(&call.kind).into_owned(),
         kind: String::new(),
         start: format!("+{}", text::duration(call.after_ms)),
@@ -266,7 +261,7 @@ fn said(said: &Said, reflected: bool) -> String {
     agents::joined([
         if reflected { "reflected" } else { "" }.to_owned(),
         confidence.map_or_else(String::new, |one| {
-            format!("confidence {}", text::short(one.as_str(), 20))
+            format!("confidence {}", text::line(one.as_str()))
         }),
         agents::flags(said.flags.iter().map(String::as_str)),
     ])

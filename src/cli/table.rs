@@ -1,24 +1,101 @@
-//! Tables: with lines for a person at a terminal, in plain columns for everything else.
+//! Tables: fitted to the terminal they are shown on, in plain columns for everything else. Pure but
+//! for [`Rows::print`].
+//!
+//! ```text
+//! wide enough ─▶ with lines, free text cut if it must be
+//!   else      ─▶ without lines, and without columns one can do without
+//!   else      ─▶ a record per block: a line per column
+//! ```
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-use super::output::{is_terminal, line};
+use super::layout::{Column, Widths, columns, fit, fold, padded, widths};
+use super::output::{DIM, line, note, painted, sheet};
+use super::symbols::Symbols;
+
+/// Between two columns without a line.
+const BETWEEN: &str = "  ";
+
+/// What is printed on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sheet {
+    /// How many columns a line has; a pipe has no bounds.
+    pub(super) width: Option<usize>,
+    /// What can be shown.
+    pub(super) symbols: Symbols,
+}
+
+impl Sheet {
+    /// Whether lists of frames have to do without what is said elsewhere, too.
+    pub(super) fn is_narrow(&self) -> bool {
+        self.width.is_some_and(|width| width < 80)
+    }
+
+    /// A line that fits. Colours stay.
+    pub(super) fn fit(&self, text: &str) -> String {
+        match self.width {
+            Some(width) => fit(text, width, self.symbols.ellipsis()),
+            None => text.to_owned(),
+        }
+    }
+
+    /// Words in as many lines as they take, those behind the first indented.
+    pub(super) fn folded(&self, words: &str, indent: usize) -> Vec<String> {
+        let Some(width) = self.width.filter(|width| columns(words) > *width) else {
+            return vec![words.to_owned()];
+        };
+        let indent = indent.min(width / 2);
+        let mut lines = fold(words, width.max(1));
+        let first = lines.drain(..1).next().unwrap_or_default();
+        let rest = words.get(first.len()..).unwrap_or_default();
+        let rest = fold(rest, width.saturating_sub(indent).max(1));
+        let spaces = " ".repeat(indent);
+        let rest = rest.iter().map(|line| format!("{spaces}{line}"));
+        std::iter::once(first).chain(rest).collect()
+    }
+
+    /// Words, and an id behind them that is never cut: below them where there is no room beside.
+    pub(super) fn beside(&self, words: &str, id: &str) -> Vec<String> {
+        let both = format!("{words}{BETWEEN}{id}");
+        match self.width {
+            Some(width) if columns(&both) > width => {
+                vec![self.fit(words), format!("{BETWEEN}{id}")]
+            }
+            Some(_) | None => vec![both],
+        }
+    }
+}
 
 /// Columns, and rows of clean text.
 pub(super) struct Rows {
-    head: Vec<&'static str>,
+    head: Vec<Column>,
     rows: Vec<Vec<String>>,
-    /// Columns whose text ends at the same place.
-    right: Vec<usize>,
+    /// Whether it is drawn with lines where there is room for them.
+    lined: bool,
+}
+
+/// A table as it is shown.
+pub(super) struct Shown {
+    pub(super) lines: Vec<String>,
+    /// The columns that were left out, though something stands in them.
+    pub(super) hidden: Vec<&'static str>,
 }
 
 impl Rows {
     /// A table with these columns.
-    pub(super) fn new(head: &[&'static str], right: &[usize]) -> Self {
+    pub(super) fn new(head: &[Column]) -> Self {
         Self {
             head: head.to_vec(),
             rows: Vec::new(),
-            right: right.to_vec(),
+            lined: true,
+        }
+    }
+
+    /// A table that is never drawn with lines, since it is a tree. Its text may have colours.
+    pub(super) fn open(head: &[Column]) -> Self {
+        Self {
+            lined: false,
+            ..Self::new(head)
         }
     }
 
@@ -29,71 +106,149 @@ impl Rows {
 
     /// Prints it on standard output.
     pub(super) fn print(&self) {
-        let text = if is_terminal() {
-            self.lined()
-        } else {
-            self.plain()
-        };
-        for one in text.lines() {
-            line(one);
+        let shown = self.shown(&sheet());
+        for one in &shown.lines {
+            if !line(one) {
+                return;
+            }
+        }
+        if !shown.hidden.is_empty() {
+            let words = format!("no room for {}; --json has all", shown.hidden.join(", "));
+            note(&painted(DIM, &words));
         }
     }
 
-    fn lined(&self) -> String {
+    /// Lays it out.
+    pub(super) fn shown(&self, sheet: &Sheet) -> Shown {
+        let all = self.natural();
+        let Some(width) = sheet.width else {
+            return self.columns(&Widths(all.iter().copied().map(Some).collect()), sheet);
+        };
+        // A line before and behind every column, and a space on both sides of it.
+        let room = width.saturating_sub(4);
+        if self.lined
+            && let Some(found) = widths(&self.head, &all, room, 3)
+            && found.0.iter().all(Option::is_some)
+        {
+            return self.lined(&found, sheet.symbols);
+        }
+        match widths(&self.spared(), &all, width, BETWEEN.len()) {
+            Some(found) => self.columns(&found, sheet),
+            None => self.records(sheet),
+        }
+    }
+
+    /// The columns, those that say nothing being the first to do without.
+    fn spared(&self) -> Vec<Column> {
+        let columns = self.head.iter().enumerate();
+        let columns = columns.map(|(place, column)| match self.is_filled(place) {
+            true => *column,
+            false => column.spare(u8::MAX),
+        });
+        columns.collect()
+    }
+
+    /// How wide each column is where nothing is cut.
+    fn natural(&self) -> Vec<usize> {
+        let wide = |(place, column): (usize, &Column)| {
+            let cells = self.rows.iter().filter_map(|row| row.get(place));
+            let cells = cells.map(|cell| columns(cell)).max().unwrap_or(0);
+            cells.max(columns(column.name))
+        };
+        self.head.iter().enumerate().map(wide).collect()
+    }
+
+    fn lined(&self, widths: &Widths, symbols: Symbols) -> Shown {
         let mut table = Table::new();
         table
-            .load_style(presets::UTF8_FULL_CONDENSED)
+            .load_style(match symbols {
+                Symbols::Unicode => presets::UTF8_FULL_CONDENSED,
+                Symbols::Ascii => presets::ASCII_FULL_CONDENSED,
+            })
             .set_content_arrangement(ContentArrangement::Disabled)
-            .set_header(self.head.clone());
+            .set_header(self.head.iter().map(|column| column.name));
         for row in &self.rows {
-            table.add_row(row.clone());
+            let cells = row.iter().zip(&widths.0);
+            table.add_row(
+                cells.map(|(cell, width)| fit(cell, width.unwrap_or(0), symbols.ellipsis())),
+            );
         }
-        for column in &self.right {
-            if let Some(column) = table.column_mut(*column) {
+        for (place, _) in self.head.iter().enumerate().filter(|(_, one)| one.right) {
+            if let Some(column) = table.column_mut(place) {
                 column.set_cell_alignment(CellAlignment::Right);
             }
         }
-        table.trim_fmt()
+        let lines = table.trim_fmt().lines().map(str::to_owned).collect();
+        Shown {
+            lines,
+            hidden: Vec::new(),
+        }
     }
 
-    fn plain(&self) -> String {
-        let head: Vec<String> = self.head.iter().map(|name| (*name).to_owned()).collect();
-        let all: Vec<&Vec<String>> = std::iter::once(&head).chain(&self.rows).collect();
-        let wide = |column: usize| {
-            let cells = all.iter().filter_map(|row| row.get(column));
-            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-        };
-        let widths: Vec<usize> = (0..head.len()).map(wide).collect();
-        let mut out = String::new();
-        for row in all {
-            let cells = row.iter().zip(&widths).enumerate();
-            let cells = cells.map(|(column, (cell, width))| {
-                if self.right.contains(&column) {
-                    format!("{cell:>width$}")
-                } else {
-                    format!("{cell:<width$}")
-                }
+    fn columns(&self, widths: &Widths, sheet: &Sheet) -> Shown {
+        let joined = |row: &mut dyn Iterator<Item = &str>| {
+            let cells = row.zip(&self.head).zip(&widths.0);
+            let cells = cells.filter_map(|((cell, column), width)| {
+                let width = (*width)?;
+                let cell = fit(cell, width, sheet.symbols.ellipsis());
+                Some(padded(&cell, width, column.right))
             });
-            let joined = cells.collect::<Vec<_>>().join("  ");
-            out.push_str(joined.trim_end());
-            out.push('\n');
+            let line = cells.collect::<Vec<_>>().join(BETWEEN);
+            line.trim_end().to_owned()
+        };
+        let head = joined(&mut self.head.iter().map(|column| column.name));
+        let head = match self.lined {
+            true => head,
+            false => painted(DIM, &head),
+        };
+        let rows = self.rows.iter();
+        let rows = rows.map(|row| joined(&mut row.iter().map(String::as_str)));
+        let hidden = self.head.iter().enumerate().zip(&widths.0);
+        let hidden = hidden.filter(|((place, _), width)| width.is_none() && self.is_filled(*place));
+        Shown {
+            lines: std::iter::once(head).chain(rows).collect(),
+            hidden: hidden.map(|((_, column), _)| column.name).collect(),
         }
-        out
     }
+
+    /// A block a row. What is whole stays so, whatever the width.
+    fn records(&self, sheet: &Sheet) -> Shown {
+        let names = self.head.iter().map(|column| columns(column.name));
+        let names = names.max().unwrap_or(0);
+        let mut lines = Vec::new();
+        for (position, row) in self.rows.iter().enumerate() {
+            if position > 0 {
+                lines.push(String::new());
+            }
+            for (cell, column) in row
+                .iter()
+                .zip(&self.head)
+                .filter(|(cell, _)| is_filled(cell))
+            {
+                let name = padded(column.name, names, false);
+                let line = format!("{name}{BETWEEN}{cell}");
+                lines.push(match column.is_whole() {
+                    true => line,
+                    false => sheet.fit(&line),
+                });
+            }
+        }
+        Shown {
+            lines,
+            hidden: Vec::new(),
+        }
+    }
+
+    fn is_filled(&self, place: usize) -> bool {
+        let mut cells = self.rows.iter().filter_map(|row| row.get(place));
+        cells.any(|cell| is_filled(cell))
+    }
+}
+
+/// Whether a cell says something.
+fn is_filled(cell: &str) -> bool {
+    !matches!(cell, "" | "-")
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn plain_columns_are_as_wide_as_their_widest_cell() {
-        let mut rows = Rows::new(&["STEP", "TIME"], &[1]);
-        rows.push(vec!["größer".into(), "1 ms".into()]);
-        rows.push(vec!["b".into(), "10.5 s".into()]);
-        assert_eq!(
-            rows.plain(),
-            "STEP      TIME\ngrößer    1 ms\nb       10.5 s\n"
-        );
-    }
-}
+mod tests;

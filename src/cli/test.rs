@@ -14,7 +14,7 @@ use super::engine::{
     any_port, load_environment, load_kit_as, open, place, process_environment, receiver,
 };
 use super::logging::{self, LogFormat};
-use super::output::{DIM, line, note, painted};
+use super::output::{DIM, complain, line, painted, words};
 use super::signals::Signals;
 use super::{Common, Failure, json, text};
 use crate::assemble::{Agents, Engine, LedgerPlace, Setup};
@@ -90,7 +90,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     for one in &given {
         step_of(&kit, one)?;
     }
-    logging::start(LogFormat::Text, "warn")?;
+    logging::start(LogFormat::Text, logging::usual("warn"))?;
     let mut signals = Signals::new()?;
     let environment = load_environment(arguments.env.as_deref(), &arguments.kit)?;
     let file = arguments
@@ -118,7 +118,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     };
     let closed = signals.unless_again(engine.close()).await;
     let Some(results) = results else {
-        note("interrupted");
+        complain("interrupted");
         return Ok(ExitCode::from(EXIT_COULD_NOT_RUN));
     };
     let results = results?;
@@ -267,11 +267,8 @@ fn print(report: &Report, format: Format) -> Result<(), Failure> {
             for one in &report.baselines {
                 print_named(&text::line(&one.file), &one.task());
             }
-            line(&format!(
-                "{}  {}",
-                word(status(report.status)),
-                painted(DIM, &report.summary)
-            ));
+            let summary = painted(DIM, &report.summary);
+            words(&format!("{}  {summary}", word(status(report.status))), 2);
         }
         Format::Markdown => {
             line(&format!(

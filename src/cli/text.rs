@@ -7,6 +7,11 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
+use ktsu_ledger::Timestamp;
+
+use super::layout;
+use super::output::symbols;
+
 /// Text in which nothing steers a terminal: line breaks and tabs stay, every other control
 /// character, escape sequence, direction override and invisible mark is shown as its code.
 pub fn clean(text: &str) -> Cow<'_, str> {
@@ -40,14 +45,10 @@ pub fn clean_coloured(text: &str) -> String {
     out
 }
 
-/// At most `width` characters on one line, the last an ellipsis if something was left out.
-pub fn short(text: &str, width: usize) -> String {
-    let line = line(text);
-    if line.chars().count() <= width {
-        return line.into_owned();
-    }
-    let kept = line.chars().take(width.saturating_sub(1));
-    kept.chain(std::iter::once('…')).take(width).collect()
+/// At most `width` columns on one line of standard output, the last an ellipsis if something was
+/// left out.
+pub(super) fn short(text: &str, width: usize) -> String {
+    layout::fit(&line(text), width, symbols().ellipsis())
 }
 
 /// How long something waited for people, beside the time it took: nothing if it did not.
@@ -68,6 +69,12 @@ pub fn duration(ms: u64) -> String {
         3600..86_400 => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
         86_400.. => format!("{} d {} h", seconds / 86_400, seconds / 3600 % 24),
     }
+}
+
+/// A moment, to the second: `2026-11-20 20:07:11Z`.
+pub fn moment(at: Timestamp) -> String {
+    let text = at.to_string().replace('T', " ");
+    format!("{}Z", text.get(..19).unwrap_or(&text))
 }
 
 /// A size: `17 B`, `1.5 KiB`, `64.0 KiB`, `3.2 MiB`.

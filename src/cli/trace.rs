@@ -12,7 +12,8 @@ use ktsu_projections::envelope::EnvelopeFold;
 use ktsu_projections::lineage::Node;
 use serde_json::json;
 
-use super::output::{BOLD, DIM, ODD, line, painted};
+use super::layout::columns;
+use super::output::{BOLD, DIM, ODD, line, painted, row, sheet, symbols};
 use super::reading::{find_run, no_such_child, open};
 use super::{Common, Failure, content, json as shape, origin, text};
 use crate::history::shown::{self, Bound, is_within};
@@ -24,7 +25,7 @@ use crate::history::{self, report, steps};
 pub(super) struct Arguments {
     /// The run: its id, or any part of its beginning or end; RUN/STEP for an inline child
     run: String,
-    /// A frame, as 17 or as run:…#17: shows everything it follows from, back to the root
+    /// A frame, as 17 or as run:ID#17: shows everything it follows from, back to the root
     frame: Option<String>,
     /// The tree of single frames instead of steps
     #[arg(long, conflicts_with = "frame")]
@@ -249,15 +250,7 @@ fn chain(
             none if none.is_empty() => format!("root, by {}", node.actor),
             causes => format!("<- {causes}"),
         };
-        let words = format!(
-            "{:>5}  {} {:<24} {} {}",
-            node.seq,
-            painted(BOLD, &format!("{:<20}", text::line(&node.kind))),
-            text::line(&place_of(node)),
-            painted(DIM, &format!("{:<12}", text::line(&causes))),
-            text::short(&node.detail, 120),
-        );
-        if !line(words.trim_end()) {
+        if !hop(node, &text::line(&causes)) {
             break;
         }
     }
@@ -267,6 +260,25 @@ fn chain(
         content::print(frames, frame, &all);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A frame of a chain, and what it follows from: ids of frames elsewhere, too, so never cut.
+fn hop(node: &Node, causes: &str) -> bool {
+    let places = if sheet().is_narrow() { 14 } else { 24 };
+    let words = format!(
+        "{:>5}  {} {:<places$}",
+        node.seq,
+        painted(BOLD, &format!("{:<20}", text::line(&node.kind))),
+        text::line(&place_of(node)),
+    );
+    let detail = text::line(&node.detail);
+    let whole = columns(&words) + 1 + columns(causes);
+    if sheet().width.is_some_and(|width| whole > width) {
+        let below = format!("       {}", painted(DIM, causes));
+        return row(words.trim_end()) && line(&below);
+    }
+    let causes = painted(DIM, &format!("{causes:<12}"));
+    row(format!("{words} {causes} {detail}").trim_end())
 }
 
 fn no_such_frame(stream: &StreamId, frames: &[Frame], seq: u64) -> Failure {
@@ -318,8 +330,8 @@ fn tree(
         }
     }
     while let Some((node, depth)) = open.pop() {
-        let indent = "│ ".repeat(depth.min(20));
-        if !line(in_words(node, &indent).trim_end()) {
+        let indent = format!("{} ", symbols().bar()).repeat(depth.min(20));
+        if !row(in_words(node, &indent).trim_end()) {
             break;
         }
         let mut effects = below.remove(&node.seq).unwrap_or_default();
@@ -349,13 +361,14 @@ fn in_words(node: &Node, indent: &str) -> String {
             causes.join(", ")
         ),
     };
+    let places = if sheet().is_narrow() { 14 } else { 20 };
     format!(
-        "{:>5}  {}{} {:<20} {}{missing}",
+        "{:>5}  {}{} {:<places$} {}{missing}",
         node.seq,
         painted(DIM, indent),
         painted(BOLD, &format!("{:<width$}", text::line(&node.kind))),
         text::line(&place_of(node)),
-        text::short(&node.detail, 120)
+        text::line(&node.detail)
     )
 }
 

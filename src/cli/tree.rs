@@ -4,9 +4,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
+use termtree::GlyphPalette;
 
 use super::engine::load_kit;
-use super::output::line;
+use super::output::{line, row, symbols};
+use super::symbols::Symbols;
 use super::{Common, Failure, json as shape, text};
 use crate::kit::builtin;
 use crate::kit::tree::{Branch, branch};
@@ -56,9 +58,26 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     if common.json {
         line(&shape::pretty(&whole(&kit.root, &tree).to_string()));
     } else {
-        line(text::clean(&tree.text()).trim_end());
+        for one in text::clean(&tree.text(palette(symbols()))).lines() {
+            row(one);
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The lines between what calls and what is called.
+fn palette(symbols: Symbols) -> GlyphPalette {
+    match symbols {
+        Symbols::Unicode => GlyphPalette::new(),
+        Symbols::Ascii => GlyphPalette {
+            middle_item: "|",
+            last_item: "`",
+            item_indent: "-- ",
+            middle_skip: "|",
+            last_skip: " ",
+            skip_indent: "   ",
+        },
+    }
 }
 
 /// The file as it stands, else as a file of the kit, else as the name of one of its workflows.

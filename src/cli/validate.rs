@@ -11,7 +11,7 @@ use super::engine::{
     environment_file, environment_of_process, must_be_file, no_kit, process_environment,
 };
 use super::folder::Folder;
-use super::output::{BAD, DIM, GOOD, is_coloured, line, note, painted};
+use super::output::{BAD, DIM, GOOD, is_coloured, line, note, note_sheet, painted, symbols};
 use super::{Common, Failure, json as shape, text};
 use crate::error::EXIT_VERDICT;
 use crate::kit::fault::Severity;
@@ -81,7 +81,13 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     } else {
         let shown = render::by_file(&faults, is_coloured());
         for one in text::clean_coloured(&shown).lines() {
-            line(one);
+            let is_ours = anstream::adapter::strip_str(one)
+                .to_string()
+                .starts_with("help:");
+            match is_ours {
+                true => line(&symbols().words(one)),
+                false => line(one),
+            };
         }
         for words in &unset {
             line(&format!(
@@ -119,9 +125,10 @@ fn hint(environment: Option<&Path>) {
         Some(path) => format!("set it in {}", text::line(&path.display().to_string())),
         None => "name a file with values: --env FILE".to_owned(),
     };
+    let ellipsis = note_sheet().symbols.ellipsis();
     note(&painted(
         DIM,
-        &format!("  export NAME=…, or {file}; to judge the kit alone: --no-env"),
+        &format!("  export NAME={ellipsis}, or {file}; to judge the kit alone: --no-env"),
     ));
 }
 

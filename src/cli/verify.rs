@@ -15,7 +15,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::engine::place_nearby;
-use super::output::{BAD, DIM, GOOD, ODD, is_live, line, note, painted, transient};
+use super::output::{
+    BAD, DIM, GOOD, ODD, is_live, line, note, note_sheet, painted, symbols, transient,
+};
 use super::reading::{find_run, open_at, warn_of_second_name};
 use super::{Common, Failure, json as shape, text};
 use crate::error::EXIT_VERDICT;
@@ -79,7 +81,8 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     let report = verify::ledger(&place.path, &options, &mut |progress| {
         if live && progress.frames >= shown + 50_000 {
             shown = progress.frames;
-            transient(&format!("  … {shown} frames"));
+            let ellipsis = note_sheet().symbols.ellipsis();
+            transient(&format!("  {ellipsis} {shown} frames"));
         }
     });
     if live {
@@ -162,13 +165,16 @@ fn print(report: &Report, ledger: &Path, stream: Option<&str>, ends: &[End]) {
         report.frames, report.blobs, report.streams
     );
     if report.is_sound() {
-        line(&format!("{} {what} is sound: {read}", painted(GOOD, "✓")));
+        line(&format!(
+            "{} {what} is sound: {read}",
+            painted(GOOD, symbols().good())
+        ));
     } else {
         let count = report.problems.len();
         let problems = if count == 1 { "problem" } else { "problems" };
         line(&format!(
             "{} {what} is damaged: {count} {problems}; {read}",
-            painted(BAD, "✗")
+            painted(BAD, symbols().bad())
         ));
         for problem in &report.problems {
             let place = match (&problem.stream, problem.seq) {

@@ -276,7 +276,7 @@ fn the_tree_shows_agents_and_children() {
     let kit = load(dir.path()).unwrap();
     let branch = tree::branch(&kit, &kit.workflows["parent"].definition.plan);
     assert_eq!(
-        branch.text(),
+        branch.text(termtree::GlyphPalette::new()),
         "workflows/parent.workflow.yaml (workflow)\n├── agents/a.agent.yaml@1.0.0 (agent)\n└── workflows/sub/child.workflow.yaml (workflow)\n"
     );
 }

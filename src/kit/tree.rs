@@ -2,7 +2,7 @@
 
 use ktsu_ledger::event::plan::{AgentPlan, Plan, Work};
 use serde::Serialize;
-use termtree::Tree;
+use termtree::{GlyphPalette, Tree};
 
 use super::Kit;
 use super::builtin::text;
@@ -101,19 +101,19 @@ fn called(agent: &AgentPlan) -> String {
 }
 
 impl Branch {
-    /// Drawn with lines.
-    pub fn text(&self) -> String {
-        self.drawn().to_string()
+    /// Drawn with these lines.
+    pub fn text(&self, lines: GlyphPalette) -> String {
+        self.drawn(lines).to_string()
     }
 
-    fn drawn(&self) -> Tree<String> {
-        let leaves = self.children.iter().map(Self::drawn);
+    fn drawn(&self, lines: GlyphPalette) -> Tree<String> {
+        let leaves = self.children.iter().map(|child| child.drawn(lines));
         let stateful = self.tools.as_ref().is_some_and(|tools| tools.stateful);
         let kind = self.kind;
         let words = match stateful {
             true => format!("{} ({kind}, stateful)", self.path),
             false => format!("{} ({kind})", self.path),
         };
-        Tree::new(words).with_leaves(leaves)
+        Tree::new(words).with_leaves(leaves).with_glyphs(lines)
     }
 }

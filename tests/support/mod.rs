@@ -14,6 +14,7 @@ pub(crate) mod process;
 pub(crate) mod scenarios;
 pub(crate) mod services;
 pub(crate) mod sink;
+pub(crate) mod terminal;
 pub(crate) mod tools;
 
 use std::collections::BTreeMap;

@@ -54,7 +54,7 @@ impl Tally {
     /// A model is asked.
     pub(super) fn ask(&mut self, data: &Value) {
         self.calls += 1;
-        let group = text::short(data["group"].as_str().unwrap_or_default(), 40);
+        let group = text::line(data["group"].as_str().unwrap_or_default());
         self.doing = match data["purpose"].as_str() {
             Some("reflect") => {
                 self.reflections += 1;
@@ -115,7 +115,7 @@ impl Tally {
             cost => text::cost(cost),
         };
         agents::joined([
-            text::short(&self.model, 60),
+            text::line(&self.model).into_owned(),
             calls,
             agents::tools(self.tools),
             cost,
@@ -173,7 +173,7 @@ pub(super) fn reply(data: &Value) -> String {
     let tokens = agents::tokens((number("tokens_in"), number("tokens_out")));
     format!(
         "{} {tokens} {} {}",
-        text::short(&model(data), 60),
+        text::line(&model(data)),
         text::cost(number("cost_micro_usd")),
         text::duration(number("duration_ms"))
     )

@@ -14,6 +14,13 @@ struct View {
     ms: u64,
 }
 
+fn wide() -> Sheet {
+    Sheet {
+        width: Some(200),
+        symbols: Symbols::Unicode,
+    }
+}
+
 impl View {
     fn new(terminal: bool) -> Self {
         let said = Rc::new(RefCell::new(Vec::new()));
@@ -28,6 +35,7 @@ impl View {
                 let plain = anstream::adapter::strip_str(line).to_string();
                 kept.borrow_mut().push(plain);
             }),
+            sheet: wide,
         };
         Self { live, said, ms: 0 }
     }

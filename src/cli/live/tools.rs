@@ -35,7 +35,7 @@ impl Tools {
         let place = number("response").zip(number("call"));
         let named = || {
             let text = |name: &str| data[name].as_str().unwrap_or_default();
-            text::short(&format!("{}.{}", text("server"), text("tool")), 80)
+            text::line(&format!("{}.{}", text("server"), text("tool"))).into_owned()
         };
         let known = match kind {
             "tool.called" | "approval.requested" => Some(named()),
@@ -74,11 +74,7 @@ impl Tools {
             "approval.decided" => {
                 let by = data["by"]["id"].as_str().unwrap_or_default();
                 let decision = data["decision"].as_str().unwrap_or_default();
-                word(
-                    "",
-                    format!("{name} {decision} by {}", text::short(by, 80)),
-                    true,
-                )
+                word("", format!("{name} {decision} by {}", text::line(by)), true)
             }
             _ => word("", returned(&name, data), false),
         })
@@ -88,7 +84,7 @@ impl Tools {
 fn returned(name: &str, data: &Value) -> String {
     let took = text::duration(data["duration_ms"].as_u64().unwrap_or_default());
     match (data["not_sent"].as_str(), data["is_error"] == true) {
-        (Some(why), _) => format!("did not call {name}: {}", text::short(why, 40)),
+        (Some(why), _) => format!("did not call {name}: {}", text::line(why)),
         (None, true) => format!("{name} gave an error {took}"),
         (None, false) => format!("{name} gave a result {took}"),
     }

@@ -104,7 +104,7 @@ fn a_kit_knows_its_servers_and_what_agents_may_call_on_them() {
         ])
     );
     let branch = tree::branch(&kit, &kit.workflows["parent"].definition.plan);
-    let text = branch.text();
+    let text = branch.text(termtree::GlyphPalette::new());
     assert!(
         text.contains("servers/crm.server.yaml (server, stateful)"),
         "{text}"

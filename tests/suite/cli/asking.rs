@@ -1,16 +1,12 @@
 //! Runs that wait for people, at a terminal and without one.
 
-use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::os::fd::OwnedFd;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-
-use rustix::fs::{Mode, OFlags};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+use std::sync::mpsc::channel;
 
 use super::{Desk, Said, send};
 use crate::support::GUARD;
+use crate::support::terminal::Terminal;
 
 const KEEPER: &str = r#"
 name: keeper
@@ -42,84 +38,6 @@ fn desk(pipeline: &str) -> Desk {
     desk.write_file("gated/gateway.yaml", GATEWAY);
     desk.write_file("gated/rules.yaml", RULES);
     desk
-}
-
-/// A command at a terminal. Killed when dropped.
-struct Terminal {
-    child: Child,
-    keys: File,
-    shown: Receiver<Vec<u8>>,
-    text: String,
-}
-
-impl Terminal {
-    fn of(mut command: Command) -> Self {
-        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-        grantpt(&ours).unwrap();
-        unlockpt(&ours).unwrap();
-        let name = ptsname(&ours, Vec::new()).unwrap();
-        let theirs = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
-        let end = |end: &OwnedFd| Stdio::from(end.try_clone().unwrap());
-        command
-            .env("TERM", "xterm")
-            .stdin(end(&theirs))
-            .stdout(end(&theirs))
-            .stderr(end(&theirs));
-        let child = command.spawn().unwrap();
-        // What it reads ends when nobody has the other end any more.
-        drop((command, theirs));
-        let keys = File::from(ours);
-        let mut screen = keys.try_clone().unwrap();
-        let (sender, shown) = channel();
-        std::thread::spawn(move || {
-            let mut some = [0; 4096];
-            while let Ok(count @ 1..) = screen.read(&mut some) {
-                let _ = sender.send(some[..count].to_vec());
-            }
-        });
-        Self {
-            child,
-            keys,
-            shown,
-            text: String::new(),
-        }
-    }
-
-    /// Waits until something was shown so many times.
-    #[track_caller]
-    fn until(&mut self, words: &str, times: usize) {
-        while self.text.matches(words).count() < times {
-            match self.shown.recv_timeout(GUARD) {
-                Ok(more) => self.text.push_str(&String::from_utf8_lossy(&more)),
-                Err(_) => panic!("{words:?} not {times} times in\n{}", self.text),
-            }
-        }
-    }
-
-    fn types(&mut self, line: &str) {
-        writeln!(self.keys, "{line}").unwrap();
-    }
-
-    /// Waits for the end: exit code, and everything that was shown.
-    #[track_caller]
-    fn ends(mut self) -> (i32, String) {
-        loop {
-            match self.shown.recv_timeout(GUARD) {
-                Ok(more) => self.text.push_str(&String::from_utf8_lossy(&more)),
-                Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) => panic!("it does not end:\n{}", self.text),
-            }
-        }
-        let status = self.child.wait().unwrap();
-        (status.code().unwrap_or(-1), std::mem::take(&mut self.text))
-    }
-}
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// As [`Desk::ktsu`], of a command that might never end.
@@ -171,12 +89,13 @@ fn whoever_sits_at_the_terminal_is_asked_about_every_item_of_a_fan_out() {
 pipeline: [{id: each, agent: ./agents/keeper.agent.yaml, for_each: {from: params.list}}]
 ",
     );
-    let mut terminal = Terminal::of(desk.command(&["run", "gated"]));
+    let mut terminal = Terminal::of(desk.command(&["run", "gated"]), 200);
     for question in 1..=3 {
         terminal.until(QUESTION, question);
         terminal.types("y");
     }
-    let (code, shown) = terminal.ends();
+    let (code, _) = terminal.ends();
+    let shown = std::mem::take(&mut terminal.text);
     assert_eq!(code, 0, "{shown}");
     for item in ["each.0", "each.1", "each.2"] {
         assert_eq!(
