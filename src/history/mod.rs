@@ -19,6 +19,7 @@ pub mod tools;
 pub mod trace;
 pub mod verify;
 mod walk;
+pub mod webhooks;
 pub mod why;
 
 pub use ktsu_ledger::branch::Blobs;

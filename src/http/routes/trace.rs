@@ -4,6 +4,7 @@ use axum::extract::State;
 use axum::response::Response;
 use ktsu_ledger::Frame;
 use ktsu_ledger::store::{Reader, StoreError};
+use ktsu_projections::Lineage;
 use ktsu_projections::lineage::Node;
 use serde_json::json as value;
 
@@ -12,8 +13,9 @@ use super::query::{Asked, Given, Query, invalid};
 use super::{Run, json, unreadable, wire};
 use crate::error::{ErrorCode, Problem};
 use crate::history::provenance::{self, NoSuchField, Story};
+use crate::history::shown::is_within;
 use crate::history::trace::{self, Placed, Wanted};
-use crate::history::{self, why};
+use crate::history::{self, webhooks, why};
 use crate::orchestrator::Orchestrator;
 
 /// What to trace.
@@ -33,6 +35,17 @@ pub(super) const EXCLUSIVE: [&str; 3] = ["frame", "of", "why_not"];
 pub(super) const OF_THE_TREE: [&str; 2] = ["step", "type"];
 /// A parameter, and the one that it needs beside it.
 pub(super) const NEEDS: (&str, &str) = ("direction", "frame");
+
+impl Of {
+    /// What is wanted of the tree.
+    fn wanted(&self) -> Wanted {
+        Wanted {
+            step: self.step.clone(),
+            kinds: self.kind.iter().cloned().collect(),
+            ..Wanted::default()
+        }
+    }
+}
 
 impl Asked for Of {
     const PARAMETERS: &'static [Parameter] = &[
@@ -149,7 +162,7 @@ fn text(
         };
         trace::say_what_is_missing(reader, chain.iter_mut().flatten())?;
     } else if of.of.is_none() && of.why_not.is_none() {
-        tree = trace::tree(frames, scope);
+        tree = trace::tree(frames, scope, &of.wanted());
         trace::say_what_is_missing(reader, tree.iter_mut().map(|placed| &mut placed.node))?;
     }
     Ok(told(frames, name, scope, of, chain, tree))
@@ -161,7 +174,7 @@ fn told(
     scope: &str,
     of: &Of,
     chain: Option<Vec<Node>>,
-    mut tree: Vec<Placed>,
+    tree: Vec<Placed>,
 ) -> Result<String, Problem> {
     let nowhere = |error: NoSuchField| {
         // A 404 never repeats the name.
@@ -180,20 +193,20 @@ fn told(
         let answer = why::why_not(&story()?, scope, step).map_err(nowhere)?;
         return Ok(value!({"run_id": name, "why_not": answer}).to_string());
     }
-    if of.frame.is_some() {
+    if let Some(seq) = of.frame {
         let words = "the run has no such frame";
         let chain = chain.ok_or_else(|| Problem::new(ErrorCode::NotFound, words))?;
-        return Ok(value!({"run_id": name, "chain": chain}).to_string());
+        let mut body = value!({"run_id": name, "chain": chain});
+        if let Some(request) = webhooks::request(frames, seq) {
+            body["request"] = value!(request);
+        }
+        return Ok(body.to_string());
     }
-    let wanted = Wanted {
-        step: of.step.clone(),
-        kinds: of.kind.iter().cloned().collect(),
-        ..Wanted::default()
-    };
     if let Some(step) = &of.step
-        && !tree
+        && !Lineage::of(frames)
+            .nodes()
             .iter()
-            .any(|placed| trace::is_about(&placed.node, step))
+            .any(|node| is_within(&node.scope, scope) && trace::is_about(node, step))
     {
         // Nothing is told of a step that did not begin; of one that is not there nothing can be.
         let step = step.strip_prefix("step.").unwrap_or(step);
@@ -202,6 +215,5 @@ fn told(
             .or_else(|_| why::why_not(&story, scope, step))
             .map_err(nowhere)?;
     }
-    tree.retain(|placed| wanted.wants(&placed.node));
     Ok(value!({"run_id": name, "tree": tree}).to_string())
 }

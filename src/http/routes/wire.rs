@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use crate::contract::gateway::ModelAttempt;
+
 pub use approvals::{Approval, Decide, Review, ToolMessage, ToolMessages};
 pub use compared::{Diff, Replay, Replayed};
 pub use people::{Branch, Fork, Overlay, Resume, RunWord, Said};
@@ -467,6 +469,8 @@ pub struct Trace {
     pub tree: Option<Vec<Placed>>,
     /// The frame and all it follows from, latest first (with `?frame=`).
     pub chain: Option<Vec<Node>>,
+    /// What was sent to an endpoint, whole (with `?frame=` of a `webhook.sent`).
+    pub request: Option<Request>,
     /// Where a value came from: `path`, `value`, `chain`, `origins`, `deciders` (with `?of=`).
     pub origin: Option<serde_json::Value>,
     /// Why a step is where it is: `step`, `status`, `because` (with `?why_not=`).
@@ -509,6 +513,31 @@ pub struct Placed {
     /// The frame.
     #[serde(flatten)]
     pub node: Node,
+    /// What was sent to an endpoint, of a `webhook.sent`. Bodies beyond 8 MiB in all are left out:
+    /// `?frame=` gives each.
+    pub request: Option<Request>,
+    /// Of an `llm.response`: every model that was asked, in order, where it was not the one that
+    /// answered alone.
+    pub attempts: Option<Vec<ModelAttempt>>,
+}
+
+/// The request of a webhook, rendered again from what is recorded. Secrets stand as their templates.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Request {
+    /// The HTTP method.
+    pub method: String,
+    /// Where it went; absent if it cannot be rendered any more.
+    pub url: Option<String>,
+    /// The names of its headers.
+    pub headers: Vec<String>,
+    /// What it said; absent if it cannot be rendered any more, or is left out.
+    pub body: Option<Value>,
+    /// The length of what it said.
+    pub body_bytes: Option<u64>,
+    /// Why this is not, or may not be, what was sent: the hash of the body differs from the recorded
+    /// one, or nothing can be rendered.
+    pub problem: Option<String>,
 }
 
 /// A problem document (RFC 9457).
