@@ -4,7 +4,7 @@ use ktsu_ledger::event::CallAttempt;
 use ktsu_projections::envelope::{Metrics, Said};
 
 use super::envelope::mark;
-use super::output::{BAD, BOLD, DIM, line, painted};
+use super::output::{BAD, BOLD, DIM, ODD, line, painted};
 use super::{agents, text};
 use crate::history::steps::{Call, Item, Step, Told};
 use crate::history::webhooks::Request;
@@ -42,6 +42,10 @@ pub(super) fn print(told: &Told) {
         told.status,
         painted(DIM, &text::line(&told.run_id))
     ));
+    if let Some(word) = &told.steered.paused {
+        let words = text::short(&word.to_string(), 1000);
+        line(&format!("{} {words}", painted(ODD, "paused")));
+    }
     let mut rows = Vec::new();
     steps(&told.steps, "", &mut rows);
     let name = |row: &Row| row.lines.chars().count() + row.name.chars().count() + 2;

@@ -14,6 +14,7 @@ pub mod recompute;
 pub mod replay;
 pub mod report;
 pub mod shown;
+pub mod steered;
 pub mod steps;
 pub mod tools;
 pub mod trace;

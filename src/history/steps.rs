@@ -16,6 +16,7 @@ use ktsu_projections::run::FoldError;
 use serde::Serialize;
 
 use super::shown::MAX_BYTES;
+use super::steered::Steered;
 use super::webhooks::{self, Request};
 
 /// A run or an inline child.
@@ -32,6 +33,9 @@ pub struct Told {
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Fault>,
+    /// What people said about the whole run that holds now.
+    #[serde(flatten)]
+    pub steered: Steered,
     /// Milliseconds since the run was created.
     pub after_ms: u64,
     /// What all of it used.
@@ -218,6 +222,7 @@ impl Teller<'_> {
             version: envelope.version,
             status: envelope.status,
             error: envelope.error,
+            steered: Steered::of(self.fold.state()),
             after_ms: envelope.created_at.map_or(0, |at| self.since(at)),
             totals: envelope.totals,
             steps,

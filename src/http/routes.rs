@@ -8,6 +8,7 @@ mod approvals;
 mod diff;
 mod frames;
 mod health;
+mod home;
 mod invoke;
 mod parameter;
 mod paths;
@@ -110,6 +111,7 @@ fn served() -> &'static Value {
 
 fn described() -> OpenApiRouter<Orchestrator> {
     OpenApiRouter::with_openapi(Api::openapi())
+        .routes(routes!(home::home))
         .routes(routes!(health::health))
         .routes(routes!(invoke::invoke))
         .routes(routes!(runs::list))
@@ -123,6 +125,7 @@ fn described() -> OpenApiRouter<Orchestrator> {
         .routes(routes!(people::fork))
         .routes(routes!(people::overlay))
         .routes(routes!(people::resume))
+        .routes(routes!(people::retry))
         .routes(routes!(steer::cancel))
         .routes(routes!(steer::terminate))
         .routes(routes!(steer::pause))

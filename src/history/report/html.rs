@@ -53,6 +53,13 @@ pub fn page(told: &Told, frames: &[Frame], uses: &[Use], envelope: &str) -> Stri
     page.0
 }
 
+/// Text from data, as it may stand on a page.
+pub fn escaped(text: &str) -> String {
+    let mut page = Page::default();
+    page.text(text);
+    page.0
+}
+
 #[derive(Default)]
 struct Page(String);
 
@@ -102,6 +109,9 @@ impl Page {
         self.raw("<table>");
         self.row(["status", &told.status]);
         self.row(["workflow", &format!("{} {}", told.workflow, told.version)]);
+        if let Some(word) = &told.steered.paused {
+            self.row(["paused", &word.to_string()]);
+        }
         if let Some(error) = &told.error {
             self.row(["error", &format!("{}: {}", error.code, error.message)]);
         }

@@ -96,6 +96,11 @@ impl RunTask {
             return Ok(Err(NotDone::Stale { expected, actual }));
         }
         word.redact(&self.shared.redactor_for(&self.definition));
+        if word.sets_going()
+            && let Err(lacks) = self.shared.can_run(&self.definition)
+        {
+            return Ok(Err(lacks));
+        }
         let now = self.now();
         let input = match word {
             Word::Overlay(overlay) => person::overlay(&self.definition, &self.state, overlay),
@@ -146,7 +151,12 @@ impl RunTask {
 
     /// Whoever reported is told at once what is recorded; that it is durable is waited for there.
     fn reported(&mut self, said: Held) -> Result<(), Broken> {
-        let taken = match report::report(&self.state, &said.scope, said.events) {
+        let now = self.now();
+        let judged = match report::is_premature(&self.state, &said.events, now) {
+            true => Reported::Stale,
+            false => report::report(&self.state, &said.scope, said.events),
+        };
+        let taken = match judged {
             Reported::Taken(drafts) => Taken::New(self.take_report(drafts)?),
             Reported::Held(events) => {
                 self.held.push_back(Held { events, ..said });
