@@ -54,13 +54,16 @@ pub fn tree(frames: &[Frame], scope: &str, wanted: &Wanted) -> Vec<Placed> {
     };
     let nodes = lineage.nodes().iter();
     let nodes = nodes.filter(|node| inside(node) && wanted.wants(node));
-    let mut tree: Vec<Placed> = nodes.map(placed).collect();
+    nodes.map(placed).collect()
+}
+
+/// Puts the requests of webhooks into a tree.
+pub fn say_what_was_sent(frames: &[Frame], tree: &mut [Placed]) {
     let listed: HashSet<u64> = tree.iter().map(|placed| placed.node.seq).collect();
     let mut requests = webhooks::requests(frames, |seq| listed.contains(&seq), MAX_BYTES);
-    for placed in &mut tree {
+    for placed in tree {
         placed.request = requests.remove(&placed.node.seq);
     }
-    tree
 }
 
 /// The models that were asked for the reply that a frame holds.

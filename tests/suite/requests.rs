@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use ktsu::assemble::LedgerPlace;
 use ktsu::history::webhooks::requests;
 use ktsu_ledger::event::{RunEvent, WebhookEvent};
 use ktsu_ledger::{Event, Frame, Json};
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 use super::golden::goldens;
 use crate::support::scenarios::TOKEN;
 use crate::support::sink::Reply;
-use crate::support::{KitDir, Lab, Sink};
+use crate::support::{Client, KitDir, Lab, Sink};
 
 const SECRET: &str = "a-key-that-signs-things";
 /// What a webhook's body may have of params: half of what a body of a request may.
@@ -224,6 +225,35 @@ fn bodies_beyond_the_room_there_is_are_left_out_and_their_length_is_told() {
         assert_eq!(request.body.is_some(), kept);
         assert_eq!(request.body_bytes, Some(bytes));
     }
+}
+
+#[tokio::test]
+async fn whoever_may_not_read_frames_is_not_told_what_was_sent() {
+    let environment = "
+egress: {allow: [127.0.0.1]}
+variables: {T_OLGA: token-of-olga, T_VERA: token-of-vera}
+principals:
+  - {name: olga, token: {env: T_OLGA}, roles: [operator]}
+  - {name: vera, token: {env: T_VERA}, roles: [viewer]}
+";
+    let sink = Sink::new().await;
+    let url = format!("{}/hooks/T0K3N", sink.url);
+    let flow = format!("pipeline: [{{id: tell, webhook: {{url: '{url}'}}}}]\n");
+    let kit = KitDir::new(&[("flow", &flow)]);
+    let lab = Lab::in_environment(LedgerPlace::Memory, &kit, environment, &[]).await;
+    let olga = Client::showing(&lab.engine.url, "token-of-olga");
+    let vera = Client::showing(&lab.engine.url, "token-of-vera");
+    let envelope = olga.run("flow", json!({})).await;
+    assert_eq!(envelope["status"], "complete", "{envelope:#}");
+    let run = envelope["run_id"].as_str().unwrap();
+    for frame in ["", "?frame=3"] {
+        let path = format!("/runs/{run}/trace{frame}");
+        assert!(olga.get(&path).await.text().contains("T0K3N"), "{frame}");
+        let told = vera.get(&path).await;
+        assert_eq!(told.status, 200);
+        assert!(!told.text().contains("T0K3N"), "{}", told.text());
+    }
+    lab.close().await;
 }
 
 #[tokio::test]

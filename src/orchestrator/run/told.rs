@@ -152,11 +152,9 @@ impl RunTask {
     /// Whoever reported is told at once what is recorded; that it is durable is waited for there.
     fn reported(&mut self, said: Held) -> Result<(), Broken> {
         let now = self.now();
-        let judged = match report::is_premature(&self.state, &said.events, now) {
-            true => Reported::Stale,
-            false => report::report(&self.state, &said.scope, said.events),
-        };
-        let taken = match judged {
+        let premature = report::is_premature(&self.state, &said.events, now);
+        let taken = match report::report(&self.state, &said.scope, said.events) {
+            Reported::Taken(_) if premature => Taken::Stale,
             Reported::Taken(drafts) => Taken::New(self.take_report(drafts)?),
             Reported::Held(events) => {
                 self.held.push_back(Held { events, ..said });
