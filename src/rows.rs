@@ -236,6 +236,7 @@ pub fn unreadable(reader: &dyn Reader, stream: &StreamId) -> IndexRow {
         ended_at: None,
         error: None,
         fork_position: None,
+        paused_at: None,
         parent_run_id: None,
         idempotency_digest: created.and_then(|created| created.idempotency_digest.clone()),
         run_id: stream.name().to_owned(),

@@ -54,6 +54,8 @@ mod pins;
 mod recompute;
 #[path = "suite/recompute_tools.rs"]
 mod recompute_tools;
+#[path = "suite/requests.rs"]
+mod requests;
 #[path = "suite/rules.rs"]
 mod rules;
 #[path = "suite/slow.rs"]

@@ -25,6 +25,9 @@ pub struct RunRow {
     /// What its idempotency key was used for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_digest: Option<String>,
+    /// Since when it is paused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused_at: Option<Timestamp>,
     /// For a branch: what it was forked from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_run_id: Option<String>,
@@ -47,6 +50,7 @@ impl RunRow {
             approvals: u32::try_from(state.asked().len()).unwrap_or(u32::MAX),
             created_at: fork.map_or(state.created().at, |fork| fork.at),
             fork_position: fork.map(|fork| fork.position),
+            paused_at: state.paused().map(|pause| pause.at),
             parent_run_id: fork.map(|fork| fork.parent.clone()),
             ended_at: ended_at(state),
             error: state.failing().map(|failing| failing.code.clone()),

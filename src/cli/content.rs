@@ -1,6 +1,7 @@
-//! What a frame about an agent says in full: requests, replies, drafts, outcomes.
+//! What a frame about an agent or a webhook says in full: requests, replies, drafts, outcomes.
 
 mod tools;
+mod webhooks;
 
 use ktsu_ledger::event::{AgentEvent, CallAttempt, LlmRequest, LlmResponse, Purpose};
 use ktsu_ledger::{Event, Frame, Json};
@@ -17,8 +18,18 @@ const WIDTH: usize = 400;
 /// Prints the content of a frame, if it is one whose content is more than a few words. `all` is
 /// what to type to see everything.
 pub(super) fn print(frames: &[Frame], frame: &Frame, all: &str) {
-    let Event::Agent(event) = &frame.event else {
-        return;
+    let event = match &frame.event {
+        Event::Agent(event) => event,
+        Event::Webhook(event) => return webhooks::print(frames, (frame.seq, event), all),
+        Event::Run(_)
+        | Event::Recompute(_)
+        | Event::Step(_)
+        | Event::Item(_)
+        | Event::Worker(_)
+        | Event::Person(_)
+        | Event::Kv(_)
+        | Event::Store(_)
+        | Event::Foreign { .. } => return,
     };
     match event {
         AgentEvent::Request(request) => {

@@ -31,6 +31,7 @@ pub(super) struct Shown<'a> {
 pub(super) fn print(envelope: &str, shown: Shown<'_>) -> Result<(), Failure> {
     let value = parse(envelope)?;
     headline(&value);
+    steered(&value);
     if let Some(error) = value["error"].as_object() {
         let text = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
         let place = match text("step") {
@@ -68,6 +69,26 @@ pub(super) fn verdict(envelope: &str) -> Result<ExitCode, Failure> {
 fn parse(envelope: &str) -> Result<Value, Failure> {
     serde_json::from_str(envelope)
         .map_err(|_| Failure::could_not_run("the answer is not an envelope"))
+}
+
+/// That a run is paused, since when, by whom and why. Who ended one stands in its error.
+fn steered(value: &Value) {
+    let Some(paused) = value["paused"].as_object() else {
+        return;
+    };
+    let said = |name: &str| paused.get(name).and_then(Value::as_str);
+    let reason = said("reason").map(|reason| format!(": {reason}"));
+    let words = format!(
+        "since {} by {}{}",
+        said("at").unwrap_or_default(),
+        said("by").unwrap_or_default(),
+        reason.unwrap_or_default()
+    );
+    line(&format!(
+        "{} {}",
+        painted(ODD, "paused"),
+        text::short(&words, 1000)
+    ));
 }
 
 fn headline(value: &Value) {

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use ktsu_ledger::Timestamp;
 use ktsu_ledger::store::{Cursor, Filter, Reader};
+use ktsu_projections::envelope::Envelope;
 use serde_json::{Value, json};
 
 use super::envelope::{self, Shown};
@@ -13,6 +14,7 @@ use super::reading::{find_run, no_such_child, open};
 use super::table::Rows;
 use super::{Common, Failure, json as shape, text};
 use crate::history;
+use crate::history::steered::Steered;
 use crate::kit::read::duration_ms;
 use crate::orchestrator::clock;
 use crate::rows::listed;
@@ -133,7 +135,10 @@ fn list(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
         table.push(vec![
             said("run_id"),
             said("workflow"),
-            said("status"),
+            match row["paused_at"].is_null() {
+                true => said("status"),
+                false => format!("{}, paused", said("status")),
+            },
             at("created_at").map(text::moment).unwrap_or_default(),
             took.map_or("-".to_owned(), |(end, start)| {
                 text::duration(end.millis_since(start))
@@ -148,19 +153,32 @@ fn list(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// An envelope, with what people said about the whole run.
+#[derive(serde::Serialize)]
+struct View {
+    #[serde(flatten)]
+    envelope: Envelope,
+    #[serde(flatten)]
+    steered: Steered,
+}
+
 fn get(common: &Common, run: &str) -> Result<ExitCode, Failure> {
     let (reader, place) = open(common)?;
     let (stream, scope) = find_run(&reader, run)?;
     let fold = history::envelope(&reader, &stream)?;
-    let envelope = fold.and_then(|fold| fold.envelope(&scope));
-    let envelope = envelope.ok_or_else(|| no_such_child(&stream, &scope))?;
-    let json = serde_json::to_string(&envelope)
-        .map_err(|error| Failure::could_not_run(error.to_string()))?;
+    let told = fold.and_then(|fold| Some((fold.envelope(&scope)?, Steered::of(fold.state()))));
+    let (envelope, steered) = told.ok_or_else(|| no_such_child(&stream, &scope))?;
+    let shown = View { envelope, steered };
+    let json =
+        serde_json::to_string(&shown).map_err(|error| Failure::could_not_run(error.to_string()))?;
     if common.json || !is_terminal() {
         line(&shape::pretty(&json));
         return Ok(ExitCode::SUCCESS);
     }
-    let all = format!("ktsu runs get {} --json{}", envelope.run_id, place.flag);
+    let all = format!(
+        "ktsu runs get {} --json{}",
+        shown.envelope.run_id, place.flag
+    );
     envelope::print(
         &json,
         Shown {

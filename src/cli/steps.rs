@@ -1,16 +1,20 @@
 //! The steps of a run as a tree, with what they called and the children they ran.
 
+use ktsu_ledger::event::CallAttempt;
 use ktsu_projections::envelope::{Metrics, Said};
 
 use super::envelope::mark;
 use super::layout::Column;
 use super::output::{
-    BAD, BOLD, DIM, line, painted, row as cut_line, sheet, symbols, words as print_words,
+    BAD, BOLD, DIM, ODD, line, painted, row as cut_line, sheet, symbols, words as print_words,
 };
 use super::table::Rows;
 use super::{agents, text};
 use crate::history::steps::{Call, Item, Step, Told};
+use crate::history::webhooks::Request;
 
+/// The most characters of a webhook's body; a terminal shows as many of them as it has room for.
+const BODY: usize = 1000;
 /// From this many items on, those in a row that went as they should share a row.
 const MANY: usize = 24;
 
@@ -59,6 +63,10 @@ pub(super) fn print(told: &Told) {
     sheet().beside(&words, &id).iter().for_each(|one| {
         line(one);
     });
+    if let Some(word) = &told.steered.paused {
+        let words = text::short(&word.to_string(), 1000);
+        line(&format!("{} {words}", painted(ODD, "paused")));
+    }
     let mut rows = Vec::new();
     steps(&told.steps, "", &mut rows);
     let mut table = Rows::open(&[
@@ -112,7 +120,7 @@ fn steps(all: &[Step], lines: &str, rows: &mut Vec<Row>) {
         let shown: Vec<&Call> = step.calls.iter().filter(|call| !call.is_plain).collect();
         for (position, call) in shown.iter().enumerate() {
             let last = position + 1 == shown.len() && children.is_empty() && groups.is_empty();
-            rows.push(call_row(call, branch(&below, last).0));
+            call_rows(call, &below, last, rows);
         }
         for (position, group) in groups.iter().enumerate() {
             let last = position + 1 == groups.len() && children.is_empty();
@@ -140,7 +148,9 @@ fn groups(items: &[Item]) -> Vec<&[Item]> {
 /// Whether an item went as it should, with nothing more to say.
 fn is_ordinary(item: &Item) -> bool {
     let shown = item.calls.iter().filter(|call| !call.is_plain).count();
-    item.status == "complete" && item.attempt <= 1 && item.said.flags.is_empty() && shown <= 1
+    let one_model = item.calls.iter().all(|call| attempts(call).is_empty());
+    let one_call = shown <= 1 && one_model;
+    item.status == "complete" && item.attempt <= 1 && item.said.flags.is_empty() && one_call
 }
 
 fn items(group: &[Item], lines: &str, last: bool, rows: &mut Vec<Row>) {
@@ -153,6 +163,7 @@ fn items(group: &[Item], lines: &str, last: bool, rows: &mut Vec<Row>) {
     // One call is told beside the item.
     if let [call] = shown.as_slice()
         && call.answer.is_some()
+        && attempts(call).is_empty()
     {
         row.note = agents::joined([row.note, call_note(call)]);
         return rows.push(row);
@@ -160,8 +171,24 @@ fn items(group: &[Item], lines: &str, last: bool, rows: &mut Vec<Row>) {
     rows.push(row);
     for (position, call) in shown.iter().enumerate() {
         let last = position + 1 == shown.len();
-        rows.push(call_row(call, branch(&below, last).0));
+        call_rows(call, &below, last, rows);
     }
+}
+
+/// A call, and the models that were asked for its reply where it was more than one, or one in vain.
+fn call_rows(call: &Call, lines: &str, last: bool, rows: &mut Vec<Row>) {
+    let (here, below) = branch(lines, last);
+    rows.push(call_row(call, here));
+    let attempts = attempts(call);
+    for (position, attempt) in attempts.iter().enumerate() {
+        let last = position + 1 == attempts.len();
+        rows.push(attempt_row(attempt, branch(&below, last).0));
+    }
+}
+
+fn attempts(call: &Call) -> &[CallAttempt] {
+    let answer = call.answer.as_ref();
+    answer.map_or(&[], |answer| answer.attempts.as_slice())
 }
 
 /// Many items in one row; none if there are none.
@@ -233,11 +260,37 @@ fn call_row(call: &Call, lines: String) -> Row {
         time: answer.map_or_else(String::new, |answer| text::duration(answer.duration_ms)),
         cost: answer.map_or_else(String::new, |answer| cost(answer.cost_micro_usd)),
         note: call_note(call),
-        wrong: answer.is_some_and(|answer| answer.error.is_some()),
+        wrong: answer.is_some_and(|answer| answer.error.is_some())
+            || call
+                .request
+                .as_ref()
+                .is_some_and(|one| one.problem.is_some()),
+    }
+}
+
+/// One model that the gateway asked.
+fn attempt_row(attempt: &CallAttempt, lines: String) -> Row {
+    let used = &attempt.usage;
+    Row {
+        lines,
+        mark: painted(DIM, symbols().dot()),
+        name: text::line(&attempt.model).into_owned(),
+        kind: String::new(),
+        start: String::new(),
+        time: text::duration(attempt.duration_ms),
+        cost: cost(used.cost_micro_usd),
+        note: agents::joined([
+            attempt.status.clone(),
+            agents::tokens((used.tokens_in, used.tokens_out)),
+        ]),
+        wrong: attempt.status != "ok",
     }
 }
 
 fn call_note(call: &Call) -> String {
+    if let Some(request) = &call.request {
+        return request_note(request);
+    }
     let Some(answer) = &call.answer else {
         return call.detail.clone();
     };
@@ -253,6 +306,26 @@ fn call_note(call: &Call) -> String {
         "" => came,
         asked => format!("{asked}: {came}"),
     }
+}
+
+/// `POST https://…, signed: {…}`, as far as there is room for it.
+fn request_note(request: &Request) -> String {
+    let url = request.url.as_deref().unwrap_or_default();
+    let url = text::line(url);
+    let signed = match request.is_signed() {
+        true => ", signed",
+        false => "",
+    };
+    let body = request.body.as_ref().map(|body| body.as_str());
+    let body = match (body, request.body_bytes) {
+        (Some(body), _) if body.chars().count() <= BODY => format!(": {}", text::line(body)),
+        (Some(body), Some(bytes)) => format!(": {} ({bytes} bytes)", text::short(body, BODY)),
+        (None, Some(bytes)) => format!(": {bytes} bytes"),
+        (_, None) => String::new(),
+    };
+    let problem = request.problem.as_ref();
+    let problem = problem.map_or_else(String::new, |problem| format!(" ({problem})"));
+    format!("{} {url}{signed}{problem}{body}", request.method)
 }
 
 /// What an agent said beside its output.

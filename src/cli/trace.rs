@@ -18,7 +18,7 @@ use super::reading::{find_run, no_such_child, open};
 use super::{Common, Failure, content, json as shape, origin, text};
 use crate::history::shown::{self, Bound, is_within};
 use crate::history::trace::{self, Wanted};
-use crate::history::{self, report, steps};
+use crate::history::{self, report, steps, webhooks};
 
 /// What `trace` takes.
 #[derive(Debug, clap::Args)]
@@ -230,7 +230,11 @@ fn chain(
     flag: &str,
 ) -> Result<ExitCode, Failure> {
     if common.json {
-        let mut body = json!({"run_id": stream.name(), "chain": chain}).to_string();
+        let mut body = json!({"run_id": stream.name(), "chain": chain});
+        if let Some(request) = webhooks::request(frames, seq) {
+            body["request"] = json!(request);
+        }
+        let mut body = body.to_string();
         if let Some(whole) = whole {
             // As it is stored: numbers are not read and written again.
             body.pop();

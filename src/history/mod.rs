@@ -14,11 +14,13 @@ pub mod recompute;
 pub mod replay;
 pub mod report;
 pub mod shown;
+pub mod steered;
 pub mod steps;
 pub mod tools;
 pub mod trace;
 pub mod verify;
 mod walk;
+pub mod webhooks;
 pub mod why;
 
 pub use ktsu_ledger::branch::Blobs;

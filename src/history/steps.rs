@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ktsu_ledger::event::{AgentEvent, FinishReason, StepEvent, Verdict, WorkerEvent};
+use ktsu_ledger::event::{AgentEvent, CallAttempt, FinishReason, StepEvent, Verdict, WorkerEvent};
 use ktsu_ledger::{Event, Frame, Timestamp};
 use ktsu_projections::Lineage;
 use ktsu_projections::envelope::{
@@ -14,6 +14,10 @@ use ktsu_projections::envelope::{
 use ktsu_projections::lineage::{Node, item_name};
 use ktsu_projections::run::FoldError;
 use serde::Serialize;
+
+use super::shown::MAX_BYTES;
+use super::steered::Steered;
+use super::webhooks::{self, Request};
 
 /// A run or an inline child.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -29,6 +33,9 @@ pub struct Told {
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Fault>,
+    /// What people said about the whole run that holds now.
+    #[serde(flatten)]
+    pub steered: Steered,
     /// Milliseconds since the run was created.
     pub after_ms: u64,
     /// What all of it used.
@@ -138,6 +145,10 @@ pub struct Answer {
     /// Why there is no reply: code and message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// Every model that was asked, in order, where it was not the one that answered alone. What they
+    /// used is part of what the call used.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<CallAttempt>,
 }
 
 /// A frame about a call, or about whoever makes the calls.
@@ -155,6 +166,9 @@ pub struct Call {
     /// What a model answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answer: Option<Answer>,
+    /// What was sent to an endpoint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request: Option<Request>,
     /// Whether it goes without saying: what stands beside it tells as much.
     #[serde(skip)]
     pub is_plain: bool,
@@ -179,6 +193,7 @@ pub fn told(frames: &[Frame], scope: &str) -> Result<Option<Told>, FoldError> {
         fold: &fold,
         lineage: &lineage,
         about,
+        requests: webhooks::requests(frames, |_| true, MAX_BYTES),
         start: frames.first().map(|frame| frame.at),
     };
     Ok(teller.run(scope))
@@ -190,6 +205,8 @@ struct Teller<'a> {
     lineage: &'a Lineage,
     /// Frames by scope and by step or item.
     about: BTreeMap<(String, String), Vec<&'a Node>>,
+    /// What was sent to endpoints, by frame.
+    requests: BTreeMap<u64, Request>,
     start: Option<Timestamp>,
 }
 
@@ -205,6 +222,7 @@ impl Teller<'_> {
             version: envelope.version,
             status: envelope.status,
             error: envelope.error,
+            steered: Steered::of(self.fold.state()),
             after_ms: envelope.created_at.map_or(0, |at| self.since(at)),
             totals: envelope.totals,
             steps,
@@ -301,6 +319,7 @@ impl Teller<'_> {
             after_ms: self.since(node.at),
             detail: node.detail.clone(),
             answer: frame.and_then(|frame| self.answer(&frame.event)),
+            request: self.requests.get(&node.seq).cloned(),
             is_plain: frame.is_some_and(|frame| is_plain(&frame.event)),
         }
     }
@@ -320,6 +339,7 @@ impl Teller<'_> {
             cost_micro_usd: answer.cost_micro_usd,
             duration_ms: answer.duration_ms,
             error: error.map(|error| format!("{}: {}", error.code, error.message)),
+            attempts: answer.attempts.clone(),
         })
     }
 

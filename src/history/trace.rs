@@ -1,12 +1,16 @@
 //! The causal tree of a run, and the way from one frame back to the root.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
+use ktsu_ledger::event::{AgentEvent, CallAttempt};
 use ktsu_ledger::store::{Reader, StoreError};
-use ktsu_ledger::{Frame, StreamId};
+use ktsu_ledger::{Event, Frame, StreamId};
 use ktsu_projections::Lineage;
 use ktsu_projections::lineage::Node;
 use serde::Serialize;
+
+use super::shown::MAX_BYTES;
+use super::webhooks::{self, Request};
 
 /// A frame in the tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -19,14 +23,21 @@ pub struct Placed {
     /// The frame.
     #[serde(flatten)]
     pub node: Node,
+    /// What was sent to an endpoint, where it says that something was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request: Option<Request>,
+    /// Every model that was asked, in order, where it is a reply that not one model alone gave.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<CallAttempt>,
 }
 
-/// The causal tree of a run, in the order of the frames; with a `scope`, of that inline child.
+/// The causal tree of a run, in the order of the frames; with a `scope`, of that inline child. Only
+/// what is wanted of it.
 ///
 /// A frame with several causes stands under the latest of them, so that each stands once. The tree
 /// is told as a list with parents: a chain of steps would nest as deep as it is long, and readers
 /// of JSON give up at a hundred levels.
-pub fn tree(frames: &[Frame], scope: &str) -> Vec<Placed> {
+pub fn tree(frames: &[Frame], scope: &str, wanted: &Wanted) -> Vec<Placed> {
     let lineage = Lineage::of(frames);
     let start = frames.first().map(|frame| frame.at);
     let inside = |node: &Node| super::shown::is_within(&node.scope, scope);
@@ -37,10 +48,31 @@ pub fn tree(frames: &[Frame], scope: &str) -> Vec<Placed> {
             parent: causes.max(),
             after_ms: start.map_or(0, |start| node.at.millis_since(start)),
             node: node.clone(),
+            request: None,
+            attempts: attempts(frames, node.seq),
         }
     };
     let nodes = lineage.nodes().iter();
-    nodes.filter(|node| inside(node)).map(placed).collect()
+    let nodes = nodes.filter(|node| inside(node) && wanted.wants(node));
+    nodes.map(placed).collect()
+}
+
+/// Puts the requests of webhooks into a tree.
+pub fn say_what_was_sent(frames: &[Frame], tree: &mut [Placed]) {
+    let listed: HashSet<u64> = tree.iter().map(|placed| placed.node.seq).collect();
+    let mut requests = webhooks::requests(frames, |seq| listed.contains(&seq), MAX_BYTES);
+    for placed in tree {
+        placed.request = requests.remove(&placed.node.seq);
+    }
+}
+
+/// The models that were asked for the reply that a frame holds.
+fn attempts(frames: &[Frame], seq: u64) -> Vec<CallAttempt> {
+    let frame = usize::try_from(seq).ok().and_then(|seq| frames.get(seq));
+    match frame.map(|frame| &frame.event) {
+        Some(Event::Agent(AgentEvent::Response(answer))) => answer.attempts.clone(),
+        Some(_) | None => Vec::new(),
+    }
 }
 
 /// A frame and everything it follows from, each once, latest first; none if there is no such frame.

@@ -6,6 +6,7 @@
 //!
 //! Nothing here knows what a route does; the table of policies stands beside the routes.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -44,6 +45,7 @@ pub struct Asker {
     pub is_admin: bool,
     /// Whether it may steer what others started.
     pub operates: bool,
+    roles: BTreeSet<Role>,
 }
 
 impl Asker {
@@ -56,7 +58,22 @@ impl Asker {
             },
             is_admin: true,
             operates: true,
+            roles: BTreeSet::from([Role::Admin]),
         }
+    }
+
+    /// Whether it may call a route of this policy.
+    pub fn may(&self, policy: Policy) -> bool {
+        match policy {
+            Policy::Public | Policy::Welcome => true,
+            Policy::Attempt => false,
+            Policy::Roles(roles) => roles.iter().any(|role| self.roles.contains(role)),
+        }
+    }
+
+    /// Whether it showed a token.
+    pub fn is_by_token(&self) -> bool {
+        self.principal.auth == BY_TOKEN
     }
 
     fn of(known: &Known) -> Self {
@@ -69,6 +86,7 @@ impl Asker {
             operates: [Role::Operator, Role::Admin]
                 .iter()
                 .any(|role| known.roles.contains(role)),
+            roles: known.roles.clone(),
         }
     }
 }
@@ -114,6 +132,7 @@ impl Access {
     fn asker(&self, policy: Policy, headers: &HeaderMap) -> Result<Option<Asker>, Problem> {
         let roles = match policy {
             Policy::Public | Policy::Attempt => return Ok(None),
+            Policy::Welcome => return Ok(self.known(headers)),
             Policy::Roles(roles) => roles,
         };
         if self.principals.is_empty() {
@@ -136,6 +155,19 @@ impl Access {
         };
         Err(Problem::new(ErrorCode::Forbidden, words)
             .with_hint("roles stand under principals in the environment file"))
+    }
+}
+
+impl Access {
+    /// Who asks, as far as that can be told.
+    fn known(&self, headers: &HeaderMap) -> Option<Asker> {
+        if self.principals.is_empty() {
+            return Some(Asker::local());
+        }
+        match token(headers).ok()? {
+            Some(token) => self.principals.who(token).map(Asker::of),
+            None => self.within.then(Asker::local),
+        }
     }
 }
 

@@ -8,6 +8,7 @@ mod approvals;
 mod diff;
 mod frames;
 mod health;
+mod home;
 mod invoke;
 mod metrics;
 mod parameter;
@@ -111,6 +112,7 @@ fn served() -> &'static Value {
 
 fn described() -> OpenApiRouter<Orchestrator> {
     OpenApiRouter::with_openapi(Api::openapi())
+        .routes(routes!(home::home))
         .routes(routes!(health::health))
         .routes(routes!(metrics::metrics))
         .routes(routes!(invoke::invoke))
@@ -125,6 +127,7 @@ fn described() -> OpenApiRouter<Orchestrator> {
         .routes(routes!(people::fork))
         .routes(routes!(people::overlay))
         .routes(routes!(people::resume))
+        .routes(routes!(people::retry))
         .routes(routes!(steer::cancel))
         .routes(routes!(steer::terminate))
         .routes(routes!(steer::pause))

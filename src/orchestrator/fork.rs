@@ -126,7 +126,7 @@ impl Orchestrator {
         let observed = Observed::now(&shared.clock);
         let forked = person::fork(&recorded, &definition, run.name(), asked, observed.clock)?;
         if !forked.state.is_parked() {
-            self.can_run(&forked.definition)?;
+            self.shared.can_run(&forked.definition)?;
         }
         let branch = Branch {
             branch_id: forked.state.stream().name().to_owned(),

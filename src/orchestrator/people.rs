@@ -179,31 +179,19 @@ impl Orchestrator {
             .with(move |reader| recover::fold(&folding, reader, &stream))
             .await;
         let (definition, state) = folded?;
-        let goes_on = matches!(
-            *message,
-            Message::Said {
-                word: Word::Resume { .. } | Word::Decide(_),
-                ..
-            }
-        );
+        let unfinished = !state.is_over() && !state.is_parked() && state.paused().is_none();
+        // What is left unfinished goes on once it is woken, unless it is to stand still or to end.
+        let goes_on = match &*message {
+            Message::Said { word, .. } => word.sets_going() || (unfinished && !word.steers()),
+            _ => false,
+        };
         if goes_on {
-            self.can_run(&definition)?;
+            shared.can_run(&definition)?;
         }
         let observed = Observed::now(&shared.clock);
         let (task, _) = RunTask::new(shared, definition, state, Memo::default(), observed);
         task.wake(*message);
         Ok(())
-    }
-
-    /// Whether what a definition needs is at hand: a run that goes on must not fail for the lack.
-    pub(super) fn can_run(&self, definition: &Definition) -> Result<(), NotDone> {
-        if let (None, Some(step)) = (&self.shared.runtime, definition.first_agent()) {
-            return Err(NotStarted::NoRuntime(step).into());
-        }
-        match self.shared.lacks(definition) {
-            Some(group) => Err(NotDone::NoGroup(group)),
-            None => Ok(()),
-        }
     }
 }
 
@@ -218,6 +206,17 @@ impl Overlay {
 }
 
 impl Shared {
+    /// Whether what a definition needs is at hand: a run that goes on must not fail for the lack.
+    pub(super) fn can_run(&self, definition: &Definition) -> Result<(), NotDone> {
+        if let (None, Some(step)) = (&self.runtime, definition.first_agent()) {
+            return Err(NotStarted::NoRuntime(step).into());
+        }
+        match self.lacks(definition) {
+            Some(group) => Err(NotDone::NoGroup(group)),
+            None => Ok(()),
+        }
+    }
+
     /// Has the runtime ask what it is to stop, without waiting for its next heartbeat. One that
     /// does not know how learns it then.
     fn wake_runtime(&self) {
@@ -235,6 +234,16 @@ impl Shared {
 }
 
 impl Word {
+    /// Whether the run goes on by it, or may.
+    pub(super) fn sets_going(&self) -> bool {
+        matches!(self, Self::Resume { .. } | Self::Decide(_))
+    }
+
+    /// Whether it holds or ends a run.
+    fn steers(&self) -> bool {
+        matches!(self, Self::Steer { .. })
+    }
+
     /// Whether those who work for the run are to hear of it.
     fn concerns_runtimes(&self) -> bool {
         match self {

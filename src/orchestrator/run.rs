@@ -123,8 +123,9 @@ pub struct Progress {
     pub failed: Option<String>,
 }
 
-/// Status, whether it is over, the frame that ended it, and how many calls people are asked about.
-type Standing = (RunStatus, bool, Option<u64>, usize);
+/// Status, whether it is over, the frame that ended it, how many calls people are asked about, and the
+/// frame that paused it.
+type Standing = (RunStatus, bool, Option<u64>, usize, Option<u64>);
 
 /// See the module documentation.
 pub(super) struct RunTask {
@@ -459,7 +460,14 @@ impl RunTask {
         let root = self.state.scopes().first();
         let ended = root.and_then(|root| root.ended.as_ref()).map(|end| end.seq);
         let asked = self.state.asked().len();
-        (self.state.status(), self.state.is_over(), ended, asked)
+        let paused = self.state.paused().map(|pause| pause.seq);
+        (
+            self.state.status(),
+            self.state.is_over(),
+            ended,
+            asked,
+            paused,
+        )
     }
 
     /// Starts every effect whose announcement is durable.

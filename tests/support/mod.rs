@@ -147,6 +147,13 @@ impl Lab {
         Self::with(ledger, kit, pairs, clock, Agents::here()).await
     }
 
+    /// One that does not take up what was left unfinished.
+    pub(crate) async fn idle(ledger: LedgerPlace, kit: &KitDir, pairs: &[(&str, &str)]) -> Self {
+        let mut setup = Self::setup(ledger, kit.load(), pairs, None, Agents::here());
+        setup.takes_up = false;
+        Self::open(setup).await
+    }
+
     /// With a runtime elsewhere, on a ledger in memory.
     pub(crate) async fn remote(kit: &KitDir, pairs: &[(&str, &str)], runtime: &str) -> Self {
         let agents = Agents::Remote {

@@ -21,6 +21,8 @@ pub(crate) struct Heard {
     pub(crate) path: String,
     /// The header `webhook-id`.
     pub(crate) id: String,
+    /// The names of all headers.
+    pub(crate) headers: BTreeSet<String>,
     pub(crate) body: Vec<u8>,
 }
 
@@ -117,6 +119,7 @@ async fn receive(State(shared): State<Arc<Shared>>, request: Request<Body>) -> R
         method: parts.method.to_string(),
         path: parts.uri.to_string(),
         id: id.map_or("", |id| id.to_str().unwrap()).to_owned(),
+        headers: parts.headers.keys().map(ToString::to_string).collect(),
         body: body.to_vec(),
     };
     let script = shared.script.lock().unwrap().clone();

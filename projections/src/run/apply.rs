@@ -80,7 +80,7 @@ impl RunState {
                 });
             }
             RunEvent::Resumed(resumed) => self.apply_resumed(frame, resumed),
-            RunEvent::Paused(_) => self.pause(frame),
+            RunEvent::Paused(word) => self.pause(frame, word),
             RunEvent::Cancelled(word) => self.stop(frame, Stop::Cancel, word),
             RunEvent::Terminated(word) => self.stop(frame, Stop::Terminate, word),
             RunEvent::Branched(branch) => self.apply_branch(frame, branch),

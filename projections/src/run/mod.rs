@@ -181,10 +181,10 @@ pub struct RunState {
     overlays: BTreeMap<u64, Json>,
     /// Whether a person has to say that it goes on.
     parked: bool,
-    /// Where a person paused the run.
-    paused: Option<steer::Pause>,
-    /// How a person ends it.
-    stopped: Option<steer::Stop>,
+    /// The word by which a person paused the run.
+    paused: Option<Box<steer::Spoken>>,
+    /// How a person ends it, and the word.
+    stopped: Option<Box<(steer::Stop, steer::Spoken)>>,
     fork: Option<Fork>,
     suppresses: bool,
     /// Steps of the run that are to begin again, since which frame.

@@ -10,13 +10,25 @@ use ktsu_ledger::{Event, Frame, Timestamp};
 
 use super::{Failing, RunState, RunStatus};
 
-/// Where a run was paused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pause {
-    /// The `run.paused`.
+/// A person's word about a run that holds now: that it is paused, or ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spoken {
+    /// The frame.
     pub seq: u64,
     /// When.
     pub at: Timestamp,
+    /// Who, and why.
+    pub word: RunWord,
+}
+
+impl Spoken {
+    fn of(frame: &Frame, word: &RunWord) -> Self {
+        Self {
+            seq: frame.seq,
+            at: frame.at,
+            word: word.clone(),
+        }
+    }
 }
 
 /// How a person ends a run.
@@ -48,14 +60,19 @@ impl Stop {
 }
 
 impl RunState {
-    /// Where the run was paused, if it is.
-    pub fn paused(&self) -> Option<Pause> {
-        self.paused
+    /// The word that paused the run, if it is paused.
+    pub fn paused(&self) -> Option<&Spoken> {
+        self.paused.as_deref()
     }
 
     /// How a person ended the run, or is ending it.
     pub fn stopped(&self) -> Option<Stop> {
-        self.stopped
+        self.stopped.as_deref().map(|(how, _)| *how)
+    }
+
+    /// The word by which a person ended the run, or is ending it.
+    pub fn stopped_by(&self) -> Option<&Spoken> {
+        self.stopped.as_deref().map(|(_, spoken)| spoken)
     }
 
     /// Whether a person may pause the run: it has not ended, and goes on by itself.
@@ -68,15 +85,12 @@ impl RunState {
         !self.status().is_terminal() && self.stopped.is_none()
     }
 
-    pub(super) fn pause(&mut self, frame: &Frame) {
-        self.paused = Some(Pause {
-            seq: frame.seq,
-            at: frame.at,
-        });
+    pub(super) fn pause(&mut self, frame: &Frame, word: &RunWord) {
+        self.paused = Some(Box::new(Spoken::of(frame, word)));
     }
 
     pub(super) fn stop(&mut self, frame: &Frame, how: Stop, word: &RunWord) {
-        self.stopped = Some(how);
+        self.stopped = Some(Box::new((how, Spoken::of(frame, word))));
         (self.paused, self.parked) = (None, false);
         self.fail(Failing {
             seq: frame.seq,
@@ -98,7 +112,7 @@ impl RunState {
 
     /// What the time of a run is at some moment: while it is paused, that of the pause.
     pub fn own_time(&self, at: Timestamp) -> Timestamp {
-        self.paused.map_or(at, |pause| pause.at)
+        self.paused().map_or(at, |pause| pause.at)
     }
 }
 

@@ -1,14 +1,16 @@
 //! A run as one page: no scripts, nothing loaded, everything from data escaped.
 
-use ktsu_ledger::event::AgentEvent;
+use ktsu_ledger::event::{AgentEvent, CallAttempt, WebhookEvent};
 use ktsu_ledger::{Event, Frame};
 use ktsu_projections::Lineage;
 use ktsu_projections::envelope::Metrics;
 use ktsu_projections::lineage::dollars;
 use serde_json::Value;
 
+use crate::history::shown::MAX_BYTES;
 use crate::history::steps::{Item, Step, Told};
 use crate::history::tools::Use;
+use crate::history::webhooks::{self, Request};
 
 /// The most frames in the table; `ktsu frames` has all.
 const MAX_FRAMES: usize = 5000;
@@ -42,11 +44,19 @@ pub fn page(told: &Told, frames: &[Frame], uses: &[Use], envelope: &str) -> Stri
     page.steps(told);
     page.calls(frames);
     page.tools(frames, uses);
+    page.webhooks(frames);
     page.raw("<h2>Envelope</h2><details><summary>as JSON</summary>");
     page.block(envelope);
     page.raw("</details>");
     page.frames(frames);
     page.raw("</body></html>\n");
+    page.0
+}
+
+/// Text from data, as it may stand on a page.
+pub fn escaped(text: &str) -> String {
+    let mut page = Page::default();
+    page.text(text);
     page.0
 }
 
@@ -99,6 +109,9 @@ impl Page {
         self.raw("<table>");
         self.row(["status", &told.status]);
         self.row(["workflow", &format!("{} {}", told.workflow, told.version)]);
+        if let Some(word) = &told.steered.paused {
+            self.row(["paused", &word.to_string()]);
+        }
         if let Some(error) = &told.error {
             self.row(["error", &format!("{}: {}", error.code, error.message)]);
         }
@@ -193,9 +206,42 @@ impl Page {
                         .content
                         .as_ref()
                         .map(|reply| reply.as_str().to_owned());
-                    self.call(&words, &reply.or(error).unwrap_or_default());
+                    let reply = reply.or(error).unwrap_or_default();
+                    self.call(&words, &(attempts(&answer.attempts) + &reply));
                 }
                 _ => {}
+            }
+        }
+    }
+
+    /// What was sent to endpoints, and what they answered.
+    fn webhooks(&mut self, frames: &[Frame]) {
+        let requests = webhooks::requests(frames, |_| true, MAX_BYTES);
+        if requests.is_empty() {
+            return;
+        }
+        self.raw("<h2>Webhooks</h2>");
+        for frame in frames {
+            let Event::Webhook(event) = &frame.event else {
+                continue;
+            };
+            match (event, requests.get(&frame.seq)) {
+                (WebhookEvent::Delivered(answer) | WebhookEvent::Failed(answer), _) => {
+                    let what = match (answer.status, &answer.code) {
+                        (Some(status), _) => format!("status {status}"),
+                        (None, code) => code.clone().unwrap_or_default(),
+                    };
+                    let words = format!("frame {}: {} is answered, {what}", frame.seq, answer.step);
+                    self.call(&words, answer.response.as_str());
+                }
+                (_, Some(request)) => {
+                    let step = event.step();
+                    let url = request.url.as_deref().unwrap_or_default();
+                    let method = &request.method;
+                    let words = format!("frame {}: {step} sends {method} {url}", frame.seq);
+                    self.call(&words, &request_text(request));
+                }
+                (_, None) => {}
             }
         }
     }
@@ -261,6 +307,36 @@ impl Page {
         }
         self.raw("</details>");
     }
+}
+
+/// The models that were asked, a line each.
+fn attempts(all: &[CallAttempt]) -> String {
+    let lines = all.iter().map(|one| {
+        format!(
+            "{} {}: {}+{} tokens, {}, {} ms\n",
+            one.model,
+            one.status,
+            one.usage.tokens_in,
+            one.usage.tokens_out,
+            dollars(one.usage.cost_micro_usd),
+            one.duration_ms
+        )
+    });
+    lines.collect()
+}
+
+/// The headers and the body of a request.
+fn request_text(request: &Request) -> String {
+    let mut text = request.headers.join(", ");
+    if let Some(problem) = &request.problem {
+        text.push_str(&format!("\n{problem}"));
+    }
+    match (&request.body, request.body_bytes) {
+        (Some(body), _) => text.push_str(&format!("\n\n{}", body.as_str())),
+        (None, Some(bytes)) => text.push_str(&format!("\n\n{bytes} bytes, left out")),
+        (None, None) => {}
+    }
+    text
 }
 
 /// What a call was to be given, as its reply has it.

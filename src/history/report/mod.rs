@@ -3,5 +3,5 @@
 mod html;
 mod mermaid;
 
-pub use html::page;
+pub use html::{escaped, page};
 pub use mermaid::flowchart;

@@ -4,7 +4,7 @@ use axum::extract::Request;
 use axum::http::Uri;
 
 /// What may stand below a run.
-const BELOW: [&str; 11] = [
+const BELOW: [&str; 12] = [
     "cancel",
     "envelope",
     "fork",
@@ -14,6 +14,7 @@ const BELOW: [&str; 11] = [
     "recompute",
     "replay",
     "resume",
+    "retry",
     "terminate",
     "trace",
 ];

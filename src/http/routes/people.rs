@@ -1,4 +1,4 @@
-//! `POST /runs/{id}/fork`, `/overlay` and `/resume`: what people say about recorded runs.
+//! `POST /runs/{id}/fork`, `/overlay`, `/resume` and `/retry`: what people say about recorded runs.
 
 use std::sync::Arc;
 
@@ -132,19 +132,62 @@ pub(super) async fn resume(
     _: Query<Nothing>,
     body: JsonObject,
 ) -> Result<Response, Problem> {
+    begins(&orchestrator, asker, &run, &headers, (body, false)).await
+}
+
+/// Begins a step of a run again, and whatever follows from it: `/resume` with `from`.
+#[utoipa::path(post, path = "/runs/{id}/retry",
+    params(
+        ("id" = String, Path, description = "A run or a branch"),
+        IfMatch,
+    ),
+    request_body = wire::Retry,
+    responses(
+        (status = 202, body = wire::Said),
+        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 503, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 507, body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn retry(
+    State(orchestrator): State<Orchestrator>,
+    asker: Asker,
+    run: Run,
+    headers: HeaderMap,
+    _: Query<Nothing>,
+    body: JsonObject,
+) -> Result<Response, Problem> {
+    begins(&orchestrator, asker, &run, &headers, (body, true)).await
+}
+
+/// A run goes on, or begins again with a step, which is `needed` or not.
+async fn begins(
+    orchestrator: &Orchestrator,
+    asker: Asker,
+    run: &Run,
+    headers: &HeaderMap,
+    (body, needed): (JsonObject, bool),
+) -> Result<Response, Problem> {
     if !run.scope.is_empty() {
         let words = "an inline child begins again with the step that holds it";
         return Err(Problem::new(ErrorCode::NotResumable, words));
     }
     let mut members = Members(body.0);
     let word = Word::Resume {
-        from: members.text("from")?,
+        from: match needed {
+            true => Some(members.needed("from")?),
+            false => members.text("from")?,
+        },
         by: asker.principal,
         reason: members.reason()?,
     };
     members.none_left()?;
-    let said = orchestrator.say(&run.stream, word, expected(&headers)?);
-    Ok(answer(StatusCode::ACCEPTED, &run, said.await?))
+    let said = orchestrator.say(&run.stream, word, expected(headers)?);
+    Ok(answer(StatusCode::ACCEPTED, run, said.await?))
 }
 
 pub(super) fn answer(status: StatusCode, run: &Run, said: Said) -> Response {

@@ -16,6 +16,8 @@ use crate::environment::principals::Role::{Admin, Approver, Auditor, Operator, R
 pub enum Policy {
     /// Anybody, without a token.
     Public,
+    /// Anybody; whoever shows a token is known by it.
+    Welcome,
     /// Whoever has the token of the attempt that the path and the query name (decision W1).
     Attempt,
     /// Principals with one of these roles.
@@ -28,7 +30,8 @@ const OPERATE: Policy = Policy::Roles(&[Operator, Admin]);
 const APPROVE: Policy = Policy::Roles(&[Approver, Admin]);
 
 /// Method and path as they are registered.
-pub const TABLE: [(&str, &str, Policy); 30] = [
+pub const TABLE: [(&str, &str, Policy); 32] = [
+    ("GET", "/", Policy::Welcome),
     ("GET", "/openapi.json", Policy::Public),
     ("GET", "/health", Policy::Public),
     ("GET", "/metrics", RECORD),
@@ -44,6 +47,7 @@ pub const TABLE: [(&str, &str, Policy); 30] = [
     ("POST", "/runs/{id}/fork", OPERATE),
     ("POST", "/runs/{id}/overlay", OPERATE),
     ("POST", "/runs/{id}/resume", OPERATE),
+    ("POST", "/runs/{id}/retry", OPERATE),
     // Whoever started a run may cancel it, too (decision P2).
     ("POST", "/runs/{id}/cancel", READ),
     ("POST", "/runs/{id}/terminate", OPERATE),
@@ -148,6 +152,7 @@ mod tests {
         for (method, path, policy) in TABLE {
             let who = match policy {
                 Policy::Public => "everybody".to_owned(),
+                Policy::Welcome => "everybody; more to principals".to_owned(),
                 Policy::Attempt => "whoever has the token of the attempt, in the query".to_owned(),
                 Policy::Roles(roles) => {
                     let words: Vec<_> = roles.iter().map(|role| role.as_str()).collect();

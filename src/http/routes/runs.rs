@@ -12,6 +12,7 @@ use super::query::{Asked, Given, Nothing, Query};
 use super::{Run, json, unreadable, wire};
 use crate::error::{ErrorCode, Problem};
 use crate::history;
+use crate::history::steered::Steered;
 use crate::orchestrator::Orchestrator;
 use crate::rows::{UNREADABLE, listed};
 
@@ -147,7 +148,7 @@ pub(super) async fn get(
     run: Run,
     _: Query<Nothing>,
 ) -> Result<Response, Problem> {
-    let envelope = read_envelope(&orchestrator, run).await?;
+    let (envelope, steered) = read_envelope(&orchestrator, run).await?;
     let mut envelope = serde_json::to_value(&envelope)
         .map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))?;
     let members = envelope.as_object_mut().ok_or(ErrorCode::Internal)?;
@@ -155,6 +156,7 @@ pub(super) async fn get(
     for other in ["params", "env", "output"] {
         members.remove(other);
     }
+    steered.put(members);
     Ok(json(value!({"run": envelope, "steps": steps}).to_string()))
 }
 
@@ -173,18 +175,21 @@ pub(super) async fn envelope(
     run: Run,
     _: Query<Nothing>,
 ) -> Result<Response, Problem> {
-    let envelope = read_envelope(&orchestrator, run).await?;
+    let (envelope, _) = read_envelope(&orchestrator, run).await?;
     let text = serde_json::to_string(&envelope)
         .map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))?;
     Ok(json(text))
 }
 
-async fn read_envelope(orchestrator: &Orchestrator, run: Run) -> Result<Envelope, Problem> {
+async fn read_envelope(
+    orchestrator: &Orchestrator,
+    run: Run,
+) -> Result<(Envelope, Steered), Problem> {
     let Run { stream, scope } = run;
     let fold = orchestrator
         .readers()
         .with(move |reader| history::envelope(reader, &stream))
         .await?;
-    let envelope = fold.and_then(|fold| fold.envelope(&scope));
-    envelope.ok_or_else(|| ErrorCode::RunNotFound.into())
+    let told = fold.and_then(|fold| Some((fold.envelope(&scope)?, Steered::of(fold.state()))));
+    told.ok_or_else(|| ErrorCode::RunNotFound.into())
 }

@@ -15,93 +15,55 @@ use crate::http::body::JsonObject;
 use crate::orchestrator::{Orchestrator, Word};
 use crate::workflow::admit::steer::Steer;
 
-/// Ends a run: nothing new starts, and whoever works for it is told to stop.
-#[utoipa::path(post, path = "/runs/{id}/cancel",
-    params(
-        ("id" = String, Path, description = "A run or a branch"),
-        IfMatch,
-    ),
-    request_body = wire::RunWord,
-    responses(
-        (status = 200, body = wire::Said),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 503, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 507, body = wire::Problem, content_type = "application/problem+json"),
-    ))]
-pub(super) async fn cancel(
-    State(orchestrator): State<Orchestrator>,
-    asker: Asker,
-    run: Run,
-    headers: HeaderMap,
-    _: Query<Nothing>,
-    body: JsonObject,
-) -> Result<Response, Problem> {
-    say(&orchestrator, asker, &run, &headers, (Steer::Cancel, body)).await
+/// A route that says one of these words.
+macro_rules! word {
+    ($name:ident, $path:literal, $steer:expr, $summary:literal) => {
+        #[doc = $summary]
+        #[utoipa::path(post, path = $path,
+            params(("id" = String, Path, description = "A run or a branch"), IfMatch),
+            request_body = wire::RunWord,
+            responses(
+                (status = 200, body = wire::Said),
+                (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+                (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+                (status = 404, body = wire::Problem, content_type = "application/problem+json"),
+                (status = 409, body = wire::Problem, content_type = "application/problem+json"),
+                (status = 413, body = wire::Problem, content_type = "application/problem+json"),
+                (status = 422, body = wire::Problem, content_type = "application/problem+json"),
+                (status = 503, body = wire::Problem, content_type = "application/problem+json"),
+                (status = 507, body = wire::Problem, content_type = "application/problem+json"),
+            ))]
+        pub(super) async fn $name(
+            State(orchestrator): State<Orchestrator>,
+            asker: Asker,
+            run: Run,
+            headers: HeaderMap,
+            _: Query<Nothing>,
+            body: JsonObject,
+        ) -> Result<Response, Problem> {
+            say(&orchestrator, asker, &run, &headers, ($steer, body)).await
+        }
+    };
 }
 
-/// Ends a run without telling anybody: what works for it finds that nobody waits for it.
-#[utoipa::path(post, path = "/runs/{id}/terminate",
-    params(
-        ("id" = String, Path, description = "A run or a branch"),
-        IfMatch,
-    ),
-    request_body = wire::RunWord,
-    responses(
-        (status = 200, body = wire::Said),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 503, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 507, body = wire::Problem, content_type = "application/problem+json"),
-    ))]
-pub(super) async fn terminate(
-    State(orchestrator): State<Orchestrator>,
-    asker: Asker,
-    run: Run,
-    headers: HeaderMap,
-    _: Query<Nothing>,
-    body: JsonObject,
-) -> Result<Response, Problem> {
-    let word = (Steer::Terminate, body);
-    say(&orchestrator, asker, &run, &headers, word).await
-}
-
-/// Holds a run: nothing new starts, what is under way may end, deadlines stand still.
-#[utoipa::path(post, path = "/runs/{id}/pause",
-    params(
-        ("id" = String, Path, description = "A run or a branch"),
-        IfMatch,
-    ),
-    request_body = wire::RunWord,
-    responses(
-        (status = 200, body = wire::Said),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 503, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 507, body = wire::Problem, content_type = "application/problem+json"),
-    ))]
-pub(super) async fn pause(
-    State(orchestrator): State<Orchestrator>,
-    asker: Asker,
-    run: Run,
-    headers: HeaderMap,
-    _: Query<Nothing>,
-    body: JsonObject,
-) -> Result<Response, Problem> {
-    say(&orchestrator, asker, &run, &headers, (Steer::Pause, body)).await
-}
+word!(
+    cancel,
+    "/runs/{id}/cancel",
+    Steer::Cancel,
+    "Ends a run: nothing new starts, and whoever works for it is told to stop."
+);
+word!(
+    terminate,
+    "/runs/{id}/terminate",
+    Steer::Terminate,
+    "Ends a run without telling anybody: what works for it finds that nobody waits for it."
+);
+word!(
+    pause,
+    "/runs/{id}/pause",
+    Steer::Pause,
+    "Holds a run: nothing new starts, what is under way may end, deadlines stand still."
+);
 
 async fn say(
     orchestrator: &Orchestrator,

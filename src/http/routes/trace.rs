@@ -1,19 +1,24 @@
 //! `GET /runs/{id}/trace`.
 
 use axum::extract::State;
+use axum::http::Method;
 use axum::response::Response;
 use ktsu_ledger::Frame;
 use ktsu_ledger::store::{Reader, StoreError};
+use ktsu_projections::Lineage;
 use ktsu_projections::lineage::Node;
 use serde_json::json as value;
 
 use super::parameter::{Kind, MAX_NUMBER, Parameter};
 use super::query::{Asked, Given, Query, invalid};
-use super::{Run, json, unreadable, wire};
+use super::{Run, json, policy, unreadable, wire};
 use crate::error::{ErrorCode, Problem};
 use crate::history::provenance::{self, NoSuchField, Story};
+use crate::history::shown::is_within;
 use crate::history::trace::{self, Placed, Wanted};
-use crate::history::{self, why};
+use crate::history::webhooks::Request;
+use crate::history::{self, webhooks, why};
+use crate::http::access::Asker;
 use crate::orchestrator::Orchestrator;
 
 /// What to trace.
@@ -33,6 +38,17 @@ pub(super) const EXCLUSIVE: [&str; 3] = ["frame", "of", "why_not"];
 pub(super) const OF_THE_TREE: [&str; 2] = ["step", "type"];
 /// A parameter, and the one that it needs beside it.
 pub(super) const NEEDS: (&str, &str) = ("direction", "frame");
+
+impl Of {
+    /// What is wanted of the tree.
+    fn wanted(&self) -> Wanted {
+        Wanted {
+            step: self.step.clone(),
+            kinds: self.kind.iter().cloned().collect(),
+            ..Wanted::default()
+        }
+    }
+}
 
 impl Asked for Of {
     const PARAMETERS: &'static [Parameter] = &[
@@ -116,9 +132,13 @@ impl Asked for Of {
     ))]
 pub(super) async fn trace(
     State(orchestrator): State<Orchestrator>,
+    asker: Asker,
     run: Run,
     Query(of): Query<Of>,
 ) -> Result<Response, Problem> {
+    // What was sent may hold what stands in the definition alone, which not everybody may read.
+    let frames = policy::of(&Method::GET, "/runs/{id}/frames");
+    let sent = frames.is_some_and(|frames| asker.may(frames));
     let name = run.stream.name().to_owned();
     let stream = run.stream.clone();
     // What a long run comes to takes its time: it is worked out where reading may block.
@@ -126,7 +146,7 @@ pub(super) async fn trace(
         .readers()
         .with(move |reader| {
             let frames = history::frames(reader, &stream)?;
-            text(reader, &frames, &name, &run.scope, &of)
+            text(reader, &frames, (&name, &run.scope), &of, sent)
         })
         .await;
     let text = read.map_err(|error| unreadable(&error))??;
@@ -136,10 +156,11 @@ pub(super) async fn trace(
 fn text(
     reader: &dyn Reader,
     frames: &[Frame],
-    name: &str,
-    scope: &str,
+    (name, scope): (&str, &str),
     of: &Of,
+    sent: bool,
 ) -> Result<Result<String, Problem>, StoreError> {
+    let mut request = None;
     let mut chain = None;
     let mut tree = Vec::new();
     if let Some(seq) = of.frame {
@@ -147,12 +168,18 @@ fn text(
             Some("descendants") => trace::descendants(frames, seq),
             _ => trace::ancestors(frames, seq),
         };
+        if sent {
+            request = webhooks::request(frames, seq);
+        }
         trace::say_what_is_missing(reader, chain.iter_mut().flatten())?;
     } else if of.of.is_none() && of.why_not.is_none() {
-        tree = trace::tree(frames, scope);
+        tree = trace::tree(frames, scope, &of.wanted());
+        if sent {
+            trace::say_what_was_sent(frames, &mut tree);
+        }
         trace::say_what_is_missing(reader, tree.iter_mut().map(|placed| &mut placed.node))?;
     }
-    Ok(told(frames, name, scope, of, chain, tree))
+    Ok(told(frames, name, scope, of, (chain, request), tree))
 }
 
 fn told(
@@ -160,8 +187,8 @@ fn told(
     name: &str,
     scope: &str,
     of: &Of,
-    chain: Option<Vec<Node>>,
-    mut tree: Vec<Placed>,
+    (chain, request): (Option<Vec<Node>>, Option<Request>),
+    tree: Vec<Placed>,
 ) -> Result<String, Problem> {
     let nowhere = |error: NoSuchField| {
         // A 404 never repeats the name.
@@ -183,17 +210,17 @@ fn told(
     if of.frame.is_some() {
         let words = "the run has no such frame";
         let chain = chain.ok_or_else(|| Problem::new(ErrorCode::NotFound, words))?;
-        return Ok(value!({"run_id": name, "chain": chain}).to_string());
+        let mut body = value!({"run_id": name, "chain": chain});
+        if let Some(request) = request {
+            body["request"] = value!(request);
+        }
+        return Ok(body.to_string());
     }
-    let wanted = Wanted {
-        step: of.step.clone(),
-        kinds: of.kind.iter().cloned().collect(),
-        ..Wanted::default()
-    };
     if let Some(step) = &of.step
-        && !tree
+        && !Lineage::of(frames)
+            .nodes()
             .iter()
-            .any(|placed| trace::is_about(&placed.node, step))
+            .any(|node| is_within(&node.scope, scope) && trace::is_about(node, step))
     {
         // Nothing is told of a step that did not begin; of one that is not there nothing can be.
         let step = step.strip_prefix("step.").unwrap_or(step);
@@ -202,6 +229,5 @@ fn told(
             .or_else(|_| why::why_not(&story, scope, step))
             .map_err(nowhere)?;
     }
-    tree.retain(|placed| wanted.wants(&placed.node));
     Ok(value!({"run_id": name, "tree": tree}).to_string())
 }

@@ -5,7 +5,9 @@
 
 mod approvals;
 mod compared;
+mod home;
 mod people;
+mod trace;
 
 use std::collections::BTreeMap;
 
@@ -15,7 +17,9 @@ use utoipa::ToSchema;
 
 pub use approvals::{Approval, Decide, Review, ToolMessage, ToolMessages};
 pub use compared::{Diff, Replay, Replayed};
-pub use people::{Branch, Fork, Overlay, Resume, RunWord, Said};
+pub use home::{Authentication, Home, HomeRoute, HomeWorkflow};
+pub use people::{Branch, Fork, Overlay, Resume, Retry, RunWord, Said};
+pub use trace::{Node, Placed, Request, Trace};
 
 /// A run was accepted.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -183,6 +187,8 @@ pub struct RunRow {
     pub completed_at: Option<String>,
     /// The error code, if it failed.
     pub error: Option<String>,
+    /// Since when it is paused.
+    pub paused_at: Option<String>,
     /// For a branch: what it was forked from.
     pub parent_run_id: Option<String>,
     /// For a branch: how many frames it shares.
@@ -219,8 +225,24 @@ pub struct RunSummary {
     pub created_at: Option<String>,
     /// When it ended.
     pub ended_at: Option<String>,
+    /// Who paused it, while it is paused.
+    pub paused: Option<SteeringWord>,
+    /// Who ended it, of a run that a person ended.
+    pub cancelled: Option<SteeringWord>,
     /// What it used.
     pub totals: Metrics,
+}
+
+/// A person's word about a whole run.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SteeringWord {
+    /// When.
+    pub at: String,
+    /// Who.
+    pub by: String,
+    /// Why.
+    pub reason: Option<String>,
 }
 
 /// What a run was given, what its steps gave, how it ended.
@@ -455,60 +477,6 @@ pub struct External {
     pub hash: String,
     /// Where it belongs in `data`.
     pub path: String,
-}
-
-/// The causal tree of a run, or the way from a frame to the root.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Trace {
-    /// `run_…`.
-    pub run_id: String,
-    /// Every frame, each with the one it stands under (without `?frame=`).
-    pub tree: Option<Vec<Placed>>,
-    /// The frame and all it follows from, latest first (with `?frame=`).
-    pub chain: Option<Vec<Node>>,
-    /// Where a value came from: `path`, `value`, `chain`, `origins`, `deciders` (with `?of=`).
-    pub origin: Option<serde_json::Value>,
-    /// Why a step is where it is: `step`, `status`, `because` (with `?why_not=`).
-    pub why_not: Option<serde_json::Value>,
-}
-
-/// A frame in the causal graph.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub struct Node {
-    /// Its number.
-    pub seq: u64,
-    /// Its type.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// The inline child it belongs to.
-    pub scope: String,
-    /// The step it is about.
-    pub step: Option<String>,
-    /// Who appended it.
-    pub actor: String,
-    /// When.
-    pub at: String,
-    /// What it follows from, here.
-    pub cause: Vec<u64>,
-    /// What it follows from, in other streams.
-    pub foreign: Option<Vec<String>>,
-    /// Those of what it follows from that are not there.
-    pub missing: Option<Vec<String>>,
-    /// At a glance.
-    pub detail: String,
-}
-
-/// A frame in the tree.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub struct Placed {
-    /// The frame it stands under: the latest of its causes; none for a root.
-    pub parent: Option<u64>,
-    /// Milliseconds since the run was created.
-    pub after_ms: u64,
-    /// The frame.
-    #[serde(flatten)]
-    pub node: Node,
 }
 
 /// A problem document (RFC 9457).

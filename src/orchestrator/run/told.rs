@@ -96,6 +96,11 @@ impl RunTask {
             return Ok(Err(NotDone::Stale { expected, actual }));
         }
         word.redact(&self.shared.redactor_for(&self.definition));
+        if word.sets_going()
+            && let Err(lacks) = self.shared.can_run(&self.definition)
+        {
+            return Ok(Err(lacks));
+        }
         let now = self.now();
         let input = match word {
             Word::Overlay(overlay) => person::overlay(&self.definition, &self.state, overlay),
@@ -146,7 +151,10 @@ impl RunTask {
 
     /// Whoever reported is told at once what is recorded; that it is durable is waited for there.
     fn reported(&mut self, said: Held) -> Result<(), Broken> {
+        let now = self.now();
+        let premature = report::is_premature(&self.state, &said.events, now);
         let taken = match report::report(&self.state, &said.scope, said.events) {
+            Reported::Taken(_) if premature => Taken::Stale,
             Reported::Taken(drafts) => Taken::New(self.take_report(drafts)?),
             Reported::Held(events) => {
                 self.held.push_back(Held { events, ..said });

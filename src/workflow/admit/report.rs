@@ -2,9 +2,10 @@
 //! before, a wait, or a refusal that writes nothing (decisions F4, W1-W3).
 
 use ktsu_ledger::event::{
-    AgentEvent, BudgetExhausted, LlmRequest, LlmResponse, LostReason, WorkerEvent, WorkerLost,
+    AgentEvent, BudgetExhausted, FinishReason, LlmRequest, LlmResponse, LostReason, WorkerEvent,
+    WorkerLost,
 };
-use ktsu_ledger::{Actor, Cause, Draft, Event, Json};
+use ktsu_ledger::{Actor, Cause, Draft, Event, Json, Timestamp};
 use ktsu_projections::run::{Affordability, Hint, RunState, StepStatus, Task, steer};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
@@ -107,6 +108,16 @@ pub fn report(state: &RunState, scope: &str, mut events: Vec<AgentEvent>) -> Rep
         };
     }
     taken(state, scope, place, task, events)
+}
+
+/// Whether a report says that the time of its task is over while the run's is not: it is paused, or
+/// its deadline is still to come. Deadlines are the orchestrator's to judge (decisions F3, P1), and a
+/// runtime elsewhere may not have heard yet that they moved. Such a report is not taken: its task goes
+/// the way of one that nobody works on any more.
+pub fn is_premature(state: &RunState, events: &[AgentEvent], now: Timestamp) -> bool {
+    let late = |event: &AgentEvent| matches!(event, AgentEvent::Finished(end) if end.reason == FinishReason::Timeout);
+    let has_time = state.paused().is_some() || state.deadline().is_some_and(|until| until > now);
+    has_time && events.iter().any(late)
 }
 
 /// Puts the events into the form of frames, if each follows from the one before.

@@ -20,7 +20,7 @@ pub use child::output_now;
 pub use names::{Memo, Scoped};
 pub use notice::notice_body;
 pub use servers::{ToldServer, code, secret_values};
-pub use webhook::{delivery_id, notice_id};
+pub use webhook::{REQUEST_HEADERS, SIGNATURE_HEADERS, Shown, delivery_id, notice_id, shown};
 
 use std::collections::BTreeMap;
 

@@ -7,17 +7,83 @@ use ktsu_ledger::event::plan::WebhookPlan;
 use ktsu_ledger::event::{Given, WebhookDead, WebhookEvent, WebhookSent};
 use ktsu_ledger::{Event, Hash, Json, StreamId};
 use ktsu_projections::envelope::REDACTED;
-use ktsu_projections::run::{Phase, Step as StepState};
+use ktsu_projections::run::{Phase, RunState, Step as StepState};
 use serde_json::{Value, json};
 
-use super::{At, Outcome, Scoped, Unit};
-use crate::workflow::definition::{CompiledWork, Step};
+use super::{At, Memo, Outcome, Scoped, Unit, notice_body};
+use crate::workflow::definition::{CompiledWork, Definition, Step};
 use crate::workflow::expression::{EvaluationError, Names, Root, from_value};
 use crate::workflow::template::{Template, text_of};
 
-/// A webhook as far as a ledger may know it: secrets stand as their templates.
+/// The names of the headers that every request has.
+pub const REQUEST_HEADERS: [&str; 5] = [
+    "content-length",
+    "content-type",
+    "host",
+    "user-agent",
+    "webhook-id",
+];
+
+/// The names of the headers that a signed one has beside them.
+pub const SIGNATURE_HEADERS: [&str; 2] = ["webhook-signature", "webhook-timestamp"];
+
+/// A request as far as a ledger may know it: secrets stand as their templates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shown {
+    /// Where it goes.
+    pub url: String,
+    /// What it says.
+    pub body: Json,
+    /// Whether it is signed.
+    pub signed: bool,
+}
+
+/// The request of a webhook step that is announced in this state, or of its notice about the call
+/// that the frame `approval` asks people about.
+///
+/// # Errors
+/// Why it cannot be rendered, in words.
+pub fn shown(
+    (definition, state): (&Definition, &RunState),
+    (scope, step): (&str, &str),
+    approval: Option<u64>,
+) -> Result<Shown, String> {
+    let memo = Memo::default();
+    let place = state.scope_at(scope).and_then(|at| {
+        let position = state.scope(at)?.shape.position(step)?;
+        Some((at, position))
+    });
+    let (at, position) = place.ok_or("the run has no such step")?;
+    let here = At::new(definition, state, &memo, at, Some(position));
+    let here = here.ok_or("the definition has no such workflow")?;
+    let compiled = here.workflow.steps.get(position as usize);
+    let compiled = compiled.ok_or("the definition has no such step")?;
+    let CompiledWork::Webhook { secret, .. } = &compiled.work else {
+        return Err("the step is no webhook".to_owned());
+    };
+    let failed = |error: EvaluationError| error.message;
+    let (url, body) = match approval {
+        None => {
+            let rendered = here.render(compiled).map_err(failed)?;
+            (rendered.url, rendered.body)
+        }
+        Some(request) => {
+            let body = notice_body(state, (request, at, position));
+            let body = body.ok_or("nobody is asked about such a call")?;
+            (here.url(compiled).map_err(failed)?.0, body)
+        }
+    };
+    Ok(Shown {
+        url,
+        body,
+        signed: secret.is_some(),
+    })
+}
+
+/// A webhook as it is announced.
 struct Rendered {
     target: String,
+    url: String,
     body: Json,
     input: BTreeMap<String, Given>,
 }
@@ -148,12 +214,20 @@ impl At<'_> {
     /// Where a notice goes.
     pub(super) fn notice_target(&self, step: &Step) -> Result<String, EvaluationError> {
         let CompiledWork::Webhook { url, .. } = &step.work else {
-            return Err(EvaluationError {
-                code: "template",
-                message: "not a webhook".to_owned(),
-            });
+            return Err(not_a_webhook());
         };
         self.target(url)
+    }
+
+    /// The URL, and how what is filled in there is recorded.
+    fn url(&self, step: &Step) -> Result<(String, BTreeMap<String, Given>), EvaluationError> {
+        let CompiledWork::Webhook { url, .. } = &step.work else {
+            return Err(not_a_webhook());
+        };
+        let secret = |name: &str| self.names.is_secret(name);
+        let url = url.render(&self.names, &secret, self.rules())?;
+        let given = self.names.givens("/url", &url);
+        Ok((text_of(&url.value, self.rules()), given))
     }
 
     /// Host and port; one that a secret is part of is not shown.
@@ -170,15 +244,11 @@ impl At<'_> {
 
     fn render(&self, step: &Step) -> Result<Rendered, EvaluationError> {
         let CompiledWork::Webhook { url, body, .. } = &step.work else {
-            return Err(EvaluationError {
-                code: "template",
-                message: "not a webhook".to_owned(),
-            });
+            return Err(not_a_webhook());
         };
         let secret = |name: &str| self.names.is_secret(name);
         let target = self.target(url)?;
-        let url = url.render(&self.names, &secret, self.rules())?;
-        let mut input = self.names.givens("/url", &url);
+        let (url, mut input) = self.url(step)?;
         let mut json = Value::Object(serde_json::Map::new());
         if let Some(body) = body {
             let body = body.render(&self.names, &secret, self.rules())?;
@@ -187,12 +257,20 @@ impl At<'_> {
         }
         Ok(Rendered {
             target,
+            url,
             body: Json::from_value(&json).map_err(|_| EvaluationError {
                 code: "depth",
                 message: "the body is nested too deeply".to_owned(),
             })?,
             input,
         })
+    }
+}
+
+fn not_a_webhook() -> EvaluationError {
+    EvaluationError {
+        code: "template",
+        message: "not a webhook".to_owned(),
     }
 }
 

@@ -103,6 +103,56 @@ fn finished(output: &Value) -> Value {
 const ONE: &str = "pipeline: [{id: s1, agent: ./agents/echo.agent.yaml, params: {msg: hi}}]\n";
 const TWO: &str = "pipeline:\n  - {id: s1, agent: ./agents/echo.agent.yaml, params: {msg: hi}}\n  - {id: s2, agent: ./agents/echo.agent.yaml, params: {msg: hi}}\n";
 
+/// Decisions F3 and P1: a runtime that does not know yet that a deadline moved is no judge of it.
+#[tokio::test]
+async fn that_the_time_is_over_is_the_orchestrators_to_say() {
+    let hour = format!("model_policy: {{timeout_s: 3600}}\n{ONE}");
+    let hand = ByHand::new(&[("one", ONE), ("hour", &hour)]).await;
+    let error = json!({"code": "timeout", "message": "no output", "retryable": false});
+    let late = json!([{"type": "agent.finished", "data": {"reason": "timeout", "outcome": {"error": error}}}]);
+    for (workflow, paused) in [("hour", false), ("hour", true), ("one", true)] {
+        let run = hand.client().invoke(workflow, json!({})).await;
+        let task = hand.task(&run, "s1").await;
+        let say = async |word: &str| {
+            let path = format!("/runs/{run}/{word}");
+            hand.client().post(&path, "{}").await.status
+        };
+        if paused {
+            assert_eq!(say("pause").await, 200);
+        }
+        let before = hand.client().frames(&run).await;
+        assert_eq!(
+            task.report(1, &late).await.status,
+            409,
+            "{workflow} {paused}"
+        );
+        assert_eq!(hand.client().frames(&run).await, before);
+        if paused {
+            assert_eq!(say("resume").await, 202);
+        }
+        // Whoever names the task no more has lost it, and it goes out again.
+        let beat = |runtime: &str, active: Value| json!({"runtime_id": runtime, "active": active});
+        let name = json!([{"run_id": run, "step_id": "s1", "attempt": 1}]);
+        for body in [beat("first", name), beat("second", json!([]))] {
+            let answer = hand.client().post("/heartbeat", body.to_string()).await;
+            assert_eq!(answer.status, 200, "{}", answer.text());
+        }
+        let again = |heard: &[crate::support::sink::Heard]| {
+            let invoked = heard.iter().filter(|one| one.path == "/invoke");
+            invoked
+                .map(|one| one.json())
+                .any(|one| one["run_id"] == run.as_str() && one["attempt"] == 2)
+        };
+        hand.runtime.until(again).await;
+    }
+    // Where there is no deadline and the run goes on, the runtime's own bound holds.
+    let run = hand.client().invoke("one", json!({})).await;
+    let task = hand.task(&run, "s1").await;
+    assert_eq!(task.report(1, &late).await.status, 200);
+    let envelope = hand.client().ended(&run).await;
+    assert_eq!(step(&envelope, "s1")["error"]["code"], "timeout");
+}
+
 #[tokio::test]
 async fn a_dispatch_says_everything_a_runtime_needs_and_shows_no_token_elsewhere() {
     let hand = ByHand::new(&[("one", ONE)]).await;

@@ -198,6 +198,14 @@ async fn all_models_of_a_fallback_that_failed_count_in_the_error_of_the_call() {
         .map(|one| one["status"].as_str().unwrap())
         .collect();
     assert_eq!(statuses, ["internal_error", "server_error"]);
+    // The trace says the same.
+    let trace = lab.client.get(&format!("/runs/{run}/trace")).await.json();
+    let tree = trace["tree"].as_array().unwrap();
+    assert_eq!(
+        of_type(tree, "llm.response")[0]["attempts"],
+        json!(attempts)
+    );
+    assert_eq!(of_type(tree, "llm.request")[0]["attempts"], Value::Null);
 }
 
 #[tokio::test]

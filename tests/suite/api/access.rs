@@ -66,7 +66,7 @@ fn row(method: &str, route: &str) -> Option<Row> {
     let record = &["operator", "auditor", "admin"];
     let operators = &["operator", "admin"];
     Some(match (method, route) {
-        ("GET", "/health" | "/openapi.json") => Row::Everybody(200),
+        ("GET", "/" | "/health" | "/openapi.json") => Row::Everybody(200),
         ("POST", "/runs/{id}/steps/{step}/report" | "/runs/{id}/steps/{step}/complete") => {
             Row::Everybody(401)
         }
@@ -84,6 +84,7 @@ fn row(method: &str, route: &str) -> Option<Row> {
         ("GET", "/runs/{id}/frames" | "/metrics") | ("POST", "/runs/{id}/replay") => {
             Row::Roles(record, 200)
         }
+        ("POST", "/runs/{id}/retry") => Row::Roles(operators, 422),
         ("POST", "/runs/{id}/fork") => Row::Roles(operators, 201),
         ("POST", "/runs/{id}/overlay") => Row::Roles(operators, 422),
         ("POST", "/runs/{id}/resume" | "/runs/{id}/terminate" | "/runs/{id}/pause") => {
@@ -236,7 +237,8 @@ async fn methods_and_paths_that_are_not_served_tell_nobody_more_than_that() {
             ("POST", "/health", 405),
             ("OPTIONS", "/runs", 405),
             ("GET", "/secrets", 404),
-            ("GET", "/", 404),
+            ("GET", "//", 404),
+            ("POST", "/", 405),
         ] {
             let answer = client.send(method, path, &[], "").await;
             assert_eq!(answer.status, expected, "{method} {path}");

@@ -20,12 +20,13 @@ pipeline:
 "#;
 
 /// What can be said, and a body with which it is taken.
-fn words() -> [(&'static str, u16, Value); 3] {
+fn words() -> [(&'static str, u16, Value); 4] {
     let overlay = json!({"step": "first", "field": "result", "value": {"a": 2}, "reason": "seen"});
     [
         ("fork", 201, json!({"before": "second", "reason": "seen"})),
         ("overlay", 200, overlay),
         ("resume", 202, json!({"from": "second", "reason": "seen"})),
+        ("retry", 202, json!({"from": "second", "reason": "seen"})),
     ]
 }
 
@@ -49,7 +50,7 @@ pub(super) async fn all(api: &Described) -> BTreeSet<Case> {
         let path = format!("/runs/{run}/{word}");
         let answer = api.post(&path, &body.to_string()).await;
         assert_eq!(answer.status, status, "{word}: {}", answer.text());
-        if word == "resume" {
+        if ["resume", "retry"].contains(&word) {
             within.client.ended(&run).await;
         }
     }
@@ -81,7 +82,11 @@ async fn refused(api: &Described, run: &str) {
         assert_eq!(answer.status, 403);
         assert_eq!(answer.json()["code"], "foreign_origin");
     }
-    for word in ["overlay", "resume"] {
+    let path = format!("/runs/{run}/retry");
+    let answer = api.post(&path, r#"{"reason": "seen"}"#);
+    let answer = answer.await;
+    assert_eq!(answer.status, 422, "a step is needed: {}", answer.text());
+    for word in ["overlay", "resume", "retry"] {
         let (_, _, body) = words().into_iter().find(|one| one.0 == word).unwrap();
         let path = format!("/runs/{run}/{word}");
         for (known, status, code) in [("0", 409, "stale_revision"), ("x", 422, "invalid_request")] {
@@ -94,6 +99,7 @@ async fn refused(api: &Described, run: &str) {
     let overlay = json!({"step": "nobody", "field": "x", "value": 1, "reason": "a try"});
     for (word, body) in [
         ("resume", json!({"from": "nobody"})),
+        ("retry", json!({"from": "nobody"})),
         ("fork", json!({"before": "nobody"})),
         ("overlay", overlay),
     ] {

@@ -33,6 +33,7 @@ async fn every_described_answer_is_given_and_fits_its_description() {
 }
 
 async fn walk(api: &Described) -> String {
+    assert_eq!(api.get("/").await.status, 200);
     assert_eq!(api.get("/health").await.status, 200);
     let accepted = api.post("/invoke/hello", "{}").await;
     assert_eq!(accepted.status, 202);
@@ -109,6 +110,7 @@ async fn refusals(api: &Described, run: &str) {
             "/runs?status=foo".to_owned(),
             "status takes one of pending, running, waiting, complete, failed",
         ),
+        ("/?x=1".to_owned(), "no query parameter x"),
         ("/health?deep=1".to_owned(), "no query parameter deep"),
         ("/metrics?deep=1".to_owned(), "no query parameter deep"),
         (format!("/runs/{run}?limit=1"), "no query parameter limit"),
@@ -240,6 +242,7 @@ async fn foreign(api: &Described, run: &str) {
         vec![("sec-fetch-site", "cross-site")],
     ] {
         for (method, path) in [
+            ("GET", "/".to_owned()),
             ("GET", "/health".to_owned()),
             ("GET", "/runs".to_owned()),
             ("POST", "/invoke/hello".to_owned()),

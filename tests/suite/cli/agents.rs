@@ -15,6 +15,9 @@ use crate::support::ledgers::Recorded;
 
 const RUN: &str = "run_0000000000000000000000000000a9e7";
 
+/// The item whose first model failed.
+const FELL_BACK: &str = "classify.4";
+
 /// A run told frame by frame, 10 ms each.
 #[derive(Default)]
 struct Story {
@@ -115,10 +118,17 @@ impl Story {
             .unwrap()
             .extend(more.as_object().unwrap().clone());
         let request = self.task("llm.request", name, asked);
-        let answer = json!({"attempt": attempt, "content": "{\"a\": 1}", "cost_micro_usd": 1500,
+        let mut answer = json!({"attempt": attempt, "content": "{\"a\": 1}", "cost_micro_usd": 1500,
             "duration_ms": 7, "input_hash": "sha256:aa", "model": "m", "output_hash": "sha256:bb",
             "prices": "2026-11", "provider": "p", "report": report(n + 1), "request": request,
             "tokens_in": 100, "tokens_out": 10});
+        if name == FELL_BACK {
+            let used = |cost: u64, sent: u64| json!({"cost_micro_usd": cost, "tokens_in": sent, "tokens_out": 5});
+            answer["attempts"] = json!([
+                {"duration_ms": 3, "model": "p/dear", "status": "server_error", "usage": used(900, 60)},
+                {"duration_ms": 4, "model": "p/m", "status": "ok", "usage": used(600, 40)},
+            ]);
+        }
         self.task("llm.response", name, answer);
         request
     }
@@ -285,6 +295,37 @@ fn a_trace_shows_calls_with_tokens_time_and_cost_and_items_under_their_step() {
             "agent.finished"
         ]
     );
+}
+
+#[test]
+fn a_trace_shows_every_model_that_was_asked_for_a_reply_and_counts_each_once() {
+    // Among few items, and among so many that those that went as they should share a row.
+    for items in [10, 200] {
+        let desk = desk(items);
+        let said = desk.ktsu(&["trace", RUN]);
+        let words = |name: &str| line_with(&said.is(0).out, name).join(" ");
+        assert!(words("p/dear ").ends_with("p/dear 3 ms $0.0009 server_error, 60+5 tokens"));
+        assert!(words("· p/m ").ends_with("p/m 4 ms $0.0006 ok, 40+5 tokens"));
+        let calls = u64::from(items) + 2;
+        said.says(&format!(
+            "{calls} calls, 1 reflection, {}+{} tokens",
+            100 * calls,
+            10 * calls
+        ));
+        let whole = desk.ktsu(&["trace", RUN, "--json"]).is(0).json();
+        assert_eq!(whole["totals"]["cost_micro_usd"], 1500 * calls);
+        let fell_back = &whole["steps"][1]["items"][4];
+        assert_eq!(fell_back["metrics"]["cost_micro_usd"], 1500);
+        let calls = fell_back["calls"].as_array().unwrap().iter();
+        let answer = calls.filter_map(|call| call.get("answer")).next().unwrap();
+        assert_eq!(answer["attempts"][0]["status"], "server_error");
+        assert_eq!(answer["attempts"][1]["usage"]["tokens_in"], 40);
+        let page = desk.path().join("page.html");
+        desk.ktsu(&["trace", RUN, "--html", page.to_str().unwrap()])
+            .is(0);
+        let page = std::fs::read_to_string(page).unwrap();
+        assert!(page.contains("p/dear server_error: 60+5 tokens, $0.000900, 3 ms"));
+    }
 }
 
 #[test]

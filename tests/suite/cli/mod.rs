@@ -27,6 +27,7 @@ mod replay;
 mod running;
 mod schemas;
 mod speaking;
+mod steering;
 mod story;
 mod trace;
 mod triage;

@@ -455,6 +455,15 @@ fn reading_is_served_beside_the_owner_and_nothing_is_written() {
         "{health}"
     );
     assert!(at("/runs").contains(&run));
+    let home = at("/");
+    let (_, home) = home.split_once("\r\n\r\n").unwrap();
+    let home: serde_json::Value = serde_json::from_str(home).unwrap();
+    assert_eq!(home["ledger"], "read_only");
+    assert_eq!(home["workflows"], serde_json::json!([]));
+    let posts = home["routes"].as_array().unwrap().iter();
+    let mut posts = posts.filter(|route| route["method"] != "GET");
+    assert_eq!(posts.next().unwrap()["path"], "/runs/{id}/replay");
+    assert_eq!(posts.next(), None, "nothing that would write is offered");
     // What the owner does next is seen.
     let second = desk
         .ktsu(&["invoke", "hello", "--wait", "--json"])

@@ -74,6 +74,41 @@ fn runs_are_listed_newest_first_and_filtered() {
     );
 }
 
+/// What a trace says of a webhook that was sent: beside its step, of its frame, in JSON and on a page.
+fn requests_of(desk: &Desk, run: &str) {
+    let whole = desk.ktsu(&["trace", run, "--json"]).is(0).json();
+    let steps = whole["steps"].as_array().unwrap();
+    let step = steps.iter().find(|step| step["id"] == "hand_over").unwrap();
+    let sent = &step["calls"][0];
+    let request = &sent["request"];
+    let (url, body) = (request["url"].as_str().unwrap(), &request["body"]);
+    assert_eq!(request["method"], "POST");
+    assert_eq!(request["body_bytes"], body.to_string().len());
+    desk.ktsu(&["trace", run])
+        .is(0)
+        .says(&format!("POST {url}: {{"))
+        .says(&format!("({} bytes)", request["body_bytes"]));
+    let seq = sent["frame"].to_string();
+    let of_the_frame = desk.ktsu(&["trace", run, &seq]);
+    of_the_frame
+        .is(0)
+        .says(&format!("request     POST {url}\n"))
+        .says("headers     content-length, content-type, host, user-agent, webhook-id\n")
+        .says(&format!("length      {} bytes\n", request["body_bytes"]))
+        .says("\nbody\n  {\n");
+    let json = desk.ktsu(&["trace", run, &seq, "--json"]).is(0).json();
+    assert_eq!(&json["request"], request);
+    let answered = step["calls"][1]["frame"].to_string();
+    desk.ktsu(&["trace", run, &answered])
+        .is(0)
+        .says("status      200\n");
+    let page = desk.path().join("page.html");
+    desk.ktsu(&["trace", run, "--html", page.to_str().unwrap()])
+        .is(0);
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains(&format!("hand_over sends POST {url}")));
+}
+
 #[test]
 fn a_trace_shows_steps_children_calls_and_the_way_to_the_root() {
     let desk = Desk::new();
@@ -86,6 +121,7 @@ fn a_trace_shows_steps_children_calls_and_the_way_to_the_root() {
         .says("│  └─ ✓ page ")
         .says("webhook.delivered")
         .says("12 steps in ");
+    requests_of(&desk, &run);
     desk.ktsu(&["trace", &format!("{run}/escalate")])
         .is(0)
         .says("✓ urgent 1.0.0 complete");

@@ -119,6 +119,28 @@ fn filters_leave_what_fits_all_of_them() {
 }
 
 #[test]
+fn a_request_that_is_not_the_recorded_one_says_so() {
+    let desk = golden_desk();
+    let run = run_of("v2-secrets");
+    desk.ktsu(&["trace", &run])
+        .is(0)
+        .says("/call?token={{ env.TOKEN }}: {\"note\":\"not [REDACTED]\"");
+    forge(&desk, &run, |seq, body| {
+        Some(match seq {
+            0 => body.replace("not [REDACTED]", "something else"),
+            _ => body,
+        })
+    });
+    desk.ktsu(&["trace", &run])
+        .is(0)
+        .says("not the one that was sent");
+    desk.ktsu(&["trace", &run, "3"])
+        .is(0)
+        .says("not the one that was sent: its hash differs")
+        .says("something else");
+}
+
+#[test]
 fn a_frame_that_is_not_there_is_told_with_those_that_are_near() {
     let desk = golden_desk();
     let run = run_of("v1-failure");

@@ -3,6 +3,7 @@
 mod kills;
 mod people;
 mod states;
+mod waiting;
 
 use serde_json::{Value, json};
 
@@ -64,6 +65,10 @@ pipeline:
   - {id: work, agent: ./agents/echo.agent.yaml, params: {msg: held}}
   - {id: more, agent: ./agents/echo.agent.yaml, params: {msg: held too}}
 ";
+const KNOWS: &str = "env: [{name: HOOK}, {name: LLM_KEY, secret: true}]
+pipeline:
+  - {id: work, webhook: {url: '{{ env.HOOK }}/held', body: {key: '{{ env.LLM_KEY }}'}}}
+";
 const PART: &str = "visibility: sub-workflow
 pipeline:
   - {id: inner, agent: ./agents/echo.agent.yaml, params: {msg: held}}
@@ -111,7 +116,7 @@ impl World {
         let flows: Vec<(&str, String)> = STATES
             .iter()
             .map(|(name, rest)| (*name, format!("{MSG}{rest}")))
-            .chain([("part", PART.to_owned())])
+            .chain([("part", PART.to_owned()), ("secret", KNOWS.to_owned())])
             .collect();
         let flows: Vec<(&str, &str)> = flows.iter().map(|(name, text)| (*name, &**text)).collect();
         let server = |name: &str, more: &str| {
@@ -192,11 +197,14 @@ impl World {
             "tool" => ("tool.called", 1),
             "doubt" => ("tool.in_doubt", 1),
             "approval" => ("approval.requested", 1),
-            "webhook" => ("webhook.sent", 1),
+            "webhook" | "secret" => ("webhook.sent", 1),
             "backoff" => ("webhook.failed", 1),
             other => panic!("no state {other}"),
         };
         self.seen(&run, kind, count).await;
+        if state == "secret" {
+            self.sink.until(|heard| !heard.is_empty()).await;
+        }
         run
     }
 

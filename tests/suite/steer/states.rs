@@ -181,6 +181,69 @@ async fn a_run_is_paused_in_every_state_starts_nothing_over_a_restart_and_goes_o
     }
 }
 
+#[tokio::test]
+async fn a_run_is_steered_in_every_state_in_which_a_new_start_finds_it() {
+    let mut world = World::new().await;
+    let mut runs = Vec::new();
+    for word in ["cancel", "terminate", "pause"] {
+        for (state, _) in STATES {
+            runs.push((word, state, world.run_in(state).await));
+        }
+    }
+    world.restart();
+    for (word, state, run) in &runs {
+        let (code, said) = world.say(run, word).await;
+        let after = match *word {
+            "pause" => "waiting",
+            _ => "cancelled",
+        };
+        assert_eq!(
+            (code, &said["status"]),
+            (200, &after.into()),
+            "{word} {state}: {said}"
+        );
+        let view = world.client().get(&format!("/runs/{run}")).await.json();
+        let (member, other) = match *word {
+            "pause" => ("paused", "cancelled"),
+            _ => ("cancelled", "paused"),
+        };
+        let told = &view["run"][member];
+        assert_eq!(told["by"], "local", "{word} {state}: {view:#}");
+        assert_eq!(told["reason"], "a reason", "{word} {state}");
+        assert!(told["at"].is_string(), "{word} {state}");
+        assert_eq!(view["run"][other], Value::Null, "{word} {state}");
+    }
+    let list = world.client().get("/runs?limit=100").await.json();
+    for (word, state, run) in &runs {
+        let rows = list["runs"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["run_id"] == run.as_str());
+        let paused = row.unwrap()["paused_at"].is_string();
+        assert_eq!(paused, *word == "pause", "{word} {state}: {row:?}");
+    }
+    world.open_the_gate();
+    for (word, state, run) in &runs {
+        if *word == "pause" {
+            assert_eq!(world.say(run, "resume").await.0, 202, "{state}");
+            let view = world.client().get(&format!("/runs/{run}")).await.json();
+            assert_eq!(view["run"]["paused"], Value::Null, "{state}");
+            match *state {
+                "doubt" | "approval" => {
+                    assert_eq!(world.say(run, "cancel").await.0, 200, "{state}");
+                }
+                _ => drop(world.client().ended(run).await),
+            }
+        }
+        let envelope = world.envelope(run).await;
+        let expected = match (*word, *state) {
+            ("pause", "backoff") => "failed",
+            ("pause", "doubt" | "approval") | ("cancel" | "terminate", _) => "cancelled",
+            _ => "complete",
+        };
+        assert_eq!(envelope["status"], expected, "{word} {state}: {envelope:#}");
+        world.replays(run).await;
+    }
+}
+
 fn step<'a>(envelope: &'a Value, id: &str) -> &'a Value {
     let steps = envelope["steps"].as_array().unwrap();
     steps.iter().find(|step| step["id"] == id).unwrap()

@@ -100,6 +100,19 @@ pub struct Resume {
     pub reason: Option<String>,
 }
 
+/// A step of a run begins again.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Retry {
+    /// The step to begin again with.
+    #[schema(min_length = 1)]
+    pub from: String,
+    /// Why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 4096)]
+    pub reason: Option<String>,
+}
+
 /// A person's word about a whole run.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -1,0 +1,58 @@
+//! What a frame about a webhook says in full: what was sent, and what was answered.
+
+use ktsu_ledger::Frame;
+use ktsu_ledger::event::{WebhookAnswer, WebhookEvent, WebhookSent};
+use serde_json::Value;
+
+use super::{block, fields};
+use crate::cli::{json, text};
+use crate::history::webhooks::{Request, request};
+
+/// Prints one.
+pub(super) fn print(frames: &[Frame], (seq, event): (u64, &WebhookEvent), all: &str) {
+    match event {
+        WebhookEvent::Sent(event) => {
+            if let Some(request) = request(frames, seq) {
+                sent(event, &request, all);
+            }
+        }
+        WebhookEvent::Delivered(answer) | WebhookEvent::Failed(answer) => answered(answer, all),
+        WebhookEvent::Dead(_) => {}
+    }
+}
+
+fn sent(event: &WebhookSent, request: &Request, all: &str) {
+    let url = request.url.as_deref().unwrap_or_default();
+    let mut told = vec![
+        ("request", format!("{} {url}", request.method)),
+        ("headers", request.headers.join(", ")),
+        ("delivery", event.delivery_id.clone()),
+        ("sending", event.sending.to_string()),
+        ("body_hash", event.body_hash.clone()),
+    ];
+    let bytes = request.body_bytes.map(|bytes| format!("{bytes} bytes"));
+    told.extend(bytes.map(|bytes| ("length", bytes)));
+    let problem = request.problem.clone();
+    told.extend(problem.map(|problem| ("problem", problem)));
+    fields(&told);
+    if let Some(body) = &request.body {
+        block("body", &json::pretty(body.as_str()), all);
+    }
+}
+
+fn answered(answer: &WebhookAnswer, all: &str) {
+    let mut told = vec![("sending", answer.sending.to_string())];
+    told.extend(answer.status.map(|status| ("status", status.to_string())));
+    told.extend(answer.code.clone().map(|code| ("code", code)));
+    told.push(("time", text::duration(answer.duration_ms)));
+    fields(&told);
+    let title = match answer.truncated {
+        true => "answer, as far as it is kept",
+        false => "answer",
+    };
+    match answer.response.to_value() {
+        Value::Null => {}
+        Value::String(words) => block(title, &words, all),
+        other => block(title, &json::pretty(&other.to_string()), all),
+    }
+}

@@ -1,0 +1,67 @@
+//! What people said about a whole run that holds now: that it is paused, or cancelled (decision P1).
+
+use ktsu_ledger::Timestamp;
+use ktsu_projections::run::RunState;
+use ktsu_projections::run::steer::Spoken;
+use serde::Serialize;
+
+/// See the module documentation.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Steered {
+    /// Who paused it, while it is paused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paused: Option<Word>,
+    /// Who ended it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cancelled: Option<Word>,
+}
+
+/// A person's word.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Word {
+    /// When.
+    pub at: Timestamp,
+    /// Who.
+    pub by: String,
+    /// Why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl Steered {
+    /// Of a run as it stands.
+    pub fn of(state: &RunState) -> Self {
+        Self {
+            paused: state.paused().map(Word::of),
+            cancelled: state.stopped_by().map(Word::of),
+        }
+    }
+
+    /// Puts it among the members of an object.
+    pub fn put(&self, members: &mut serde_json::Map<String, serde_json::Value>) {
+        if let Ok(serde_json::Value::Object(own)) = serde_json::to_value(self) {
+            members.extend(own);
+        }
+    }
+}
+
+impl Word {
+    fn of(spoken: &Spoken) -> Self {
+        Self {
+            at: spoken.at,
+            by: spoken.word.by.id.clone(),
+            reason: spoken.word.reason.clone(),
+        }
+    }
+}
+
+impl std::fmt::Display for Word {
+    /// `by olga at 2026-11-22T14:00:00.000000Z: why`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "by {} at {}", self.by, self.at)?;
+        match &self.reason {
+            Some(reason) => write!(f, ": {reason}"),
+            None => Ok(()),
+        }
+    }
+}
