@@ -10,7 +10,7 @@ use crate::error::{ErrorCode, Problem};
 use crate::orchestrator::Orchestrator;
 use crate::telemetry::Format;
 
-/// What the engine counts, for Prometheus and whatever reads its text
+/// What the engine counts, for Prometheus and whatever reads its text.
 ///
 /// `OpenMetrics` text where the `Accept` header asks for it. Names and labels are in docs/http.md.
 #[utoipa::path(get, path = "/metrics", responses(
