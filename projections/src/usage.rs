@@ -144,10 +144,12 @@ fn ends(frame: &Frame) -> bool {
     by_word || (by_itself && frame.scope.is_empty())
 }
 
-/// Whether a wait for people ends here, or part of it.
+/// Whether a wait for people ends here, or part of it: by what they decide, or by a word about the
+/// whole run.
 pub(crate) fn ends_a_wait(event: &Event) -> bool {
     matches!(
         event,
         Event::Agent(AgentEvent::ApprovalDecided(_) | AgentEvent::ApprovalExpired(_))
+            | Event::Run(RunEvent::Paused(_) | RunEvent::Cancelled(_) | RunEvent::Terminated(_))
     )
 }

@@ -88,7 +88,10 @@ impl Logs {
                 lines,
                 "log lines were dropped: standard error is read too slowly"
             );
-            self.reported = dropped;
+            // Where that line was dropped, too, it is said later.
+            if self.dropped.dropped_lines() == dropped {
+                self.reported = dropped;
+            }
         }
     }
 }

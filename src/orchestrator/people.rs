@@ -182,7 +182,7 @@ impl Orchestrator {
         let unfinished = !state.is_over() && !state.is_parked() && state.paused().is_none();
         // What is left unfinished goes on once it is woken, unless it is to stand still or to end.
         let goes_on = match &*message {
-            Message::Said { word, .. } => word.sets_going() || (unfinished && !word.steers()),
+            Message::Said { word, .. } => unfinished && !word.steers(),
             _ => false,
         };
         if goes_on {

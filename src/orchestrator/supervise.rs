@@ -126,10 +126,15 @@ impl Supervisor {
     /// Whether the time of a run's tasks stands still (decision P1).
     pub(super) fn stands_still(&self, run: &str, paused: bool) {
         let mut watched = self.lock();
-        match paused {
-            true => watched.paused.insert(run.to_owned()),
-            false => watched.paused.remove(run),
-        };
+        if paused {
+            watched.paused.insert(run.to_owned());
+        } else if watched.paused.remove(run) {
+            // Whoever was away meanwhile has as long to come back as anybody.
+            let now = watched.now;
+            for worker in watched.runs.get_mut(run).into_iter().flatten() {
+                worker.1.heard = now;
+            }
+        }
     }
 
     /// A runtime is alive. Tells which of its tasks nobody waits for, and whether there are tasks
@@ -168,7 +173,8 @@ impl Supervisor {
         }
     }
 
-    /// A tick: whatever nobody named for too long is lost.
+    /// A tick: whatever nobody named for too long is lost. That there is no runtime at all ends a
+    /// task, so nothing of a paused run is lost that way: there may be one when it goes on.
     pub(super) fn tick(&self) {
         let mut watched = self.lock();
         watched.now += 1;
@@ -177,8 +183,11 @@ impl Supervisor {
             .instances
             .retain(|_, heard| *heard + PATIENCE >= now);
         let alive = !watched.instances.is_empty();
-        for worker in watched.runs.values_mut().flat_map(HashMap::values_mut) {
-            if worker.heard + PATIENCE < now {
+        let Watched { runs, paused, .. } = &mut *watched;
+        for (run, workers) in runs {
+            let may_lose = alive || !paused.contains(run);
+            let silent = |worker: &&mut Worker| worker.heard + PATIENCE < now;
+            for worker in workers.values_mut().filter(silent).filter(|_| may_lose) {
                 worker.lose(LostReason::Heartbeat, alive);
             }
         }
@@ -333,6 +342,20 @@ mod tests {
         lab.watch("a");
         lab.supervisor.forget_run("run_1");
         assert_eq!(lab.beat("rt", &["a"]), ["a"]);
+    }
+
+    #[test]
+    fn nothing_of_a_paused_run_is_given_up_because_no_runtime_is_there() {
+        let mut lab = Lab::new();
+        lab.watch("a");
+        lab.supervisor.stands_still("run_1", true);
+        lab.tick(3 * PATIENCE);
+        assert!(lab.mailbox.try_recv().is_err());
+        lab.supervisor.stands_still("run_1", false);
+        lab.tick(PATIENCE);
+        assert!(lab.mailbox.try_recv().is_err(), "it has time to come back");
+        lab.tick(1);
+        assert!(lab.mailbox.try_recv().is_ok());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Milestones as log lines.
 
+use super::metrics::usd;
 use super::milestone::{Level, Milestone};
 
 /// What lines about runs are filtered by: `KTSU_LOG=ktsu::run=debug`.
@@ -47,10 +48,4 @@ pub(super) fn write(run_id: &str, workflow: &str, milestone: &Milestone) {
         Level::Info => line!(info),
         Level::Debug => line!(debug),
     }
-}
-
-/// Millionths as a number of dollars.
-#[allow(clippy::cast_precision_loss)]
-fn usd(micro: u64) -> f64 {
-    micro as f64 / 1e6
 }

@@ -16,7 +16,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::labels::PerLabel;
-use super::milestone::{CallKind, Count, ModelUse, RunEnd, StepKind, StepOutcome};
+use super::milestone::{CallKind, Count, ModelUse, RunEnd, StepKind, StepOutcome, name};
 
 /// The most workflows that are told apart.
 const MAX_WORKFLOWS: usize = 1000;
@@ -142,7 +142,7 @@ impl Metrics {
 
     /// Unfinished runs that were there before the engine started.
     pub fn found_unfinished(&self, workflow: &str, status: RunStatus) {
-        self.workflow(workflow).moved(None, Some(status));
+        self.workflow(&name(workflow)).moved(None, Some(status));
     }
 
     /// What the appender tells how long each transaction took.
@@ -153,9 +153,10 @@ impl Metrics {
 
     /// A branch was accepted that has no task, and where it stands.
     pub fn branched(&self, workflow: &str, status: RunStatus) {
-        let workflow = self.workflow(workflow);
+        let workflow = self.workflow(&name(workflow));
         workflow.accept();
         workflow.moved(None, Some(status));
+        workflow.count_end(status);
     }
 
     pub(super) fn workflow(&self, name: &str) -> Arc<WorkflowMetrics> {
@@ -342,12 +343,17 @@ impl WorkflowMetrics {
         }
     }
 
-    /// A run ended.
-    pub(super) fn end(&self, end: &RunEnd) {
-        let at = ENDED.iter().position(|status| *status == end.status);
+    /// Counts a status that is an end.
+    fn count_end(&self, status: RunStatus) {
+        let at = ENDED.iter().position(|one| *one == status);
         if let Some(counter) = at.and_then(|at| self.ended.get(at)) {
             counter.inc();
         }
+    }
+
+    /// A run ended.
+    pub(super) fn end(&self, end: &RunEnd) {
+        self.count_end(end.status);
         self.seconds.observe(seconds_of(end.duration_ms));
     }
 }

@@ -315,7 +315,7 @@ fn agent(frame: &Frame, event: &AgentEvent) -> Option<Milestone> {
     };
     Some(match event {
         AgentEvent::Request(request) => {
-            let group = Some(request.group.clone());
+            let group = Some(name(&request.group));
             debug("model asked", Fields { group, ..fields() }, None)
         }
         AgentEvent::Response(response) => answered(response, fields()),
@@ -371,7 +371,7 @@ fn agent(frame: &Frame, event: &AgentEvent) -> Option<Milestone> {
 fn answered(response: &LlmResponse, fields: Fields) -> Milestone {
     let fields = Fields {
         code: response.error.as_ref().map(|error| code(&error.code)),
-        model: Some(response.model.clone()),
+        model: Some(name(&response.model)),
         duration_ms: Some(response.duration_ms),
         cost_micro_usd: Some(response.cost_micro_usd),
         tokens_in: Some(response.tokens_in),
@@ -540,11 +540,23 @@ fn path(frame: &Frame, step: &str) -> String {
 }
 
 fn tool(server: &str, tool: &str) -> String {
-    format!("{server}.{tool}")
+    format!("{}.{}", name(server), name(tool))
 }
 
 /// The most bytes of a code.
 const MAX_CODE: usize = 64;
+/// The most bytes of a name.
+const MAX_NAME: usize = 128;
+
+/// A name as it is shown. Those of brought definitions, and of workers elsewhere, are whatever
+/// somebody wrote, and are not shown unless they look like one.
+pub(super) fn name(name: &str) -> String {
+    let plain = |one: u8| one.is_ascii_alphanumeric() || b"_.-:/@".contains(&one);
+    match !name.is_empty() && name.len() <= MAX_NAME && name.bytes().all(plain) {
+        true => name.to_owned(),
+        false => "other".to_owned(),
+    }
+}
 
 /// A code as it is shown: those of workers elsewhere are whatever they send, and are not shown
 /// unless they look like one.

@@ -53,7 +53,7 @@ impl Telemetry {
         self.metrics.branched(workflow, status);
         let accepted = milestone::said("branch accepted", by);
         if log::is_on(accepted.level) {
-            log::write(id, workflow, &accepted);
+            log::write(id, &milestone::name(workflow), &accepted);
         }
     }
 

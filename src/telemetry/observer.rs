@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use ktsu_ledger::event::AgentEvent;
+use ktsu_ledger::event::{AgentEvent, RunEvent};
 use ktsu_ledger::{Event, Frame, Timestamp};
 use ktsu_projections::run::{RunState, RunStatus};
 
@@ -11,7 +11,7 @@ use super::Telemetry;
 use super::log;
 use super::metrics::WorkflowMetrics;
 use super::milestone::{Count, Milestone, RunEnd, StepKind};
-use super::milestone::{milestone, step_end, step_ended, step_kind};
+use super::milestone::{milestone, name, step_end, step_ended, step_kind};
 
 /// The most requests and steps of a run whose beginnings are remembered; beyond it the group of a
 /// call counts as unknown and a step's time is not counted.
@@ -40,6 +40,9 @@ pub struct RunObserver {
     name: String,
     status: Option<RunStatus>,
     ended: Option<u64>,
+    /// Since when it is over, if it is, and how long it was before it began again.
+    over_since: Option<Timestamp>,
+    over_ms: u64,
     /// Model groups by the frame of their request.
     groups: HashMap<u64, String>,
     /// When steps began that are not transforms, by scope and id.
@@ -52,7 +55,7 @@ pub struct RunObserver {
 impl RunObserver {
     /// Watches a run from its first turn on.
     pub fn new(telemetry: &Arc<Telemetry>, state: &RunState) -> Self {
-        let name = state.outline().root().plan.name.clone();
+        let name = name(&state.outline().root().plan.name);
         let is_run = state.stream().kind() != "recompute";
         Self {
             workflow: is_run.then(|| telemetry.metrics().workflow(&name)),
@@ -60,6 +63,8 @@ impl RunObserver {
             name,
             status: None,
             ended: None,
+            over_since: None,
+            over_ms: 0,
             groups: HashMap::new(),
             begun: HashMap::new(),
             waiting: VecDeque::new(),
@@ -71,6 +76,17 @@ impl RunObserver {
     pub fn found(&mut self, state: &RunState) {
         self.status = Some(state.status());
         self.ended = end_of(state);
+        self.over_since = over_since(state);
+        let steps = state.scopes().iter().flat_map(|scope| &scope.steps);
+        let tasks = steps.filter_map(|step| step.tasks.as_deref());
+        for call in tasks
+            .flat_map(|tasks| &tasks.list)
+            .filter_map(|task| task.open.as_ref())
+        {
+            if self.groups.len() < MAX_REMEMBERED {
+                self.groups.insert(call.seq, name(&call.group));
+            }
+        }
     }
 
     /// Takes the frames of a turn, and the state after it.
@@ -96,6 +112,11 @@ impl RunObserver {
                         (Some(_), None) => self.begin(frame, event),
                     }
                 }
+                Event::Run(RunEvent::Resumed(_)) => {
+                    let over = self.over_since.take();
+                    self.over_ms += over.map_or(0, |since| frame.at.millis_since(since));
+                    self.note_other(frame);
+                }
                 _ => self.note_other(frame),
             }
         }
@@ -119,7 +140,7 @@ impl RunObserver {
         let group = match &frame.event {
             Event::Agent(AgentEvent::Request(request)) => {
                 if self.groups.len() < MAX_REMEMBERED {
-                    self.groups.insert(frame.seq, request.group.clone());
+                    self.groups.insert(frame.seq, name(&request.group));
                 }
                 None
             }
@@ -145,7 +166,11 @@ impl RunObserver {
         let ended = end_of(state);
         if self.ended != ended {
             self.ended = ended;
-            if let Some(end) = RunEnd::of(state) {
+            self.over_since = over_since(state);
+            self.groups.clear();
+            self.begun.clear();
+            if let Some(mut end) = RunEnd::of(state) {
+                end.duration_ms = end.duration_ms.saturating_sub(self.over_ms);
                 self.waiting
                     .push_back((last, Observed::Ended(Box::new(end))));
                 self.urgent = Some(last);
@@ -214,6 +239,12 @@ fn step_time(milestone: &Milestone) -> Option<u64> {
         Some(Count::Step(..)) => milestone.fields.duration_ms,
         _ => None,
     }
+}
+
+/// When the run ended, if it has.
+fn over_since(state: &RunState) -> Option<Timestamp> {
+    let root = state.scopes().first()?;
+    root.ended.as_ref().map(|end| end.at)
 }
 
 /// The frame that ended the run, if one did.

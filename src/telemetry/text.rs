@@ -17,7 +17,12 @@ pub enum Format {
 impl Format {
     /// What an `Accept` header asks for.
     pub fn accepted(accept: &str) -> Self {
-        match accept.contains("application/openmetrics-text") {
+        let mut kinds = accept.split(',').map(|kind| kind.split(';').map(str::trim));
+        let asked = kinds.any(|mut parts| {
+            let refused = |part: &str| matches!(part, "q=0" | "q=0.0" | "q=0.00" | "q=0.000");
+            parts.next() == Some("application/openmetrics-text") && !parts.any(refused)
+        });
+        match asked {
             true => Self::OpenMetrics,
             false => Self::Prometheus,
         }
@@ -113,6 +118,8 @@ mod tests {
         let accept = "application/openmetrics-text;version=1.0.0,text/plain;q=0.5";
         assert_eq!(Format::accepted(accept), Format::OpenMetrics);
         assert_eq!(Format::accepted("*/*"), Format::Prometheus);
+        let refused = "application/openmetrics-text; q=0, text/plain";
+        assert_eq!(Format::accepted(refused), Format::Prometheus);
         let text = of(&registry(), Format::OpenMetrics).unwrap();
         assert!(
             text.contains("# TYPE runs counter\nruns_total 1\n"),

@@ -19,8 +19,8 @@ use super::{
 };
 use crate::lineage::item_name;
 use crate::run::{
-    Effective, FoldError, ItemEnd, RunState, Scope, Shape, Step, StepStatus, Task, TaskPhase,
-    Tasks, reserved,
+    Effective, FoldError, ItemEnd, Phase, RunState, Scope, Shape, Step, StepStatus, Task,
+    TaskPhase, Tasks, reserved,
 };
 use crate::usage::Usage;
 
@@ -298,6 +298,9 @@ impl EnvelopeFold {
             | Event::Store(_)
             | Event::Foreign { .. } => None,
         };
+        if let Some(pause) = still.ended_pause_ms {
+            self.note_word(frame.at, pause);
+        }
         let mut inner = about.and_then(|(step, _)| self.state.scope(at)?.shape.position(step));
         if let Some((step, (_, Some(item)))) = inner.zip(about) {
             let detail = self.steps.entry((at, step)).or_default();
@@ -321,6 +324,35 @@ impl EnvelopeFold {
             match self.state.scope(at).and_then(|scope| scope.parent) {
                 Some((parent, step)) => (at, inner) = (parent, Some(step)),
                 None => break,
+            }
+        }
+    }
+}
+
+impl EnvelopeFold {
+    /// A word about the whole run ends a pause, or the run: what is under way stood still meanwhile,
+    /// and what waits for people has waited all the time.
+    fn note_word(&mut self, at: Timestamp, paused_ms: u64) {
+        let state = &self.state;
+        let most = |waits: bool| if waits { u64::MAX } else { paused_ms };
+        for ((scope, position), detail) in &mut self.steps {
+            let held = state.scope(*scope);
+            let step = held.and_then(|held| held.steps.get(*position as usize));
+            let Some(step) = step.filter(|step| step.status == StepStatus::Running) else {
+                continue;
+            };
+            let waits = match step.phase {
+                Phase::Child { scope } => state.stands_still(scope),
+                _ => state.awaits_people(step),
+            };
+            detail.waited.take_word(at, most(waits));
+            let under_way = |item: &Detail| item.started.is_some() && item.ended.is_none();
+            for (item, detail) in &mut detail.items {
+                if under_way(detail) {
+                    let task = state.task(*scope, *position, Some(*item));
+                    let waits = task.is_some_and(|task| task.phase == TaskPhase::Suspended);
+                    detail.waited.take_word(at, most(waits));
+                }
             }
         }
     }

@@ -1,6 +1,7 @@
 //! How long steps and items waited for people: time in which nothing of theirs was at work. It is told
 //! apart from the time they took, as it is for whole runs.
 
+use ktsu_ledger::event::RunEvent;
 use ktsu_ledger::{Event, Frame, Timestamp};
 
 use crate::run::{RunState, TaskPhase};
@@ -16,12 +17,19 @@ pub(super) struct Still {
     pub(super) step: bool,
     /// The scope, and each scope around it.
     pub(super) scopes: Vec<bool>,
+    /// Of a word by which a pause ends: how long that was, in milliseconds; of one that ends a run
+    /// which was not paused, nothing.
+    pub(super) ended_pause_ms: Option<u64>,
 }
 
 impl Still {
     /// Of a frame, by the state before it.
     pub(super) fn before(state: &RunState, frame: &Frame) -> Self {
         let mut still = Self::default();
+        if let Event::Run(event) = &frame.event {
+            still.take_word(state, event, frame.at);
+            return still;
+        }
         let (true, Some(at), Event::Agent(event)) = (
             ends_a_wait(&frame.event),
             state.scope_at(&frame.scope),
@@ -51,6 +59,20 @@ impl Still {
     }
 }
 
+impl Still {
+    fn take_word(&mut self, state: &RunState, event: &RunEvent, at: Timestamp) {
+        let paused = state.paused();
+        let ends = match event {
+            RunEvent::Paused(_) => false,
+            RunEvent::Resumed(resumed) => resumed.paused_ms.is_some(),
+            RunEvent::Cancelled(_) | RunEvent::Terminated(_) => true,
+            _ => return,
+        };
+        self.scopes.push(paused.is_some() || state.stands_still(0));
+        self.ended_pause_ms = ends.then(|| paused.map_or(0, |pause| at.millis_since(pause.at)));
+    }
+}
+
 /// The waits of one attempt of a step, or of an item.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Waited {
@@ -64,6 +86,17 @@ impl Waited {
         let last = self.last.replace(at).unwrap_or(at);
         if still {
             self.ms = self.ms.saturating_add(at.millis_since(last));
+        }
+    }
+
+    /// A word about the whole run came: of the time since the last frame about it, at most so much
+    /// was a wait.
+    pub(super) fn take_word(&mut self, at: Timestamp, most_ms: u64) {
+        let since = self.last.map_or(most_ms, |last| at.millis_since(last));
+        let unknown = self.last.is_none() && most_ms == u64::MAX;
+        self.last = Some(at);
+        if !unknown {
+            self.ms = self.ms.saturating_add(since.min(most_ms));
         }
     }
 

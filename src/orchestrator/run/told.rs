@@ -96,11 +96,7 @@ impl RunTask {
             return Ok(Err(NotDone::Stale { expected, actual }));
         }
         word.redact(&self.shared.redactor_for(&self.definition));
-        if word.sets_going()
-            && let Err(lacks) = self.shared.can_run(&self.definition)
-        {
-            return Ok(Err(lacks));
-        }
+        let sets_going = word.sets_going();
         let now = self.now();
         let input = match word {
             Word::Overlay(overlay) => person::overlay(&self.definition, &self.state, overlay),
@@ -127,6 +123,11 @@ impl RunTask {
         match input {
             Err(refused) => Ok(Err(refused.into())),
             Ok(input) => {
+                // A word that changes nothing is refused as one, whatever is at hand.
+                let lacks = sets_going.then(|| self.shared.can_run(&self.definition));
+                if let Some(Err(lacks)) = lacks {
+                    return Ok(Err(lacks));
+                }
                 self.take_at(input, now)?;
                 Ok(Ok(Said {
                     seq,

@@ -14,7 +14,7 @@ use ktsu_projections::run::steer::Stop;
 use ktsu_projections::run::{Failing, RunState, Scope, Step, StepStatus};
 
 use super::Unit;
-use super::settle::stop_items;
+use super::settle::{STOPPED_ELSEWHERE, stop_items};
 
 /// All that is left to record, in one unit that no bound divides.
 pub(super) fn close(state: &RunState) -> Vec<Draft> {
@@ -84,7 +84,8 @@ impl Closing<'_> {
                 false => FinishReason::Stopped,
             };
             let id = scope.shape.step(at).map_or("", |step| step.id.as_str());
-            stop_items(unit, &scope.path, id, tasks, reason);
+            let why = stopped_words(self.state.stopped());
+            stop_items(unit, &scope.path, id, tasks, (reason, &why));
         }
         let id = scope.shape.step(at).map(|step| step.id.clone());
         let id = id.unwrap_or_default();
@@ -125,7 +126,7 @@ impl Closing<'_> {
 fn stopped_words(stopped: Option<Stop>) -> String {
     match stopped {
         Some(how) => format!("stopped because the run was {}", how.code()),
-        None => "stopped because the run failed elsewhere".to_owned(),
+        None => STOPPED_ELSEWHERE.to_owned(),
     }
 }
 

@@ -303,7 +303,7 @@ impl At<'_> {
             &self.scope.path,
             &step.id,
             tasks,
-            FinishReason::Stopped,
+            (FinishReason::Stopped, STOPPED_ELSEWHERE),
         );
         let event = StepEvent::Failed(StepFailed {
             attempt: held.attempt,
@@ -458,20 +458,24 @@ fn fan_out_words(tasks: &Tasks, plan: &AgentPlan) -> (String, String) {
     ("max_failures_exceeded".to_owned(), message)
 }
 
-/// Stops whatever is under way in a step: each task gets its end, each item that was started, too.
+/// What is said of something that is stopped because of a failure.
+pub(super) const STOPPED_ELSEWHERE: &str = "stopped because the run failed elsewhere";
+
+/// Stops whatever is under way in a step: each task gets its end, each item that was started, too;
+/// `why` unless the run's time was over.
 pub(super) fn stop_items(
     unit: &mut Unit,
     scope: &str,
     step: &str,
     tasks: &Tasks,
-    reason: FinishReason,
+    (reason, why): (FinishReason, &str),
 ) {
     for (index, task) in (0u32..).zip(&tasks.list) {
         let item = tasks.item(index);
         let mut cause = task.last;
         let (code, message) = match reason {
             FinishReason::Timeout => ("timeout", "the run's time was over"),
-            _ => ("stopped", "stopped because the run failed elsewhere"),
+            _ => ("stopped", why),
         };
         if task.is_unfinished() {
             let end = AgentEnd {

@@ -16,7 +16,8 @@ use crate::workflow::expression::{EvaluationError, Names, Root, from_value};
 use crate::workflow::template::{Template, text_of};
 
 /// The names of the headers that every request has.
-pub const REQUEST_HEADERS: [&str; 5] = [
+pub const REQUEST_HEADERS: [&str; 6] = [
+    "accept",
     "content-length",
     "content-type",
     "host",

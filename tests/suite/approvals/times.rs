@@ -84,6 +84,48 @@ async fn time_in_which_only_people_could_move_it_is_told_apart_from_time_at_work
     }
 }
 
+/// A pause, a resumption and a cancel are words that come while people are waited for, and lose
+/// nothing of the wait.
+#[tokio::test]
+async fn a_word_about_the_whole_run_loses_nothing_of_a_wait() {
+    let kit = kit();
+    let now = Arc::new(AtomicU64::new(1_800_000_000_000_000));
+    let clock = Arc::clone(&now);
+    let clock = Arc::new(move || Timestamp::from_micros(clock.load(Ordering::SeqCst)));
+    let lab = Lab::on(LedgerPlace::Memory, kit.load(), &[], Some(clock)).await;
+    let client = &lab.client;
+    for (words, hours) in [
+        (&["pause", "resume", "cancel"][..], 3),
+        (&["pause", "cancel"][..], 2),
+        (&["cancel"][..], 1),
+        (&["terminate"][..], 1),
+    ] {
+        let run = client.invoke("flow", json!({"list": ["keep"]})).await;
+        until(client, &run, "approval.requested", 0).await;
+        for word in words {
+            now.fetch_add(HOUR, Ordering::SeqCst);
+            let answer = client.post(&format!("/runs/{run}/{word}"), "{}").await;
+            assert!(answer.status < 300, "{word}: {}", answer.text());
+        }
+        let envelope = client.ended(&run).await;
+        assert_eq!(envelope["status"], "cancelled", "{envelope}");
+        let step = &envelope["steps"][0];
+        for metrics in [
+            &envelope["totals"],
+            &step["metrics"],
+            &step["items"][0]["metrics"],
+        ] {
+            assert_eq!(
+                metrics["waited_ms"],
+                hours * 3_600_000,
+                "{words:?}: {envelope}"
+            );
+            assert_eq!(metrics["duration_ms"], 0, "{words:?}: {envelope}");
+        }
+    }
+    lab.close().await;
+}
+
 /// What `ktsu trace` says of a ledger that nobody owns.
 fn trace(ledger: &Path, arguments: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ktsu"));

@@ -93,7 +93,7 @@ fn requests_of(desk: &Desk, run: &str) {
     of_the_frame
         .is(0)
         .says(&format!("request     POST {url}\n"))
-        .says("headers     content-length, content-type, host, user-agent, webhook-id\n")
+        .says("headers     accept, content-length, content-type, host, user-agent, webhook-id\n")
         .says(&format!("length      {} bytes\n", request["body_bytes"]))
         .says("\nbody\n  {\n");
     let json = desk.ktsu(&["trace", run, &seq, "--json"]).is(0).json();

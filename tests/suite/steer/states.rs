@@ -60,6 +60,8 @@ async fn is_ended_in_every_state(word: &str, kind: &str) {
             assert_eq!(status, 409, "{state}: {again}: {said}");
         }
         let frames = world.frames(run).await;
+        let told = serde_json::to_string(&frames).unwrap();
+        assert!(!told.contains("failed elsewhere"), "{state}: {told}");
         assert_eq!(
             frames.last().unwrap()["seq"],
             *last,
