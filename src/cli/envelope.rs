@@ -2,14 +2,16 @@
 
 use std::process::ExitCode;
 
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::layout::Column;
 use super::output::{
-    BAD, BOLD, DIM, GOOD, ODD, line, painted, row as cut_line, sheet, symbols, words as print_words,
+    BAD, BOLD, DIM, GOOD, ODD, line, painted, sheet, symbols, words as print_words,
 };
 use super::table::Rows;
 use super::{Failure, agents, json, text};
+use crate::history::steered::Word;
 
 /// More lines of an output are not shown at once.
 const LINES: usize = 60;
@@ -39,7 +41,7 @@ pub(super) fn print(envelope: &str, shown: Shown<'_>) -> Result<(), Failure> {
             step => format!(" in step {}", text::line(step)),
         };
         let words = format!("{}: {}", text("code"), text("message"));
-        let words = text::short(&words, 1000);
+        let words = text::line(&words);
         print_words(&format!("{}{place}: {words}", painted(BAD, "error")), 2);
     }
     if shown.steps {
@@ -73,22 +75,18 @@ fn parse(envelope: &str) -> Result<Value, Failure> {
 
 /// That a run is paused, since when, by whom and why. Who ended one stands in its error.
 fn steered(value: &Value) {
-    let Some(paused) = value["paused"].as_object() else {
-        return;
-    };
-    let said = |name: &str| paused.get(name).and_then(Value::as_str);
-    let reason = said("reason").map(|reason| format!(": {reason}"));
-    let words = format!(
-        "since {} by {}{}",
-        said("at").unwrap_or_default(),
-        said("by").unwrap_or_default(),
-        reason.unwrap_or_default()
+    if let Ok(word) = Word::deserialize(&value["paused"]) {
+        paused(&word);
+    }
+}
+
+/// `paused since 2026-11-22 14:00:00Z by olga: why`.
+pub(super) fn paused(word: &Word) {
+    let words = word.to_string();
+    print_words(
+        &format!("{} {}", painted(ODD, "paused"), text::line(&words)),
+        2,
     );
-    line(&format!(
-        "{} {}",
-        painted(ODD, "paused"),
-        text::short(&words, 1000)
-    ));
 }
 
 fn headline(value: &Value) {
@@ -176,7 +174,12 @@ fn steps(value: &Value) {
         }
         rows.push(row);
     }
-    rows.print();
+    let failed = steps.iter().filter(|step| !step["error"].is_null());
+    let failed = failed.map(|step| {
+        let id = step["id"].as_str().unwrap_or_default();
+        (text::line(id).into_owned(), ended(step))
+    });
+    rows.print_with(&failed.collect::<Vec<_>>());
     for step in steps {
         odd_items(step);
     }
@@ -261,12 +264,13 @@ fn odd_items(step: &Value) {
         .collect();
     for item in odd.iter().take(ODD_ITEMS) {
         let text = |name: &str| item[name].as_str().unwrap_or_default();
-        cut_line(&format!(
+        let words = format!(
             "  {} {} {}",
             mark(text("status")),
             text::line(text("id")),
             painted(DIM, &agents::joined([ended(item), said(item)]))
-        ));
+        );
+        print_words(&words, 4);
     }
     if odd.len() > ODD_ITEMS {
         let more = odd.len() - ODD_ITEMS;

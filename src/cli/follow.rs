@@ -252,7 +252,8 @@ pub(super) fn problem(status: u16, body: &Value) -> Failure {
     let code = body["code"].as_str().and_then(|code| code.parse().ok());
     let failure = Failure::could_not_run(words).answered(code);
     match body["hint"].as_str() {
-        Some(hint) => failure.hint(hint),
+        // The name that the command line has for it.
+        Some(hint) => failure.hint(hint.replace("If-Match: ", "--expect ")),
         None => failure,
     }
 }

@@ -92,6 +92,7 @@ impl Live {
         self.waits.take(scope, kind, seq, at, data);
         match kind {
             "run.started" if !scope.is_empty() => self.enter(scope),
+            "run.paused" | "run.resumed" | "run.cancelled" => self.steered(frame),
             "step.started" => self.running.push(Running {
                 scope: scope.to_owned(),
                 step: step.to_owned(),
@@ -356,13 +357,35 @@ impl Live {
         let words = text::line(words);
         if self.terminal {
             let named = format!("{:<1$}", text::line(&name), NAMES);
-            self.say(&format!(
-                "{}{} {named} {words}",
-                indent(scope),
-                painted(ODD, "!")
-            ));
+            let indent = indent(scope);
+            let words = format!("{indent}{} {named} {words}", painted(ODD, "!"));
+            self.say_whole(&words, indent.len() + 2);
         } else {
             self.say(&format!("step {} {words}", text::line(&path(scope, &name))));
+        }
+    }
+
+    /// What a person said about the whole run.
+    fn steered(&self, frame: &Value) {
+        let data = &frame["data"];
+        let kind = text_of(&frame["type"]);
+        let word = kind.strip_prefix("run.").unwrap_or(kind);
+        let from = data["from"].as_str().map(|step| format!(" from {step}"));
+        let reason = data["reason"].as_str().map(|reason| format!(": {reason}"));
+        let (_, run) = text_of(&frame["stream"])
+            .split_once(':')
+            .unwrap_or_default();
+        let next = match word {
+            "paused" => format!(" (to go on: ktsu resume {run})"),
+            _ => String::new(),
+        };
+        let (from, reason) = (from.unwrap_or_default(), reason.unwrap_or_default());
+        let by = text_of(&data["by"]["id"]);
+        let words = format!("run {word}{from} by {by}{reason}{next}");
+        let words = text::line(&words);
+        match self.terminal {
+            true => self.say_whole(&format!("  {} {words}", painted(ODD, "!")), 4),
+            false => self.say(&words),
         }
     }
 
@@ -374,17 +397,7 @@ impl Live {
         };
         let sending = data["sending"].as_u64().unwrap_or_default();
         let words = format!("sending {sending} failed: {why}");
-        let words = text::line(&words);
-        if self.terminal {
-            let named = format!("{:<1$}", text::line(step), NAMES);
-            self.say(&format!(
-                "{}{} {named} {words}",
-                indent(scope),
-                painted(ODD, "!")
-            ));
-        } else {
-            self.say(&format!("step {} {words}", text::line(&path(scope, step))));
-        }
+        self.matters(scope, step, &Value::Null, &words);
     }
 
     fn end(&mut self, scope: &str, step: &str, at: Option<Timestamp>, end: &End<'_>) {
@@ -422,7 +435,21 @@ impl Live {
             let named = path(scope, name);
             format!("step {} {} {took} {detail}", text::line(&named), end.word).replace("  ", " ")
         };
-        self.say(words.trim_end());
+        match end.word {
+            "failed" => self.say_whole(words.trim_end(), indent(scope).len() + 2),
+            _ => self.say(words.trim_end()),
+        }
+    }
+
+    /// Words that are not cut: on a terminal they go on below, indented.
+    fn say_whole(&self, words: &str, indent: usize) {
+        if !self.terminal {
+            return (self.out)(words);
+        }
+        transient("");
+        for one in (self.sheet)().folded(words, indent) {
+            (self.out)(&one);
+        }
     }
 
     fn say(&self, words: &str) {

@@ -129,11 +129,12 @@ pub(super) fn print_why(why: &WhyNot) {
         let frame = reason
             .frame
             .map_or_else(String::new, |frame| frame.to_string());
-        row(&format!(
+        let words = format!(
             "{frame:>7}  {:<20} {}",
             text::line(&reason.step),
-            text::short(&reason.text, 400)
-        ));
+            text::line(&reason.text)
+        );
+        print_words(&words, 9);
         plainest(reason.values.iter())
             .into_iter()
             .take(TOLD)

@@ -67,6 +67,17 @@ impl Failure {
         self
     }
 
+    /// What it is about stands before it.
+    pub(super) fn about(mut self, what: &str) -> Self {
+        self.message = format!("{what}: {}", self.message);
+        self
+    }
+
+    /// The words, without the hint.
+    pub(super) fn message(&self) -> &str {
+        &self.message
+    }
+
     /// What an engine answered with.
     pub(super) fn problem(&self) -> Option<ErrorCode> {
         self.problem

@@ -99,7 +99,7 @@ impl Owner {
             return Err(Failure::could_not_run(words).hint("say with which kit: --kit DIR"));
         }
         let token = own_header()?;
-        logging::start(LogFormat::Text, "warn")?;
+        logging::start(LogFormat::Text, logging::usual("warn"))?;
         let (kit, environment, agents) = match &wanted.kit {
             Some(kit) => {
                 let environment = load_environment(wanted.env.as_deref(), kit)?;

@@ -38,8 +38,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "TIME", value_parser = since)]
     since: Option<Timestamp>,
     /// How many, newest first
-    #[arg(long, default_value_t = 50, value_name = "N")]
-    limit: usize,
+    #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    limit: u64,
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -80,6 +80,11 @@ pub(super) fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Fai
 
 fn list(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
     let (reader, place) = open(common)?;
+    let limit = usize::try_from(arguments.limit).unwrap_or(usize::MAX);
+    let is_filtered = arguments.kind.is_some()
+        || arguments.workflow.is_some()
+        || arguments.status.is_some()
+        || arguments.since.is_some();
     let filter = Filter {
         kinds: arguments.kind.map_or_else(listed, |kind| vec![kind]),
         workflow: arguments.workflow,
@@ -89,8 +94,8 @@ fn list(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
     let mut rows: Vec<Value> = Vec::new();
     let mut cursor: Option<Cursor> = None;
     let mut more = true;
-    while more && rows.len() < arguments.limit {
-        let wanted = (arguments.limit - rows.len()).min(1000);
+    while more && rows.len() < limit {
+        let wanted = (limit - rows.len()).min(1000);
         let page = reader.list(&filter, cursor.as_ref(), wanted)?;
         let found = page.rows.iter().map(|row| row.row.to_value());
         let before = rows.len() + page.rows.len();
@@ -113,7 +118,11 @@ fn list(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     if rows.is_empty() {
-        note(&format!("no runs in {}", place.path.display()));
+        let none = match is_filtered {
+            true => "no run is like this in",
+            false => "no runs in",
+        };
+        note(&format!("{none} {}", place.path.display()));
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = Rows::new(&[

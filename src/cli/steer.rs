@@ -11,7 +11,7 @@ use super::output::{DIM, complain, is_quiet, line, note, painted};
 use super::owner::{Owner, Where};
 use super::reading::{find_run, open_at};
 use super::{Common, Failure, json as shape, output};
-use crate::error::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
+use crate::error::{EXIT_COULD_NOT_RUN, EXIT_VERDICT, ErrorCode};
 use crate::rows::listed;
 use crate::workflow::admit::steer::Steer;
 
@@ -25,10 +25,10 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "WORKFLOW")]
     workflow: Option<String>,
     /// Of those, the ones with this status
-    #[arg(long, requires = "workflow", value_parser = ["pending", "running", "waiting"])]
+    #[arg(long, requires = "workflow", conflicts_with = "run", value_parser = ["pending", "running", "waiting"])]
     status: Option<String>,
     /// Does not ask
-    #[arg(long, requires = "workflow")]
+    #[arg(long, requires = "workflow", conflicts_with = "run")]
     yes: bool,
     /// Why
     #[arg(long, value_name = "TEXT")]
@@ -63,7 +63,7 @@ pub(super) async fn run(
     drop(reader);
     if runs.is_empty() {
         match common.json {
-            true => line(&json!({"runs": []}).to_string()),
+            true => line(&json!({"runs": [], "refused": []}).to_string()),
             false => {
                 note("no run is like this");
                 true
@@ -96,23 +96,39 @@ pub(super) async fn run(
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let (done, refused): (Vec<_>, Vec<_>) = told.into_iter().partition(Result::is_ok);
-    let done: Vec<Value> = done.into_iter().flatten().collect();
+    Ok(print_all(common, &runs, told))
+}
+
+/// What was said to many runs; those that refused it are named.
+fn print_all(common: &Common, runs: &[String], told: Vec<Result<Value, Failure>>) -> ExitCode {
+    let (mut done, mut refused) = (Vec::new(), Vec::new());
+    for (run, told) in runs.iter().zip(told) {
+        match told {
+            Ok(said) => done.push(said),
+            Err(failure) => refused.push((run, failure)),
+        }
+    }
     if common.json {
-        line(&shape::pretty(&json!({"runs": done}).to_string()));
+        let refused = refused.iter().map(|(run, failure)| {
+            let code = failure.problem().map(ErrorCode::as_str);
+            json!({"run_id": run, "code": code, "error": failure.message()})
+        });
+        let refused: Vec<Value> = refused.collect();
+        let all = json!({"runs": done, "refused": refused});
+        line(&shape::pretty(&all.to_string()));
     } else {
         for said in &done {
             line(&in_words(said));
         }
     }
-    let refused: Vec<Failure> = refused.into_iter().filter_map(Result::err).collect();
-    for failure in &refused {
-        output::fail(failure);
+    let verdict = match refused.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(EXIT_VERDICT),
+    };
+    for (run, failure) in refused {
+        output::fail(&failure.about(run));
     }
-    match refused.is_empty() {
-        true => Ok(ExitCode::SUCCESS),
-        false => Ok(ExitCode::from(EXIT_VERDICT)),
-    }
+    verdict
 }
 
 async fn tell(

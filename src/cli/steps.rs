@@ -3,17 +3,17 @@
 use ktsu_ledger::event::CallAttempt;
 use ktsu_projections::envelope::{Metrics, Said};
 
-use super::envelope::mark;
+use super::envelope::{mark, paused};
 use super::layout::Column;
 use super::output::{
-    BAD, BOLD, DIM, ODD, line, painted, row as cut_line, sheet, symbols, words as print_words,
+    BAD, BOLD, DIM, line, painted, row as cut_line, sheet, symbols, words as print_words,
 };
 use super::table::Rows;
 use super::{agents, text};
 use crate::history::steps::{Call, Item, Step, Told};
 use crate::history::webhooks::Request;
 
-/// The most characters of a webhook's body; a terminal shows as many of them as it has room for.
+/// The most characters of a webhook's body at a terminal, which shows as many as it has room for.
 const BODY: usize = 1000;
 /// From this many items on, those in a row that went as they should share a row.
 const MANY: usize = 24;
@@ -64,8 +64,7 @@ pub(super) fn print(told: &Told) {
         line(one);
     });
     if let Some(word) = &told.steered.paused {
-        let words = text::short(&word.to_string(), 1000);
-        line(&format!("{} {words}", painted(ODD, "paused")));
+        paused(word);
     }
     let mut rows = Vec::new();
     steps(&told.steps, "", &mut rows);
@@ -80,17 +79,22 @@ pub(super) fn print(told: &Told) {
     for row in &rows {
         table.push(row.cells());
     }
-    table.print();
+    let wrong = rows.iter().filter(|row| row.wrong);
+    let reasons = wrong.map(|row| (row.name.clone(), text::line(&row.note).into_owned()));
+    table.print_with(&reasons.collect::<Vec<_>>());
     let totals = &told.totals;
     let asked = match totals.llm_calls {
         0 => String::new(),
         _ => format!(", {}", calls_of(totals)),
     };
+    let steps = match rows.iter().filter(|row| !row.kind.is_empty()).count() {
+        1 => "1 step".to_owned(),
+        count => format!("{count} steps"),
+    };
     cut_line(&painted(
         DIM,
         &format!(
-            "{} steps in {}{}, {}{}",
-            rows.iter().filter(|row| !row.kind.is_empty()).count(),
+            "{steps} in {}{}, {}{}",
             text::duration(totals.duration_ms),
             match totals.waited_ms {
                 0 => String::new(),
@@ -103,7 +107,7 @@ pub(super) fn print(told: &Told) {
     if let Some(error) = &told.error {
         let place = error.step.as_deref().map(|step| format!(" in step {step}"));
         let words = format!("{}: {}", error.code, error.message);
-        let words = text::short(&words, 1000);
+        let words = text::line(&words);
         let place = place.unwrap_or_default();
         let place = text::line(&place);
         print_words(&format!("{}{place}: {words}", painted(BAD, "error")), 2);
@@ -308,7 +312,7 @@ fn call_note(call: &Call) -> String {
     }
 }
 
-/// `POST https://…, signed: {…}`, as far as there is room for it.
+/// `POST https://…, signed: {…}`, in a pipe whole.
 fn request_note(request: &Request) -> String {
     let url = request.url.as_deref().unwrap_or_default();
     let url = text::line(url);
@@ -318,10 +322,10 @@ fn request_note(request: &Request) -> String {
     };
     let body = request.body.as_ref().map(|body| body.as_str());
     let body = match (body, request.body_bytes) {
-        (Some(body), _) if body.chars().count() <= BODY => format!(": {}", text::line(body)),
-        (Some(body), Some(bytes)) => format!(": {} ({bytes} bytes)", text::short(body, BODY)),
+        (Some(body), _) if sheet().width.is_some() => format!(": {}", text::short(body, BODY)),
+        (Some(body), _) => format!(": {}", text::line(body)),
         (None, Some(bytes)) => format!(": {bytes} bytes"),
-        (_, None) => String::new(),
+        (None, None) => String::new(),
     };
     let problem = request.problem.as_ref();
     let problem = problem.map_or_else(String::new, |problem| format!(" ({problem})"));

@@ -10,7 +10,7 @@
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use super::layout::{Column, Widths, columns, fit, fold, padded, widths};
-use super::output::{DIM, line, note, painted, sheet};
+use super::output::{BAD, DIM, line, note, painted, sheet, words};
 use super::symbols::Symbols;
 
 /// Between two columns without a line.
@@ -81,6 +81,15 @@ pub(super) struct Shown {
     pub(super) hidden: Vec<&'static str>,
 }
 
+impl Shown {
+    /// Those of these reasons that are not whole in it.
+    fn cut<'a>(&self, reasons: &'a [(String, String)]) -> Vec<&'a (String, String)> {
+        let is_whole = |reason: &str| self.lines.iter().any(|line| line.contains(reason));
+        let cut = reasons.iter().filter(|(_, reason)| !is_whole(reason));
+        cut.collect()
+    }
+}
+
 impl Rows {
     /// A table with these columns.
     pub(super) fn new(head: &[Column]) -> Self {
@@ -106,11 +115,20 @@ impl Rows {
 
     /// Prints it on standard output.
     pub(super) fn print(&self) {
+        self.print_with(&[]);
+    }
+
+    /// Prints it, and below it what of these has no room in it: names, and why each failed.
+    pub(super) fn print_with(&self, reasons: &[(String, String)]) {
         let shown = self.shown(&sheet());
         for one in &shown.lines {
             if !line(one) {
                 return;
             }
+        }
+        for (name, reason) in shown.cut(reasons) {
+            let mark = painted(BAD, sheet().symbols.bad());
+            words(&format!("  {mark} {name} {}", painted(DIM, reason)), 4);
         }
         if !shown.hidden.is_empty() {
             let words = format!("no room for {}; --json has all", shown.hidden.join(", "));

@@ -3,7 +3,7 @@
 use ktsu_ledger::Timestamp;
 use ktsu_projections::run::RunState;
 use ktsu_projections::run::steer::Spoken;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// See the module documentation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -17,14 +17,14 @@ pub struct Steered {
 }
 
 /// A person's word.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Word {
     /// When.
     pub at: Timestamp,
     /// Who.
     pub by: String,
     /// Why.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
@@ -56,9 +56,12 @@ impl Word {
 }
 
 impl std::fmt::Display for Word {
-    /// `by olga at 2026-11-22T14:00:00.000000Z: why`.
+    /// `since 2026-11-22 14:00:00Z by olga: why`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "by {} at {}", self.by, self.at)?;
+        let at = self.at.to_string();
+        let (date, time) = at.split_once('T').unwrap_or(("", &at));
+        let time = time.get(..8).unwrap_or(time);
+        write!(f, "since {date} {time}Z by {}", self.by)?;
         match &self.reason {
             Some(reason) => write!(f, ": {reason}"),
             None => Ok(()),

@@ -160,6 +160,11 @@ impl Terminal {
         Screen { lines, wrapped }
     }
 
+    /// The process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn types(&mut self, line: &str) {
         writeln!(self.keys, "{line}").unwrap();
     }

@@ -341,9 +341,10 @@ impl EnvelopeFold {
             let Some(step) = step.filter(|step| step.status == StepStatus::Running) else {
                 continue;
             };
-            let waits = match step.phase {
-                Phase::Child { scope } => state.stands_still(scope),
-                _ => state.awaits_people(step),
+            let waits = if let Phase::Child { scope } = step.phase {
+                state.stands_still(scope)
+            } else {
+                state.awaits_people(step)
             };
             detail.waited.take_word(at, most(waits));
             let under_way = |item: &Detail| item.started.is_some() && item.ended.is_none();

@@ -66,7 +66,14 @@ impl Still {
             RunEvent::Paused(_) => false,
             RunEvent::Resumed(resumed) => resumed.paused_ms.is_some(),
             RunEvent::Cancelled(_) | RunEvent::Terminated(_) => true,
-            _ => return,
+            RunEvent::Created(_)
+            | RunEvent::Started(_)
+            | RunEvent::Continued(_)
+            | RunEvent::Branched(_)
+            | RunEvent::Completed(_)
+            | RunEvent::Failed(_)
+            | RunEvent::TimerFired(_)
+            | RunEvent::ClockJumped(_) => return,
         };
         self.scopes.push(paused.is_some() || state.stands_still(0));
         self.ended_pause_ms = ends.then(|| paused.map_or(0, |pause| at.millis_since(pause.at)));

@@ -46,8 +46,8 @@ impl View {
         let at = Timestamp::from_micros(self.ms * 1000).to_string();
         data["step"] = json!(step);
         data["item"] = json!(item);
-        let frame =
-            json!({"type": kind, "seq": self.ms / 100, "scope": "", "at": at, "data": data});
+        let frame = json!({"type": kind, "stream": "run:run_r", "seq": self.ms / 100, "scope": "",
+            "at": at, "data": data});
         self.live.take(&frame);
         self
     }
@@ -331,4 +331,45 @@ fn what_waited_for_people_is_told_apart_from_what_took_time() {
         line("step each complete 1.0 s").ends_with("waited 100 ms"),
         "{lines:#?}"
     );
+}
+
+#[test]
+fn what_people_say_about_the_whole_run_is_told_with_who_said_it() {
+    let word = |reason: &str| json!({"by": {"id": "olga", "auth": "token"}, "reason": reason});
+    for (terminal, begin) in [(false, ""), (true, "  ! ")] {
+        let view = View::new(terminal)
+            .then("run.paused", "", None, word("the desk\nis shut"))
+            .then("run.resumed", "", None, json!({"by": {"id": "ann"}}))
+            .then("run.cancelled", "", None, word("for good"));
+        let told = [
+            r"run paused by olga: the desk\u{a}is shut (to go on: ktsu resume run_r)",
+            "run resumed by ann",
+            "run cancelled by olga: for good",
+        ];
+        assert_eq!(view.lines(), told.map(|line| format!("{begin}{line}")));
+    }
+}
+
+#[test]
+fn why_something_failed_is_whole_however_narrow_the_terminal() {
+    let mut view = View::new(true);
+    view.live.sheet = || Sheet {
+        width: Some(40),
+        ..wide()
+    };
+    let why = "the answer is not what was asked for, as far as anybody can tell";
+    let lines = view
+        .then("step.started", "act", None, json!({}))
+        .then(
+            "step.failed",
+            "act",
+            None,
+            json!({"code": "c", "message": why}),
+        )
+        .lines();
+    assert!(lines.len() > 2, "{lines:?}");
+    assert!(lines.iter().all(|line| columns(line) <= 40), "{lines:?}");
+    let words = lines.join(" ");
+    let words: Vec<&str> = words.split_whitespace().collect();
+    assert!(words.join(" ").contains(why), "{lines:?}");
 }

@@ -36,10 +36,28 @@ fn a_paused_run_says_since_when_by_whom_and_why_and_a_cancelled_one_who_ended_it
     assert_eq!(paused.get("cancelled"), None);
     desk.ktsu(&["trace", run])
         .is(0)
-        .says("paused by local at ")
-        .says(": the desk is shut\n");
+        .says("paused since ")
+        .says("Z by local: the desk is shut\n");
     let traced = desk.ktsu(&["trace", run, "--json"]).is(0).json();
     assert_eq!(traced["paused"], paused["paused"]);
+    let many = ["pause", "--workflow", "root", "--yes"];
+    desk.ktsu(&many)
+        .is(1)
+        .warns(&format!("error: {run}: the run is paused"));
+    let many = [&many[..], &["--json"]].concat();
+    let refused = desk.ktsu(&many).is(1).json();
+    assert_eq!(refused["runs"], json!([]));
+    assert_eq!(refused["refused"][0]["run_id"], run);
+    assert_eq!(refused["refused"][0]["code"], "invalid_run_state");
+    let why = refused["refused"][0]["error"].as_str().unwrap();
+    assert!(why.starts_with("the run is paused"), "{refused}");
+    for more in [&["--status", "pending"][..], &["--yes"]] {
+        let one = [&["cancel", run], more].concat();
+        desk.ktsu(&one).is(2).warns("cannot be used with");
+    }
+    desk.ktsu(&["cancel", run, "--expect", "0"])
+        .is(2)
+        .warns("look again, then --expect ");
     desk.ktsu(&["cancel", run, "--reason", "for good"]).is(0);
     let cancelled = get();
     assert_eq!(cancelled["status"], "cancelled");

@@ -155,6 +155,18 @@ fn no_command_says_anything_beside_its_json() {
     }
 }
 
+#[test]
+fn an_engine_of_a_command_does_not_warn_beside_its_json() {
+    let mut desk = Desk::new();
+    desk.says(0, "init demo");
+    let run = run_id(&desk.says(0, "run demo"));
+    let mut fork = desk.command(&format!("fork {run} --before answer --kit demo"));
+    // A witness that takes nothing is a warning.
+    let output = fork.env("KTSU_WITNESS", "command:false").output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    assert_eq!(output.status.code(), Some(0));
+}
+
 fn look_back(desk: &mut Desk, run: &str, other: &str) {
     desk.says(0, "runs");
     desk.says(0, "runs --limit 1");
@@ -278,6 +290,23 @@ fn a_quiet_engine_logs_errors_alone_unless_it_is_asked_for_more() {
         let err = String::from_utf8_lossy(&output.stderr);
         assert_eq!(err.contains("ready"), says, "{err}");
         assert!(says || err.is_empty(), "{err}");
+    }
+}
+
+#[test]
+fn the_log_of_an_engine_has_colours_at_a_terminal_that_takes_them() {
+    for (more, is_coloured) in [(&[][..], true), (&["--color", "never"], false)] {
+        let mut desk = Desk::new();
+        desk.says(0, "init demo");
+        let arguments = [&["start", "--kit", "demo", "--port", "0"], more].concat();
+        let mut terminal = Terminal::of(command(desk.dir.path(), &arguments), 100);
+        terminal.until("INFO", 1);
+        owned(desk.dir.path());
+        send("TERM", terminal.id());
+        let (code, screen) = terminal.ends();
+        assert_eq!(code, 0, "{}", screen.text());
+        let text = &terminal.text;
+        assert_eq!(text.contains('\u{1b}'), is_coloured, "{text:?}");
     }
 }
 
