@@ -9,7 +9,7 @@ use super::layout::Column;
 use super::output::{
     BAD, BOLD, DIM, GOOD, ODD, line, painted, sheet, symbols, words as print_words,
 };
-use super::table::Rows;
+use super::table::{Reason, Rows};
 use super::{Failure, agents, json, text};
 use crate::history::steered::Word;
 
@@ -174,10 +174,12 @@ fn steps(value: &Value) {
         }
         rows.push(row);
     }
-    let failed = steps.iter().filter(|step| !step["error"].is_null());
-    let failed = failed.map(|step| {
-        let id = step["id"].as_str().unwrap_or_default();
-        (text::line(id).into_owned(), ended(step))
+    let failed = steps.iter().enumerate();
+    let failed = failed.filter(|(_, step)| !step["error"].is_null());
+    let failed = failed.map(|(row, step)| Reason {
+        row,
+        name: text::line(step["id"].as_str().unwrap_or_default()).into_owned(),
+        words: ended(step),
     });
     rows.print_with(&failed.collect::<Vec<_>>());
     for step in steps {

@@ -26,7 +26,7 @@ pub(super) struct Column {
     rank: Rank,
     /// What it is not cut below.
     least: usize,
-    /// Left out where there is no room: the greatest first.
+    /// Above 0: left out where there is no room, see [`Column::spare`].
     spare: u8,
 }
 
@@ -73,7 +73,8 @@ impl Column {
         Self { least, ..self }
     }
 
-    /// One to do without where there is no room: of several, that with the greatest number first.
+    /// One to do without where there is no room. Those with smaller numbers get room first; one that
+    /// is narrow enough for what is left then is kept.
     pub(super) const fn spare(self, order: u8) -> Self {
         Self {
             spare: order,

@@ -15,6 +15,9 @@ use crate::error::{EXIT_COULD_NOT_RUN, EXIT_VERDICT, ErrorCode};
 use crate::rows::listed;
 use crate::workflow::admit::steer::Steer;
 
+/// The statuses of runs that have not ended.
+const UNFINISHED: [&str; 3] = ["pending", "running", "waiting"];
+
 /// What the three take.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
@@ -25,7 +28,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "WORKFLOW")]
     workflow: Option<String>,
     /// Of those, the ones with this status
-    #[arg(long, requires = "workflow", conflicts_with = "run", value_parser = ["pending", "running", "waiting"])]
+    #[arg(long, requires = "workflow", conflicts_with = "run", value_parser = UNFINISHED)]
     status: Option<String>,
     /// Does not ask
     #[arg(long, requires = "workflow", conflicts_with = "run")]
@@ -164,22 +167,35 @@ fn whole(reader: &dyn Reader, steer: Steer, run: &str) -> Result<String, Failure
 
 /// The runs that a filter lets through and that have not ended, newest first.
 fn unfinished(reader: &dyn Reader, filter: &Filter) -> Result<Vec<String>, Failure> {
+    let asked = filter.status.as_deref();
     let mut found = Vec::new();
-    let mut cursor: Option<Cursor> = None;
-    loop {
-        let page = reader.list(filter, cursor.as_ref(), 1000)?;
-        let open = page.rows.iter().filter(|row| {
-            let row = row.row.to_value();
-            let status = row["status"].as_str();
-            status.is_some_and(|status| ["pending", "running", "waiting"].contains(&status))
-        });
-        let names = open.map(|row| StreamId::name(&row.stream).to_owned());
-        found.extend(names);
-        if page.next.is_none() {
-            return Ok(found);
+    for status in UNFINISHED
+        .iter()
+        .filter(|one| asked.is_none_or(|asked| asked == **one))
+    {
+        let filter = Filter {
+            status: Some((*status).to_owned()),
+            ..filter.clone()
+        };
+        let mut cursor: Option<Cursor> = None;
+        loop {
+            let page = reader.list(&filter, cursor.as_ref(), 1000)?;
+            found.extend(
+                page.rows
+                    .into_iter()
+                    .map(|row| (row.created_us, row.stream)),
+            );
+            cursor = page.next;
+            if cursor.is_none() {
+                break;
+            }
         }
-        cursor = page.next;
     }
+    found.sort_by(|one, other| other.cmp(one));
+    let names = found
+        .iter()
+        .map(|(_, stream)| StreamId::name(stream).to_owned());
+    Ok(names.collect())
 }
 
 /// Whether somebody at the terminal says yes.

@@ -8,7 +8,7 @@ use super::layout::Column;
 use super::output::{
     BAD, BOLD, DIM, line, painted, row as cut_line, sheet, symbols, words as print_words,
 };
-use super::table::Rows;
+use super::table::{Reason, Rows};
 use super::{agents, text};
 use crate::history::steps::{Call, Item, Step, Told};
 use crate::history::webhooks::Request;
@@ -79,8 +79,12 @@ pub(super) fn print(told: &Told) {
     for row in &rows {
         table.push(row.cells());
     }
-    let wrong = rows.iter().filter(|row| row.wrong);
-    let reasons = wrong.map(|row| (row.name.clone(), text::line(&row.note).into_owned()));
+    let wrong = rows.iter().enumerate().filter(|(_, row)| row.wrong);
+    let reasons = wrong.map(|(position, row)| Reason {
+        row: position,
+        name: row.name.clone(),
+        words: text::line(&row.note).into_owned(),
+    });
     table.print_with(&reasons.collect::<Vec<_>>());
     let totals = &told.totals;
     let asked = match totals.llm_calls {

@@ -10,7 +10,7 @@
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use super::layout::{Column, Widths, columns, fit, fold, padded, widths};
-use super::output::{BAD, DIM, line, note, painted, sheet, words};
+use super::output::{BAD, DIM, line, note, painted, sheet, words as print_words};
 use super::symbols::Symbols;
 
 /// Between two columns without a line.
@@ -74,19 +74,35 @@ pub(super) struct Rows {
     lined: bool,
 }
 
+/// Why what a row is about failed.
+pub(super) struct Reason {
+    /// The row, counted from 0.
+    pub(super) row: usize,
+    /// What it is about.
+    pub(super) name: String,
+    /// Why.
+    pub(super) words: String,
+}
+
 /// A table as it is shown.
 pub(super) struct Shown {
     pub(super) lines: Vec<String>,
+    /// Where each row begins among them.
+    starts: Vec<usize>,
     /// The columns that were left out, though something stands in them.
     pub(super) hidden: Vec<&'static str>,
 }
 
 impl Shown {
-    /// Those of these reasons that are not whole in it.
-    fn cut<'a>(&self, reasons: &'a [(String, String)]) -> Vec<&'a (String, String)> {
-        let is_whole = |reason: &str| self.lines.iter().any(|line| line.contains(reason));
-        let cut = reasons.iter().filter(|(_, reason)| !is_whole(reason));
-        cut.collect()
+    /// Whether a text stands whole in a row.
+    fn holds(&self, row: usize, text: &str) -> bool {
+        let start = self.starts.get(row).copied().unwrap_or(0);
+        let end = self.starts.get(row + 1).copied();
+        let lines = self.lines.get(start..end.unwrap_or(self.lines.len()));
+        lines
+            .unwrap_or_default()
+            .iter()
+            .any(|line| line.contains(text))
     }
 }
 
@@ -118,17 +134,19 @@ impl Rows {
         self.print_with(&[]);
     }
 
-    /// Prints it, and below it what of these has no room in it: names, and why each failed.
-    pub(super) fn print_with(&self, reasons: &[(String, String)]) {
+    /// Prints it, and below it what of these has no room in its row.
+    pub(super) fn print_with(&self, reasons: &[Reason]) {
         let shown = self.shown(&sheet());
         for one in &shown.lines {
             if !line(one) {
                 return;
             }
         }
-        for (name, reason) in shown.cut(reasons) {
-            let mark = painted(BAD, sheet().symbols.bad());
-            words(&format!("  {mark} {name} {}", painted(DIM, reason)), 4);
+        for Reason { row, name, words } in reasons {
+            if !shown.holds(*row, words) {
+                let mark = painted(BAD, sheet().symbols.bad());
+                print_words(&format!("  {mark} {name} {}", painted(DIM, words)), 4);
+            }
         }
         if !shown.hidden.is_empty() {
             let words = format!("no room for {}; --json has all", shown.hidden.join(", "));
@@ -196,8 +214,10 @@ impl Rows {
                 column.set_cell_alignment(CellAlignment::Right);
             }
         }
-        let lines = table.trim_fmt().lines().map(str::to_owned).collect();
+        let lines: Vec<String> = table.trim_fmt().lines().map(str::to_owned).collect();
         Shown {
+            // A line above the headings, and one below them; a row is a line.
+            starts: (3..).take(self.rows.len()).collect(),
             lines,
             hidden: Vec::new(),
         }
@@ -225,6 +245,7 @@ impl Rows {
         let hidden = hidden.filter(|((place, _), width)| width.is_none() && self.is_filled(*place));
         Shown {
             lines: std::iter::once(head).chain(rows).collect(),
+            starts: (1..).take(self.rows.len()).collect(),
             hidden: hidden.map(|((_, column), _)| column.name).collect(),
         }
     }
@@ -233,11 +254,12 @@ impl Rows {
     fn records(&self, sheet: &Sheet) -> Shown {
         let names = self.head.iter().map(|column| columns(column.name));
         let names = names.max().unwrap_or(0);
-        let mut lines = Vec::new();
+        let (mut lines, mut starts) = (Vec::new(), Vec::new());
         for (position, row) in self.rows.iter().enumerate() {
             if position > 0 {
                 lines.push(String::new());
             }
+            starts.push(lines.len());
             for (cell, column) in row
                 .iter()
                 .zip(&self.head)
@@ -253,6 +275,7 @@ impl Rows {
         }
         Shown {
             lines,
+            starts,
             hidden: Vec::new(),
         }
     }

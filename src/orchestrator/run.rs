@@ -123,9 +123,18 @@ pub struct Progress {
     pub failed: Option<String>,
 }
 
-/// Status, whether it is over, the frame that ended it, how many calls people are asked about, and the
-/// frame that paused it.
-type Standing = (RunStatus, bool, Option<u64>, usize, Option<u64>);
+/// What a run's row in the list of runs depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Standing {
+    status: RunStatus,
+    is_over: bool,
+    /// The frame that ended it.
+    ended: Option<u64>,
+    /// How many calls people are asked about.
+    asked: usize,
+    /// The frame that paused it.
+    paused: Option<u64>,
+}
 
 /// See the module documentation.
 pub(super) struct RunTask {
@@ -461,13 +470,13 @@ impl RunTask {
         let ended = root.and_then(|root| root.ended.as_ref()).map(|end| end.seq);
         let asked = self.state.asked().len();
         let paused = self.state.paused().map(|pause| pause.seq);
-        (
-            self.state.status(),
-            self.state.is_over(),
+        Standing {
+            status: self.state.status(),
+            is_over: self.state.is_over(),
             ended,
             asked,
             paused,
-        )
+        }
     }
 
     /// Starts every effect whose announcement is durable.

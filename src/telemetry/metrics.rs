@@ -53,8 +53,8 @@ struct Families {
     unfinished: Family<Two, Gauge>,
     run_seconds: Family<One, Histogram, fn() -> Histogram>,
     steps: Family<Two, Counter>,
-    /// Those of `steps`, by kind and outcome, at hand.
-    steps_of: [[Counter; 3]; 4],
+    /// Those of `steps` that are transforms, by outcome: most steps are.
+    transforms: [Counter; 3],
     step_seconds: Family<One, Histogram, fn() -> Histogram>,
     calls: Family<Two, Counter>,
     call_seconds: Family<One, Histogram, fn() -> Histogram>,
@@ -111,7 +111,11 @@ impl Default for Metrics {
             let labels = two(("kind", kind.as_str()), ("outcome", outcome.as_str()));
             steps.get_or_create(&labels).clone()
         };
-        let steps_of = StepKind::ALL.map(|kind| StepOutcome::ALL.map(|outcome| of(kind, outcome)));
+        // Every kind is shown before its first step.
+        for kind in StepKind::ALL {
+            let _shown = StepOutcome::ALL.map(|outcome| of(kind, outcome));
+        }
+        let transforms = StepOutcome::ALL.map(|outcome| of(StepKind::Transform, outcome));
         let families = Families {
             workflows: PerLabel::new(MAX_WORKFLOWS),
             groups: PerLabel::new(MAX_GROUPS),
@@ -120,7 +124,7 @@ impl Default for Metrics {
             unfinished: Family::default(),
             run_seconds: Family::new_with_constructor(run_seconds),
             steps,
-            steps_of,
+            transforms,
             step_seconds: Family::new_with_constructor(step_seconds),
             calls: Family::default(),
             call_seconds: Family::new_with_constructor(step_seconds),
@@ -181,32 +185,27 @@ impl Metrics {
 
     /// Transforms that a turn ended, by outcome.
     pub(super) fn transforms(&self, ended: [u32; 3]) {
-        let kind = StepKind::Transform as usize;
-        for (counter, count) in self
-            .families
-            .steps_of
-            .iter()
-            .skip(kind)
-            .take(1)
-            .flatten()
-            .zip(ended)
-        {
+        for (counter, count) in self.families.transforms.iter().zip(ended) {
             if count > 0 {
                 counter.inc_by(u64::from(count));
             }
         }
     }
 
-    /// `group`: of the model that was asked; `duration_ms`: of a step.
-    pub(super) fn count(&self, count: &Count, group: Option<&str>, duration_ms: Option<u64>) {
+    /// `group`: of the model that was asked.
+    pub(super) fn count(&self, count: &Count, group: Option<&str>) {
         match count {
-            Count::Step(kind, outcome) => {
+            Count::Step {
+                kind,
+                outcome,
+                duration_ms,
+            } => {
                 let labels = two(("kind", kind.as_str()), ("outcome", outcome.as_str()));
                 self.families.steps.get_or_create(&labels).inc();
                 if let Some(took) = duration_ms {
                     let labels = one("kind", kind.as_str());
                     let seconds = &self.families.step_seconds;
-                    seconds.get_or_create(&labels).observe(seconds_of(took));
+                    seconds.get_or_create(&labels).observe(seconds_of(*took));
                 }
             }
             Count::Call {

@@ -95,8 +95,13 @@ impl CallKind {
 /// What metrics count of a milestone.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Count {
-    /// A step ended that is not a transform; those are counted by the turn.
-    Step(StepKind, StepOutcome),
+    /// A step ended that is not a transform; those are counted by the turn. Where its beginning was
+    /// not seen, the time it took is not known.
+    Step {
+        kind: StepKind,
+        outcome: StepOutcome,
+        duration_ms: Option<u64>,
+    },
     /// A call ended. What was never sent took no time.
     Call {
         kind: CallKind,
@@ -246,15 +251,21 @@ pub(super) fn step_ended(
         StepEvent::Skipped(skipped) => (None, Some(skipped.reason.as_str().to_owned())),
         _ => (None, None),
     };
+    let duration_ms = begun.map(|begun| frame.at.millis_since(begun));
     let fields = Fields {
         attempt,
         code,
         status: Some(outcome.as_str()),
-        duration_ms: begun.map(|begun| frame.at.millis_since(begun)),
+        duration_ms,
         kind: Some(kind.as_str()),
         ..at(frame, event.step(), None)
     };
-    debug("step ended", fields, Some(Count::Step(kind, outcome)))
+    let count = Count::Step {
+        kind,
+        outcome,
+        duration_ms,
+    };
+    debug("step ended", fields, Some(count))
 }
 
 /// What operators hear of a frame; the ends of steps and of the run aside.

@@ -3,14 +3,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use ktsu_ledger::event::{AgentEvent, RunEvent};
+use ktsu_ledger::event::{AgentEvent, RunEvent, StepEvent};
 use ktsu_ledger::{Event, Frame, Timestamp};
 use ktsu_projections::run::{RunState, RunStatus};
 
 use super::Telemetry;
 use super::log;
 use super::metrics::WorkflowMetrics;
-use super::milestone::{Count, Milestone, RunEnd, StepKind};
+use super::milestone::{Milestone, RunEnd, StepKind};
 use super::milestone::{milestone, name, step_end, step_ended, step_kind};
 
 /// The most requests and steps of a run whose beginnings are remembered; beyond it the group of a
@@ -39,9 +39,9 @@ pub struct RunObserver {
     workflow: Option<Arc<WorkflowMetrics>>,
     name: String,
     status: Option<RunStatus>,
-    ended: Option<u64>,
-    /// Since when it is over, if it is, and how long it was before it began again.
-    over_since: Option<Timestamp>,
+    /// The frame that ended it, and when, while it is over.
+    ended: Option<(u64, Timestamp)>,
+    /// How long it had been over before it began again.
     over_ms: u64,
     /// Model groups by the frame of their request.
     groups: HashMap<u64, String>,
@@ -63,7 +63,6 @@ impl RunObserver {
             name,
             status: None,
             ended: None,
-            over_since: None,
             over_ms: 0,
             groups: HashMap::new(),
             begun: HashMap::new(),
@@ -76,7 +75,6 @@ impl RunObserver {
     pub fn found(&mut self, state: &RunState) {
         self.status = Some(state.status());
         self.ended = end_of(state);
-        self.over_since = over_since(state);
         let steps = state.scopes().iter().flat_map(|scope| &scope.steps);
         let tasks = steps.filter_map(|step| step.tasks.as_deref());
         for call in tasks
@@ -94,27 +92,10 @@ impl RunObserver {
         let mut transforms = [0; 3];
         for frame in frames {
             match &frame.event {
-                Event::Step(event) => {
-                    let kind = step_kind(state, &frame.scope, event.step());
-                    match (kind, step_end(event)) {
-                        (Some(StepKind::Transform), Some(outcome)) => {
-                            if let Some(count) = transforms.get_mut(outcome as usize) {
-                                *count += 1;
-                            }
-                        }
-                        (Some(StepKind::Transform) | None, _) => {}
-                        (Some(kind), Some(outcome)) => {
-                            let key = (frame.scope.clone(), event.step().to_owned());
-                            let begun = self.begun.remove(&key);
-                            let ended = step_ended(frame, event, (kind, outcome), begun);
-                            self.push(frame.seq, ended, None);
-                        }
-                        (Some(_), None) => self.begin(frame, event),
-                    }
-                }
+                Event::Step(event) => self.note_step(frame, event, state, &mut transforms),
                 Event::Run(RunEvent::Resumed(_)) => {
-                    let over = self.over_since.take();
-                    self.over_ms += over.map_or(0, |since| frame.at.millis_since(since));
+                    let over = self.ended.map(|(_, since)| frame.at.millis_since(since));
+                    self.over_ms += over.unwrap_or(0);
                     self.note_other(frame);
                 }
                 _ => self.note_other(frame),
@@ -128,11 +109,35 @@ impl RunObserver {
         self.note_status(last, state);
     }
 
-    fn begin(&mut self, frame: &Frame, event: &ktsu_ledger::event::StepEvent) {
-        let starts = matches!(event, ktsu_ledger::event::StepEvent::Started(_));
-        if starts && self.begun.len() < MAX_REMEMBERED {
-            let key = (frame.scope.clone(), event.step().to_owned());
-            self.begun.insert(key, frame.at);
+    /// Counts the end of a transform, and remembers when any other step began until it ends.
+    fn note_step(
+        &mut self,
+        frame: &Frame,
+        event: &StepEvent,
+        state: &RunState,
+        transforms: &mut [u32; 3],
+    ) {
+        let outcome = step_end(event);
+        if outcome.is_none() && !matches!(event, StepEvent::Started(_)) {
+            return;
+        }
+        let key = || (frame.scope.clone(), event.step().to_owned());
+        match (step_kind(state, &frame.scope, event.step()), outcome) {
+            (Some(StepKind::Transform), Some(outcome)) => {
+                if let Some(count) = transforms.get_mut(outcome as usize) {
+                    *count += 1;
+                }
+            }
+            (Some(StepKind::Transform) | None, _) => {}
+            (Some(kind), Some(outcome)) => {
+                let begun = self.begun.remove(&key());
+                let ended = step_ended(frame, event, (kind, outcome), begun);
+                self.push(frame.seq, ended, None);
+            }
+            (Some(_), None) if self.begun.len() < MAX_REMEMBERED => {
+                self.begun.insert(key(), frame.at);
+            }
+            (Some(_), None) => {}
         }
     }
 
@@ -166,9 +171,10 @@ impl RunObserver {
         let ended = end_of(state);
         if self.ended != ended {
             self.ended = ended;
-            self.over_since = over_since(state);
-            self.groups.clear();
-            self.begun.clear();
+            if ended.is_some() {
+                self.groups.clear();
+                self.begun.clear();
+            }
             if let Some(mut end) = RunEnd::of(state) {
                 end.duration_ms = end.duration_ms.saturating_sub(self.over_ms);
                 self.waiting
@@ -211,7 +217,7 @@ impl RunObserver {
             (Observed::Transforms(ended), _) => metrics.transforms(ended),
             (Observed::Milestone(milestone, group), _) => {
                 if let Some(count) = &milestone.count {
-                    metrics.count(count, group.as_deref(), step_time(&milestone));
+                    metrics.count(count, group.as_deref());
                 }
                 self.log(run_id, &milestone);
             }
@@ -234,21 +240,8 @@ impl RunObserver {
     }
 }
 
-fn step_time(milestone: &Milestone) -> Option<u64> {
-    match milestone.count {
-        Some(Count::Step(..)) => milestone.fields.duration_ms,
-        _ => None,
-    }
-}
-
-/// When the run ended, if it has.
-fn over_since(state: &RunState) -> Option<Timestamp> {
+/// The frame that ended the run, and when, if one did.
+fn end_of(state: &RunState) -> Option<(u64, Timestamp)> {
     let root = state.scopes().first()?;
-    root.ended.as_ref().map(|end| end.at)
-}
-
-/// The frame that ended the run, if one did.
-fn end_of(state: &RunState) -> Option<u64> {
-    let root = state.scopes().first()?;
-    root.ended.as_ref().map(|end| end.seq)
+    root.ended.as_ref().map(|end| (end.seq, end.at))
 }

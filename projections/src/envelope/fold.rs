@@ -327,9 +327,7 @@ impl EnvelopeFold {
             }
         }
     }
-}
 
-impl EnvelopeFold {
     /// A word about the whole run ends a pause, or the run: what is under way stood still meanwhile,
     /// and what waits for people has waited all the time.
     fn note_word(&mut self, at: Timestamp, paused_ms: u64) {

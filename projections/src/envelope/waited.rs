@@ -57,9 +57,7 @@ impl Still {
         }
         still
     }
-}
 
-impl Still {
     fn take_word(&mut self, state: &RunState, event: &RunEvent, at: Timestamp) {
         let paused = state.paused();
         let ends = match event {

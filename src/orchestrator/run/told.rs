@@ -152,8 +152,7 @@ impl RunTask {
 
     /// Whoever reported is told at once what is recorded; that it is durable is waited for there.
     fn reported(&mut self, said: Held) -> Result<(), Broken> {
-        let now = self.now();
-        let premature = report::is_premature(&self.state, &said.events, now);
+        let premature = report::claims_timeout(&said.events) && self.judge_deadline()?;
         let taken = match report::report(&self.state, &said.scope, said.events) {
             Reported::Taken(_) if premature => Taken::Stale,
             Reported::Taken(drafts) => Taken::New(self.take_report(drafts)?),
@@ -168,6 +167,18 @@ impl RunTask {
         // Whoever asked may be gone; it will ask again.
         let _ = said.reply.send(taken);
         Ok(())
+    }
+
+    /// Whether the run has time left. If it has not, its own timer says so before anybody else does:
+    /// a run that ran out of time ends alike, whoever noticed first.
+    fn judge_deadline(&mut self) -> Result<bool, Broken> {
+        let now = self.now();
+        if admit::is_overdue(&self.state, now)
+            && let Some(input) = admit::timer(&self.state, now)
+        {
+            self.take_at(input, now)?;
+        }
+        Ok(report::has_time(&self.state, now))
     }
 
     /// What the run has spent, if reports wait for that to change.

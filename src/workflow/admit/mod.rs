@@ -214,6 +214,11 @@ pub fn next_timer(state: &RunState) -> Option<Timer> {
         .min_by_key(|timer| timer.until)
 }
 
+/// Whether the run waits for time and its deadline has passed.
+pub fn is_overdue(state: &RunState, now: Timestamp) -> bool {
+    waits_for_time(state) && state.deadline().is_some_and(|deadline| deadline <= now)
+}
+
 /// The timer that is due, if one is: the run's time before any wait for people, and that before any
 /// retry.
 pub fn timer(state: &RunState, now: Timestamp) -> Option<Draft> {
@@ -226,7 +231,7 @@ pub fn timer(state: &RunState, now: Timestamp) -> Option<Draft> {
         cause: vec![Cause::Here(cause)],
         event: Event::Run(RunEvent::TimerFired(TimerFired { step, timer })),
     };
-    if state.deadline().is_some_and(|deadline| deadline <= now) {
+    if is_overdue(state, now) {
         return Some(fired(String::new(), 0, TimerKind::RunTimeout, None));
     }
     if let Some(expired) = approval::expired(state, now) {

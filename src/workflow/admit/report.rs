@@ -110,14 +110,17 @@ pub fn report(state: &RunState, scope: &str, mut events: Vec<AgentEvent>) -> Rep
     taken(state, scope, place, task, events)
 }
 
-/// Whether a report says that the time of its task is over while the run's is not: it is paused, or
-/// its deadline is still to come. Deadlines are the orchestrator's to judge (decisions F3, P1), and a
-/// runtime elsewhere may not have heard yet that they moved. Such a report is not taken: its task goes
-/// the way of one that nobody works on any more.
-pub fn is_premature(state: &RunState, events: &[AgentEvent], now: Timestamp) -> bool {
+/// Whether a report says that the time of its task is over. Deadlines are the orchestrator's to judge
+/// (decisions F3, P1), and a runtime elsewhere may not have heard yet that they moved.
+pub fn claims_timeout(events: &[AgentEvent]) -> bool {
     let late = |event: &AgentEvent| matches!(event, AgentEvent::Finished(end) if end.reason == FinishReason::Timeout);
-    let has_time = state.paused().is_some() || state.deadline().is_some_and(|until| until > now);
-    has_time && events.iter().any(late)
+    events.iter().any(late)
+}
+
+/// Whether the run's time is not over: it is paused, or its deadline is still to come. Then a report
+/// that claims a timeout is not taken: its task goes the way of one that nobody works on any more.
+pub fn has_time(state: &RunState, now: Timestamp) -> bool {
+    state.paused().is_some() || state.deadline().is_some_and(|until| until > now)
 }
 
 /// Puts the events into the form of frames, if each follows from the one before.
