@@ -32,11 +32,11 @@ use tools_tests::{argument, names, offered, wants};
 const TOO_MANY: usize = 60_000;
 
 /// A run driven by hand.
-pub(crate) struct Driven {
+pub struct Driven {
     pub(super) definition: Arc<Definition>,
-    pub(crate) state: RunState,
+    pub state: RunState,
     pub(super) memo: Memo,
-    pub(crate) frames: Vec<Frame>,
+    pub frames: Vec<Frame>,
     pub(super) now: u64,
 }
 
@@ -95,8 +95,8 @@ pub(super) fn place(task: &str) -> (String, String, Option<u32>) {
 }
 
 impl Driven {
-    pub(crate) fn invoke(plan: Value, body: Value) -> Self {
-        Self::invoke_under(crate::workflow::rules::RULES, plan, body)
+    pub fn invoke(plan: Value, body: Value) -> Self {
+        Self::invoke_under(crate::rules::RULES, plan, body)
     }
 
     /// A run that records these decision rules.
@@ -171,7 +171,7 @@ impl Driven {
         self.record(taken.unwrap());
     }
 
-    pub(crate) fn answer(&mut self, scope: &str, step: &str, sending: u32, status: u16) {
+    pub fn answer(&mut self, scope: &str, step: &str, sending: u32, status: u16) {
         let answer = WebhookAnswer {
             approval: None,
             attempt: 1,

@@ -381,7 +381,7 @@ fn index(data: &Tracked, index: i32) -> Tracked {
     found.unwrap_or_else(|| Tracked::missing(data.shape()))
 }
 
-pub(crate) fn flatten(subject: &Tracked, items: Vec<Tracked>) -> Tracked {
+pub fn flatten(subject: &Tracked, items: Vec<Tracked>) -> Tracked {
     let mut flat = Vec::new();
     let (mut marks, mut chosen) = (vec![subject.source()], vec![subject.chosen().clone()]);
     for item in items {

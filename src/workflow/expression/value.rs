@@ -150,7 +150,7 @@ fn integer(number: &Number) -> Option<i128> {
 }
 
 /// Integers by their exact value, anything else as floats.
-pub(crate) fn compare_numbers(a: &Number, b: &Number) -> Ordering {
+pub fn compare_numbers(a: &Number, b: &Number) -> Ordering {
     match (integer(a), integer(b)) {
         (Some(a), Some(b)) => a.cmp(&b),
         (Some(_) | None, _) => {
@@ -186,7 +186,7 @@ pub(super) fn as_whole(number: &Number) -> Option<i128> {
 }
 
 /// Deep equality; `spend` is asked once a node and may end the comparison.
-pub(crate) fn equal<E>(
+pub fn equal<E>(
     a: &Rcvar,
     b: &Rcvar,
     spend: &mut dyn FnMut() -> Result<(), E>,
@@ -231,7 +231,7 @@ pub(super) fn measure(value: &Rcvar) -> Result<usize, EvaluationError> {
 }
 
 /// As [`measure`], at a depth and with a limit of one's own.
-pub(crate) fn measure_within(
+pub fn measure_within(
     value: &Rcvar,
     depth: usize,
     limit: usize,
@@ -304,7 +304,7 @@ fn quoted(text: &str) -> usize {
 
 /// How many values this thread has converted: what tests count instead of time.
 #[cfg(test)]
-pub(crate) mod count {
+pub mod count {
     use std::cell::Cell;
 
     thread_local! {
@@ -315,7 +315,7 @@ pub(crate) mod count {
         CONVERTED.set(CONVERTED.get() + 1);
     }
 
-    pub(crate) fn converted() -> u64 {
+    pub fn converted() -> u64 {
         CONVERTED.get()
     }
 }

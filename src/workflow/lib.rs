@@ -30,13 +30,13 @@ pub mod types;
 mod agent_tests;
 #[cfg(test)]
 mod cases;
-#[cfg(test)]
-pub(crate) mod driven_tests;
-#[cfg(test)]
-pub(crate) mod plans_tests;
+#[cfg(any(test, feature = "testing"))]
+pub mod driven_tests;
+#[cfg(any(test, feature = "testing"))]
+pub mod plans_tests;
 
 /// The candidate a misspelt word probably means.
-pub(crate) fn nearest<'a>(
+pub fn nearest<'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
