@@ -31,8 +31,22 @@ mod agent_tests;
 #[cfg(test)]
 mod cases;
 #[cfg(any(test, feature = "testing"))]
+#[allow(
+    missing_docs,
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "tests need no more than their names, and other crates not all of it"
+)]
 pub mod driven_tests;
 #[cfg(any(test, feature = "testing"))]
+#[allow(
+    missing_docs,
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "tests need no more than their names, and other crates not all of it"
+)]
 pub mod plans_tests;
 
 /// The candidate a misspelt word probably means.

@@ -30,7 +30,7 @@ use lexical::Offsets;
 pub use lexical::skip_quoted;
 pub use negated::{Negated, negated};
 #[cfg(test)]
-pub use value::count::converted;
+pub(crate) use value::count::converted;
 pub use value::{compare_numbers, measure_within};
 pub use value::{from_json, from_value, kind, null, to_value, truthy};
 

@@ -186,7 +186,7 @@ pub(super) fn as_whole(number: &Number) -> Option<i128> {
 }
 
 /// Deep equality; `spend` is asked once a node and may end the comparison.
-pub fn equal<E>(
+pub(super) fn equal<E>(
     a: &Rcvar,
     b: &Rcvar,
     spend: &mut dyn FnMut() -> Result<(), E>,
@@ -304,7 +304,7 @@ fn quoted(text: &str) -> usize {
 
 /// How many values this thread has converted: what tests count instead of time.
 #[cfg(test)]
-pub mod count {
+pub(crate) mod count {
     use std::cell::Cell;
 
     thread_local! {
@@ -315,7 +315,7 @@ pub mod count {
         CONVERTED.set(CONVERTED.get() + 1);
     }
 
-    pub fn converted() -> u64 {
+    pub(crate) fn converted() -> u64 {
         CONVERTED.get()
     }
 }

@@ -41,25 +41,36 @@ const MAX_TYPE_SIZE: u32 = 4_096;
 pub struct KindSet(u8);
 
 impl KindSet {
+    /// No kind.
     pub const NONE: Self = Self(0);
+    /// Null.
     pub const NULL: Self = Self(1);
+    /// Booleans.
     pub const BOOL: Self = Self(2);
+    /// Numbers.
     pub const NUMBER: Self = Self(4);
+    /// Text.
     pub const STRING: Self = Self(8);
+    /// Arrays.
     pub const ARRAY: Self = Self(16);
+    /// Objects.
     pub const OBJECT: Self = Self(32);
+    /// Every kind.
     pub const ALL: Self = Self(63);
     /// Booleans, numbers and text.
     pub const SCALARS: Self = Self(14);
 
+    /// The kinds that are in both.
     pub fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
+    /// The kinds that are in either.
     pub fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
+    /// The kinds that are not in the other.
     pub fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
@@ -69,6 +80,7 @@ impl KindSet {
         self.0 & other.0 != 0
     }
 
+    /// Whether there is none.
     pub fn is_none(self) -> bool {
         self.0 == 0
     }
@@ -98,6 +110,7 @@ pub struct Members {
 /// A field that is known by name.
 #[derive(Debug, Clone)]
 pub struct Member {
+    /// What it can be.
     pub value: ValueType,
     /// Whether every object has it.
     pub always: bool,
@@ -169,6 +182,7 @@ impl ValueType {
         })
     }
 
+    /// Objects with these fields.
     pub fn object(members: Members) -> Self {
         Self::of_kinds(KindSet::OBJECT).with_members(Some(Arc::new(members)))
     }
@@ -216,6 +230,7 @@ impl ValueType {
         self
     }
 
+    /// The kinds of its values.
     pub fn kinds(&self) -> KindSet {
         self.kinds
     }
