@@ -32,7 +32,7 @@ use tools_tests::{argument, names, offered, wants};
 const TOO_MANY: usize = 60_000;
 
 /// A run driven by hand.
-pub struct Driven {
+pub(crate) struct Driven {
     pub(super) definition: Arc<Definition>,
     pub state: RunState,
     pub(super) memo: Memo,
@@ -95,7 +95,7 @@ pub(super) fn place(task: &str) -> (String, String, Option<u32>) {
 }
 
 impl Driven {
-    pub fn invoke(plan: Value, body: Value) -> Self {
+    pub(crate) fn invoke(plan: Value, body: Value) -> Self {
         Self::invoke_under(crate::rules::RULES, plan, body)
     }
 
@@ -171,7 +171,7 @@ impl Driven {
         self.record(taken.unwrap());
     }
 
-    pub fn answer(&mut self, scope: &str, step: &str, sending: u32, status: u16) {
+    pub(crate) fn answer(&mut self, scope: &str, step: &str, sending: u32, status: u16) {
         let answer = WebhookAnswer {
             approval: None,
             attempt: 1,

@@ -30,30 +30,13 @@ pub mod types;
 mod agent_tests;
 #[cfg(test)]
 mod cases;
-#[cfg(any(test, feature = "testing"))]
-#[allow(
-    missing_docs,
-    dead_code,
-    unreachable_pub,
-    clippy::unwrap_used,
-    reason = "tests need no more than their names, and other crates not all of it"
-)]
-pub mod driven_tests;
-#[cfg(any(test, feature = "testing"))]
-#[allow(
-    missing_docs,
-    dead_code,
-    unreachable_pub,
-    clippy::unwrap_used,
-    reason = "tests need no more than their names, and other crates not all of it"
-)]
-pub mod plans_tests;
+#[cfg(test)]
+mod driven_tests;
+#[cfg(test)]
+mod plans_tests;
 
 /// The candidate a misspelt word probably means.
-pub fn nearest<'a>(
-    word: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     candidates
         .into_iter()
         .map(|candidate| (distance(word, candidate), candidate))

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::driven_tests::Driven;
 
-pub fn workflow(name: &str, steps: Value) -> Value {
+pub(crate) fn workflow(name: &str, steps: Value) -> Value {
     json!({"name": name, "steps": steps, "version": "1.0.0", "visibility": "root",
            "webhooks": "execute"})
 }
@@ -14,7 +14,7 @@ pub(super) fn transform(id: &str, needs: Value, input: &str) -> Value {
            "work": {"transform": {"inputs": [input], "ops": ["flatten"]}}})
 }
 
-pub fn webhook(id: &str, needs: Value, url: &str) -> Value {
+pub(crate) fn webhook(id: &str, needs: Value, url: &str) -> Value {
     json!({"id": id, "needs": needs, "work": {"webhook":
         {"method": "POST", "timeout_ms": 1000, "url": url, "body": {"n": "{{ params.n }}"}}}})
 }
@@ -55,7 +55,7 @@ pub(super) fn merge(into: &mut Value, more: Value) {
 
 /// A plan with the agents the tests know: `plain` takes anything; `strict` has schemas; `reflects`
 /// looks at each draft again; `doubts` only where its confidence is low.
-pub fn plan(workflows: Value) -> Value {
+pub(crate) fn plan(workflows: Value) -> Value {
     let file = |name: &str, more: Value| {
         let mut file = json!({"group": "std", "max_turns": 10, "name": name, "version": "1.0.0",
             "output": {"type": "object"}, "prompt": {"system": "s"}});

@@ -250,12 +250,14 @@ fn refused(
                 (Some(_), Some(Value::Array(results))) => {
                     for (item, result) in results.iter().enumerate() {
                         if result.get("skipped").is_none() && result.get("ktsu_error").is_none() {
-                            found.extend(airlock::check_output(schema, result, rules).into_iter().map(
-                                |one| {
-                                    let pointer = format!("/results/{item}{}", one.pointer);
-                                    airlock::Violation { pointer, ..one }
-                                },
-                            ));
+                            found.extend(
+                                airlock::check_output(schema, result, rules)
+                                    .into_iter()
+                                    .map(|one| {
+                                        let pointer = format!("/results/{item}{}", one.pointer);
+                                        airlock::Violation { pointer, ..one }
+                                    }),
+                            );
                         }
                     }
                 }

@@ -7,9 +7,7 @@ use serde_json::{Value, json};
 use crate::admit::report::{Reported, report};
 use crate::driven_tests::{Driven, Say, error, output};
 use crate::next::told;
-use crate::plans_tests::{
-    agent, child, fan_out, merge, plan, run_under, transform, workflow,
-};
+use crate::plans_tests::{agent, child, fan_out, merge, plan, run_under, transform, workflow};
 
 fn two(limit: u64) -> Driven {
     run_under(

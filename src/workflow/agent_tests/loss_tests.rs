@@ -5,9 +5,7 @@ use serde_json::{Value, json};
 
 use crate::admit::report::Reported;
 use crate::driven_tests::{Driven, Say, output};
-use crate::plans_tests::{
-    agent, child, fan_out, plan, run_of, run_under, webhook, workflow,
-};
+use crate::plans_tests::{agent, child, fan_out, plan, run_of, run_under, webhook, workflow};
 
 const HEARTBEAT: LostReason = LostReason::Heartbeat;
 

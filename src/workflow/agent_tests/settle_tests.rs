@@ -5,9 +5,7 @@ use serde_json::{Value, json};
 
 use crate::driven_tests::Driven;
 use crate::driven_tests::{Say, output};
-use crate::plans_tests::{
-    agent, child, fan_out, plan, run_of, transform, webhook, workflow,
-};
+use crate::plans_tests::{agent, child, fan_out, plan, run_of, transform, webhook, workflow};
 
 fn one(more: Value) -> Driven {
     run_of(json!([agent("a", json!([]), "plain", more)]), json!({}))
@@ -15,11 +13,7 @@ fn one(more: Value) -> Driven {
 
 fn reserved(run: &Driven) -> Vec<String> {
     let of = |frame: &&ktsu_ledger::Frame| frame.event.kind() == "reserved.evaluated";
-    let frames = run
-        .frames
-        .iter()
-        .filter(of)
-        .map(crate::driven_tests::data);
+    let frames = run.frames.iter().filter(of).map(crate::driven_tests::data);
     let words = |data: Value| {
         let text = |name: &str| data[name].as_str().unwrap().to_owned();
         format!("{} {}", text("field"), text("verdict"))

@@ -72,7 +72,7 @@ pub(super) fn argument(frame: u64, call: u32) -> Reference {
 
 impl Driven {
     /// A branch of the run from before a frame, which somebody lets go on.
-    pub(in crate) fn branch(&self, at: usize, effects: Effects) -> Self {
+    pub(crate) fn branch(&self, at: usize, effects: Effects) -> Self {
         let kept = &self.frames[..at];
         let mut branch = Self {
             definition: Arc::clone(&self.definition),
@@ -116,7 +116,7 @@ impl Driven {
     }
 
     /// A call on its way.
-    pub(in crate) fn sending(&self, name: &str, call: u32) -> &Sending {
+    pub(crate) fn sending(&self, name: &str, call: u32) -> &Sending {
         let calls = self.task(name).calls.as_ref().unwrap();
         match &calls.list[call as usize].state {
             CallState::Sent(sending) => sending,
@@ -125,7 +125,7 @@ impl Driven {
     }
 
     /// A person's word about the only call of a task that waits, or one of them.
-    pub(in crate) fn decides(
+    pub(crate) fn decides(
         &mut self,
         name: &str,
         by: &str,
@@ -154,7 +154,7 @@ impl Driven {
     }
 
     /// Nobody decides until the next wait is over.
-    pub(in crate) fn waits_too_long(&mut self) {
+    pub(crate) fn waits_too_long(&mut self) {
         let (until, _) = self.state.next_approval_end().expect("something waits");
         self.now = self.now.max(until.as_micros());
         self.input(admit::timer(&self.state, until).expect("it is over"));

@@ -423,7 +423,6 @@ impl Tracked {
 }
 
 /// How much several sets keep between them: places, sets, and the links from one to another.
-#[cfg(any(test, feature = "testing"))]
 pub fn kept<'a>(sets: impl IntoIterator<Item = &'a Marks>) -> usize {
     let mut kept = 0;
     let sets = sets.into_iter().filter_map(|set| set.0.as_ref());

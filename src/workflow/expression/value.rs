@@ -231,11 +231,7 @@ pub(super) fn measure(value: &Rcvar) -> Result<usize, EvaluationError> {
 }
 
 /// As [`measure`], at a depth and with a limit of one's own.
-pub fn measure_within(
-    value: &Rcvar,
-    depth: usize,
-    limit: usize,
-) -> Result<usize, EvaluationError> {
+pub fn measure_within(value: &Rcvar, depth: usize, limit: usize) -> Result<usize, EvaluationError> {
     let mut bytes = 0;
     add(value, depth, limit, &mut bytes)?;
     Ok(bytes)

@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 
 use super::names::computed;
 use super::{At, Memo, Outcome, Unit, clipped};
-use ktsu_schema::placed;
 use crate::definition::{CompiledWork, Definition, Step};
 use crate::params;
 use crate::template::{Leaf, Source, Template};
+use ktsu_schema::placed;
 
 /// An output that was computed, or the place of one that stands elsewhere.
 type ScopeOutput = (Option<Json>, Option<Reference>);

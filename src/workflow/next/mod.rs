@@ -434,9 +434,7 @@ impl<'a> At<'a> {
 }
 
 /// Findings in the form frames carry them.
-pub fn violations(
-    found: Vec<super::airlock::Violation>,
-) -> Vec<ktsu_ledger::event::Violation> {
+pub fn violations(found: Vec<super::airlock::Violation>) -> Vec<ktsu_ledger::event::Violation> {
     let convert = |one: super::airlock::Violation| ktsu_ledger::event::Violation {
         message: one.message,
         path: one.pointer,

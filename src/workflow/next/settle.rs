@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 
 use super::agent::AgentEnd;
 use super::{At, Outcome, Unit, violations};
-use ktsu_schema::placed;
 use crate::definition::Step;
 use crate::reserved::{self, End, Judged};
+use ktsu_schema::placed;
 
 /// More ends than this are not all named as causes: a frame has its bounds.
 const MAX_CAUSES: usize = 4096;

@@ -13,11 +13,11 @@ use ktsu_projections::value_diff::diff;
 use serde_json::{Value, json};
 
 use super::{End, Recorded, Task};
-use ktsu_schema::placed;
 use crate::defaults;
 use crate::definition::{Faults, Step};
 use crate::next::violations;
 use crate::rules::DecisionRules;
+use ktsu_schema::placed;
 
 /// What a task came to before.
 #[derive(Debug, Clone)]
