@@ -20,7 +20,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::clock::Observed;
-use super::people::NotDone;
+use super::people::{NotDone, redact_overlay};
 use super::run::RunTask;
 use super::{NotStarted, Orchestrator, recover, wait_for};
 use crate::secret::Redactor;
@@ -281,7 +281,7 @@ fn changes(
         redactor.redact_value(value);
     }
     for overlay in overlays {
-        overlay.redact(redactor);
+        redact_overlay(overlay, redactor);
     }
 }
 

@@ -195,14 +195,13 @@ impl Orchestrator {
     }
 }
 
-impl Overlay {
-    /// Names of steps and fields, too: a refusal repeats them.
-    pub(super) fn redact(&mut self, redactor: &Redactor) {
-        self.step = redactor.redact_text(&self.step);
-        self.field = redactor.redact_text(&self.field);
-        redactor.redact_value(&mut self.value);
-        self.reason = redactor.redact_text(&self.reason);
-    }
+/// Takes secrets out of an overlay: out of names of steps and fields, too, since a refusal repeats
+/// them.
+pub(super) fn redact_overlay(overlay: &mut Overlay, redactor: &Redactor) {
+    overlay.step = redactor.redact_text(&overlay.step);
+    overlay.field = redactor.redact_text(&overlay.field);
+    redactor.redact_value(&mut overlay.value);
+    overlay.reason = redactor.redact_text(&overlay.reason);
 }
 
 impl Shared {
@@ -256,7 +255,7 @@ impl Word {
     /// Text that enters is redacted before it is judged (decision K3).
     pub(super) fn redact(&mut self, redactor: &Redactor) {
         match self {
-            Self::Overlay(overlay) => overlay.redact(redactor),
+            Self::Overlay(overlay) => redact_overlay(overlay, redactor),
             Self::Resume { from, reason, .. } => {
                 *from = from.take().map(|step| redactor.redact_text(&step));
                 *reason = reason.take().map(|text| redactor.redact_text(&text));

@@ -194,7 +194,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::schema::Schema;
+    use crate::Schema;
 
     /// An object of so many properties, each with this schema.
     fn object(count: usize, each: &Value) -> Value {

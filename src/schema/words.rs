@@ -124,7 +124,7 @@ fn name(kind: JsonType) -> &'static str {
 }
 
 /// The JSON Schema word for a value's type.
-pub(crate) fn kind_of(value: &Value) -> &'static str {
+pub fn kind_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",

@@ -1,37 +1,25 @@
 //! The air-lock: what an output must look like (decision R5). The schemas themselves are
-//! [`crate::schema`]'s.
+//! [`ktsu_schema`]'s.
 
-use ktsu_ledger::Json;
 use ktsu_projections::run::reserved::is_reserved;
 use serde_json::Value;
 
 use super::rules::DecisionRules;
-pub use crate::schema::{MAX_VIOLATIONS, Schema, SchemaError, Violation};
+pub use ktsu_schema::{MAX_VIOLATIONS, Schema, SchemaError, Violation};
 
-impl Schema {
-    /// Compiles the schema of an output: reserved `ktsu_*` names are dropped from the top level's
-    /// `required` first, since they are stripped before the check (decision R5).
-    pub fn compile_output(schema: &Json) -> Result<Self, SchemaError> {
-        let mut schema = schema.to_value();
-        if let Some(Value::Array(required)) = schema.get_mut("required") {
-            required.retain(|name| !name.as_str().is_some_and(|name| name.starts_with("ktsu_")));
-        }
-        Self::of_value(&schema)
-    }
-
-    /// As [`Schema::check`], of an output without its reserved fields: whatever part of the schema
-    /// requires one, none is missing (decision R5).
-    pub fn check_output(&self, output: &Value, rules: DecisionRules) -> Vec<Violation> {
-        match rules.reserved_fields_are_never_missing() {
-            true => self.check_without(output, &is_reserved),
-            false => self.check(output),
-        }
+/// Checks an output without its reserved fields: whatever part of the schema requires one, none is
+/// missing (decision R5).
+pub fn check_output(schema: &Schema, output: &Value, rules: DecisionRules) -> Vec<Violation> {
+    match rules.reserved_fields_are_never_missing() {
+        true => schema.check_without(output, &is_reserved),
+        false => schema.check(output),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ktsu_ledger::Json;
     use serde_json::json;
 
     fn schema(value: Value) -> Result<Schema, SchemaError> {
@@ -40,7 +28,7 @@ mod tests {
 
     fn first(of: Value, value: Value) -> String {
         let schema = schema(of).unwrap();
-        let violations = schema.check_output(&value, DecisionRules::NEWEST);
+        let violations = check_output(&schema, &value, DecisionRules::NEWEST);
         let found = violations
             .first()
             .map(|v| format!("{} {}: {}", v.pointer, v.rule, v.message));
@@ -103,7 +91,7 @@ mod tests {
         ] {
             assert_eq!(first(whole.clone(), json!({})), "");
             let rules = DecisionRules::known(1).unwrap();
-            let found = schema(whole).unwrap().check_output(&json!({}), rules);
+            let found = check_output(&schema(whole).unwrap(), &json!({}), rules);
             assert_eq!(found.len(), 1, "rules 1");
         }
         // Within a field it is a name like any other.

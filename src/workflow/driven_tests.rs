@@ -34,9 +34,9 @@ const TOO_MANY: usize = 60_000;
 /// A run driven by hand.
 pub(crate) struct Driven {
     pub(super) definition: Arc<Definition>,
-    pub(crate) state: RunState,
+    pub state: RunState,
     pub(super) memo: Memo,
-    pub(crate) frames: Vec<Frame>,
+    pub frames: Vec<Frame>,
     pub(super) now: u64,
 }
 
@@ -96,7 +96,7 @@ pub(super) fn place(task: &str) -> (String, String, Option<u32>) {
 
 impl Driven {
     pub(crate) fn invoke(plan: Value, body: Value) -> Self {
-        Self::invoke_under(crate::workflow::rules::RULES, plan, body)
+        Self::invoke_under(crate::rules::RULES, plan, body)
     }
 
     /// A run that records these decision rules.

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::airlock::{Schema, SchemaError, Violation};
 use super::defaults;
 use super::rules::DecisionRules;
-use crate::schema::{parts, reads_beside_references};
+use ktsu_schema::{parts, reads_beside_references};
 
 /// Schemas within each other are looked into so far.
 const MAX_DEPTH: usize = 64;

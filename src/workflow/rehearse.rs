@@ -29,7 +29,7 @@ use super::params;
 use super::replay::{drafted, together};
 use super::rules::DecisionRules;
 use super::turn::{Turn, begin, continued, take_report};
-use crate::schema::placed;
+use ktsu_schema::placed;
 
 /// A task: scope, step, item, attempt.
 pub type TaskName = (String, String, Option<u32>, u32);

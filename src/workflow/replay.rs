@@ -286,7 +286,7 @@ fn refused(input: &Frame, broken: &Broken) -> Stopped {
 }
 
 /// How many frames at the beginning are one input: those of a report stand together.
-pub(crate) fn together(recorded: &[Frame]) -> usize {
+pub fn together(recorded: &[Frame]) -> usize {
     let said = |frame: &Frame| match &frame.event {
         Event::Agent(event) => event.report().map(|report| {
             let step = event.step().to_owned();
@@ -308,7 +308,7 @@ pub(crate) fn together(recorded: &[Frame]) -> usize {
 }
 
 /// A recorded input, as it was before it had a place.
-pub(crate) fn drafted(frame: &Frame) -> Draft {
+pub fn drafted(frame: &Frame) -> Draft {
     Draft {
         scope: frame.scope.clone(),
         actor: frame.actor.clone(),

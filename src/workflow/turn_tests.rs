@@ -5,9 +5,9 @@ use ktsu_projections::envelope::EnvelopeFold;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::workflow::driven_tests::Driven;
-use crate::workflow::plans_tests::{plan, transform, webhook, workflow};
-use crate::workflow::replay::{Definitions, Difference, Stopped, replay};
+use crate::driven_tests::Driven;
+use crate::plans_tests::{plan, transform, webhook, workflow};
+use crate::replay::{Definitions, Difference, Stopped, replay};
 
 #[test]
 fn a_chain_of_transforms_ends_in_its_first_turn() {

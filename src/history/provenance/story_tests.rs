@@ -1,32 +1,70 @@
 //! What a story keeps of a long run.
 
+use ktsu_ledger::event::{Principal, WebhookAnswer};
+use ktsu_ledger::{Frame, Json, StreamId, Timestamp};
 use serde_json::{Value, json};
 
 use super::Story;
-use crate::workflow::driven_tests::Driven;
+use crate::workflow::admit::{self, Answer, Invocation};
+use crate::workflow::definition::Definition;
 use crate::workflow::expression::marks::{Marks, kept};
-use crate::workflow::plans_tests::{plan, webhook, workflow};
+use crate::workflow::next::Memo;
+use crate::workflow::turn::{self, Turn};
 
-/// Webhooks, one after another, of which one fails, or none does.
-fn webhooks(count: usize, failing: Option<usize>) -> Driven {
+/// The frames of a run of webhooks, one after another, of which one fails, or none does.
+fn webhooks(count: usize, failing: Option<usize>) -> Vec<Frame> {
     let step = |at: usize| {
         let needs: Vec<usize> = at.checked_sub(1).into_iter().collect();
-        webhook(&format!("w{at}"), json!(needs), "http://x/")
+        json!({"id": format!("w{at}"), "needs": needs, "work": {"webhook":
+            {"method": "POST", "timeout_ms": 1000, "url": "http://x/", "body": {"n": "{{ params.n }}"}}}})
     };
     let steps: Value = (0..count).map(step).collect();
-    let plan = plan(json!({"main": workflow("main", steps)}));
-    let mut run = Driven::invoke(plan, json!({"n": 7}));
-    for at in 0..count.min(failing.map_or(count, |at| at + 1)) {
-        let status = if failing == Some(at) { 400 } else { 204 };
-        run.answer("", &format!("w{at}"), 1, status);
+    let main = json!({"name": "main", "steps": steps, "version": "1.0.0", "visibility": "root",
+        "webhooks": "execute"});
+    let plan = json!({"agents": {}, "format": 1, "root": "main", "workflows": {"main": main}});
+    let definition = Definition::compile(serde_json::from_value(plan).unwrap()).unwrap();
+    let asked = Invocation {
+        body: json!({"n": 7}),
+        env: Default::default(),
+        idempotency: None,
+        lock: None,
+        principal: Principal {
+            auth: "none".to_owned(),
+            id: "local".to_owned(),
+        },
+    };
+    let at = Timestamp::from_micros(1);
+    let (memo, stream) = (Memo::default(), StreamId::run("run_x").unwrap());
+    let created = admit::invocation(&definition, asked).unwrap();
+    let (mut state, first) = turn::begin(&definition, stream, created, at, &memo).unwrap();
+    let frames = |turn: Turn| turn.sealed.into_iter().map(|sealed| sealed.frame);
+    let mut told: Vec<Frame> = frames(first).collect();
+    for number in 0..count.min(failing.map_or(count, |at| at + 1)) {
+        let status = if failing == Some(number) { 400 } else { 204 };
+        let answer = WebhookAnswer {
+            approval: None,
+            attempt: 1,
+            code: (status >= 300).then(|| "webhook_status".to_owned()),
+            duration_ms: 3,
+            response: Json::null(),
+            sending: 1,
+            status: Some(status),
+            step: format!("w{number}"),
+            truncated: false,
+        };
+        let scope = String::new();
+        let input = admit::answer(&state, Answer { scope, answer }).unwrap();
+        told.extend(frames(
+            turn::take(&definition, &mut state, input, at, &memo).unwrap(),
+        ));
     }
-    assert!(run.state.status().is_terminal());
-    run
+    assert!(state.status().is_terminal());
+    told
 }
 
 /// The places that a story keeps, with the sets they are in.
-fn size(run: &Driven, count: usize) -> usize {
-    let story = Story::of(&run.frames).unwrap();
+fn size(run: &[Frame], count: usize) -> usize {
+    let story = Story::of(run).unwrap();
     let mut sets: Vec<Marks> = Vec::new();
     for at in 0..count {
         let track = story.step(0, u32::try_from(at).unwrap()).unwrap();

@@ -5,8 +5,8 @@ use ktsu_ledger::Json;
 use ktsu_ledger::event::plan::{StepPlan, Work};
 use serde_json::Value;
 
-use crate::workflow::definition::{Definition, Workflow};
-use crate::workflow::nearest;
+use crate::definition::{Definition, Workflow};
+use crate::nearest;
 
 /// A name that does not exist where it is used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -19,10 +19,10 @@ use ktsu_projections::run::notices::Told;
 use ktsu_projections::run::{Phase, RunState, StepStatus};
 use serde_json::Value;
 
-use crate::workflow::definition::Definition;
-use crate::workflow::next::{Memo, next, violations};
-use crate::workflow::rules::DecisionRules;
-use crate::workflow::{params, turn};
+use crate::definition::Definition;
+use crate::next::{Memo, next, violations};
+use crate::rules::DecisionRules;
+use crate::{params, turn};
 
 /// Name and version of this engine, as `run.created` records it.
 pub const ENGINE: &str = concat!("ktsu ", env!("CARGO_PKG_VERSION"));

@@ -14,11 +14,11 @@ use serde_json::Value;
 
 use super::ENGINE;
 use super::fields::{self, NoField};
-use crate::workflow::definition::{Definition, Step, Workflow};
-use crate::workflow::next::{Memo, violations};
-use crate::workflow::rules::{self, DecisionRules, UnknownRules};
-use crate::workflow::turn::{self, Broken, Turn};
-use crate::workflow::{airlock, params};
+use crate::definition::{Definition, Step, Workflow};
+use crate::next::{Memo, violations};
+use crate::rules::{self, DecisionRules, UnknownRules};
+use crate::turn::{self, Broken, Turn};
+use crate::{airlock, params};
 
 /// A value a person sets for one field of a step's output.
 #[derive(Debug, Clone)]
@@ -245,17 +245,19 @@ fn refused(
                 .map(|agent| &agent.output);
             let Some(schema) = schema else { return found };
             match (&agent.for_each, output.get("results")) {
-                (None, _) => found.extend(schema.check_output(output, rules)),
+                (None, _) => found.extend(airlock::check_output(schema, output, rules)),
                 // What failed or was skipped stands among the results as a marker.
                 (Some(_), Some(Value::Array(results))) => {
                     for (item, result) in results.iter().enumerate() {
                         if result.get("skipped").is_none() && result.get("ktsu_error").is_none() {
-                            found.extend(schema.check_output(result, rules).into_iter().map(
-                                |one| {
-                                    let pointer = format!("/results/{item}{}", one.pointer);
-                                    airlock::Violation { pointer, ..one }
-                                },
-                            ));
+                            found.extend(
+                                airlock::check_output(schema, result, rules)
+                                    .into_iter()
+                                    .map(|one| {
+                                        let pointer = format!("/results/{item}{}", one.pointer);
+                                        airlock::Violation { pointer, ..one }
+                                    }),
+                            );
                         }
                     }
                 }

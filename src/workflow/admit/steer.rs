@@ -5,7 +5,7 @@ use ktsu_ledger::{Actor, Cause, Draft, Event};
 use ktsu_projections::run::RunState;
 
 use super::person::{NotSaid, is_no_recompute};
-use crate::workflow::rules::DecisionRules;
+use crate::rules::DecisionRules;
 
 /// What is to become of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,12 +4,10 @@ use ktsu_ledger::event::{AgentEvent, BudgetExhausted, FinishReason, Purpose, Rep
 use ktsu_ledger::{Actor, Draft, Event};
 use serde_json::{Value, json};
 
-use crate::workflow::admit::report::{Reported, report};
-use crate::workflow::driven_tests::{Driven, Say, error, output};
-use crate::workflow::next::told;
-use crate::workflow::plans_tests::{
-    agent, child, fan_out, merge, plan, run_under, transform, workflow,
-};
+use crate::admit::report::{Reported, report};
+use crate::driven_tests::{Driven, Say, error, output};
+use crate::next::told;
+use crate::plans_tests::{agent, child, fan_out, merge, plan, run_under, transform, workflow};
 
 fn two(limit: u64) -> Driven {
     run_under(
@@ -347,7 +345,7 @@ fn the_policy_of_the_root_chooses_the_group_and_bounds_the_cost_in_children_too(
         let told = told(
             &run.definition,
             &run.state,
-            &crate::workflow::next::Memo::default(),
+            &crate::next::Memo::default(),
             1,
             0,
             None,
@@ -405,7 +403,7 @@ fn a_child_of_agents_hands_its_output_up_by_reference_and_counts_once() {
     let told_user = told(
         &run.definition,
         &run.state,
-        &crate::workflow::next::Memo::default(),
+        &crate::next::Memo::default(),
         1,
         1,
         None,

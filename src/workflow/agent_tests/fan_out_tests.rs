@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::workflow::driven_tests::Driven;
-use crate::workflow::plans_tests::{agent, fan_out, merge, run_of, transform};
+use crate::driven_tests::Driven;
+use crate::plans_tests::{agent, fan_out, merge, run_of, transform};
 
 fn fan(each: Value, items: Value) -> Driven {
     let mut for_each = json!({"from": "params.items"});
@@ -299,10 +299,10 @@ fn items_keep_their_types_in_params() {
     let items = json!([{"m": 12, "w": {"a": [1]}}, {"m": "t", "w": "text"}, {"m": {"o": 1}}]);
     let mut run = run_of(json!([step]), json!({"items": items}));
     let told = |item| {
-        crate::workflow::next::told(
+        crate::next::told(
             &run.definition,
             &run.state,
-            &crate::workflow::next::Memo::default(),
+            &crate::next::Memo::default(),
             0,
             0,
             Some(item),
@@ -337,10 +337,10 @@ fn computed_items_stand_in_the_step_and_are_pointed_at_there() {
     let given = run.last("item.started f.1")["input"]["/params/x"]["ref"].clone();
     assert_eq!(given["path"], "/input/~1for_each~1from/value/value/1");
     let told = |run: &Driven, step, item| {
-        crate::workflow::next::told(
+        crate::next::told(
             &run.definition,
             &run.state,
-            &crate::workflow::next::Memo::default(),
+            &crate::next::Memo::default(),
             0,
             step,
             Some(item),

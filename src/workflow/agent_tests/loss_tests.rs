@@ -3,11 +3,9 @@
 use ktsu_ledger::event::{AgentEvent, LostReason, Purpose};
 use serde_json::{Value, json};
 
-use crate::workflow::admit::report::Reported;
-use crate::workflow::driven_tests::{Driven, Say, output};
-use crate::workflow::plans_tests::{
-    agent, child, fan_out, plan, run_of, run_under, webhook, workflow,
-};
+use crate::admit::report::Reported;
+use crate::driven_tests::{Driven, Say, output};
+use crate::plans_tests::{agent, child, fan_out, plan, run_of, run_under, webhook, workflow};
 
 const HEARTBEAT: LostReason = LostReason::Heartbeat;
 
@@ -106,9 +104,9 @@ fn a_loss_that_is_no_news_is_dropped() {
     let (scope, news) = {
         let mut run = one();
         run.asks("a");
-        crate::workflow::admit::report::losses(&run.state).remove(0)
+        crate::admit::report::losses(&run.state).remove(0)
     };
-    assert!(crate::workflow::admit::report::lost(&state, &scope, news).is_none());
+    assert!(crate::admit::report::lost(&state, &scope, news).is_none());
 }
 
 #[test]
@@ -129,8 +127,8 @@ fn a_draft_that_waits_for_its_answer_gets_it_in_the_next_attempt() {
         )
     };
     again.now = run.now;
-    let (scope, news) = crate::workflow::admit::report::losses(&again.state).remove(0);
-    let draft = crate::workflow::admit::report::lost(&again.state, &scope, news).unwrap();
+    let (scope, news) = crate::admit::report::losses(&again.state).remove(0);
+    let draft = crate::admit::report::lost(&again.state, &scope, news).unwrap();
     again.input(draft);
     assert_eq!(
         again.kinds().last().unwrap(),
@@ -200,7 +198,7 @@ fn a_report_about_nothing_is_stale() {
             "report": {"digest": "d", "n": 1}});
         change(&mut data);
         let event = ktsu_ledger::event::AgentEvent::Decided(serde_json::from_value(data).unwrap());
-        crate::workflow::admit::report::report(&run.state, scope, vec![event])
+        crate::admit::report::report(&run.state, scope, vec![event])
     };
     for (scope, name, value) in [
         ("", "item", json!(1)),
@@ -218,7 +216,7 @@ fn a_report_about_nothing_is_stale() {
     }
     let judged = drafts(&run, "", &|_| {});
     assert!(matches!(judged, Reported::Taken(_)), "{judged:?}");
-    let empty = crate::workflow::admit::report::report(&run.state, "", Vec::new());
+    let empty = crate::admit::report::report(&run.state, "", Vec::new());
     assert!(matches!(empty, Reported::Malformed(_)));
     run.finishes("f.0", json!({}));
     run.finishes("f.1", json!({}));
@@ -284,7 +282,7 @@ fn a_name_that_no_frame_would_hold_is_refused() {
         AgentEvent::Request(serde_json::from_value(data).unwrap())
     };
     for (length, taken) in [(256, true), (257, false), (100_000, false)] {
-        let judged = crate::workflow::admit::report::report(&run.state, "", vec![request(length)]);
+        let judged = crate::admit::report::report(&run.state, "", vec![request(length)]);
         assert_eq!(matches!(judged, Reported::Taken(_)), taken, "{length}");
         assert_eq!(matches!(judged, Reported::Malformed(_)), !taken, "{length}");
     }
@@ -323,7 +321,7 @@ fn a_report_that_mixes_tasks_is_refused() {
     };
     answer.request = 6;
     let events = vec![AgentEvent::Response(answer), AgentEvent::Finished(end)];
-    let judged = crate::workflow::admit::report::report(&run.state, "", events);
+    let judged = crate::admit::report::report(&run.state, "", events);
     assert!(matches!(judged, Reported::Malformed(_)), "{judged:?}");
     run.finishes("a", json!({}));
     run.finishes("b", json!({}));

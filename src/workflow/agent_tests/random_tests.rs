@@ -4,10 +4,10 @@ use ktsu_ledger::event::{LostReason, Purpose};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::workflow::driven_tests::{Driven, Say, error, output};
-use crate::workflow::expression::converted;
-use crate::workflow::next::{Memo, told};
-use crate::workflow::plans_tests::{agent, child, fan_out, merge, plan, run_of, workflow};
+use crate::driven_tests::{Driven, Say, error, output};
+use crate::expression::converted;
+use crate::next::{Memo, told};
+use crate::plans_tests::{agent, child, fan_out, merge, plan, run_of, workflow};
 
 fn a_run(concurrency: u32, max_failures: i64) -> Driven {
     let each = json!({"from": "params.items", "concurrency": concurrency,

@@ -7,10 +7,10 @@ use ktsu_ledger::{Draft, Event, Timestamp};
 use ktsu_projections::approvals::Approvals;
 use serde_json::json;
 
-use crate::workflow::admit;
-use crate::workflow::admit::approval::{Decide, NotDecided, decide};
-use crate::workflow::driven_tests::{Driven, Say};
-use crate::workflow::plans_tests::{agent, run_of};
+use crate::admit;
+use crate::admit::approval::{Decide, NotDecided, decide};
+use crate::driven_tests::{Driven, Say};
+use crate::plans_tests::{agent, run_of};
 
 use Decision::{Approved, Happened, Rejected};
 

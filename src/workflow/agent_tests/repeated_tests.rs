@@ -6,10 +6,10 @@ use ktsu_ledger::event::{AgentEvent, Decision, LostReason, NotSent, Sameness, To
 use ktsu_ledger::{Event, Json};
 use serde_json::json;
 
-use crate::workflow::admit::report::{Reported, report};
-use crate::workflow::driven_tests::{Driven, Say, output};
-use crate::workflow::plans_tests::{agent, run_of};
-use crate::workflow::recompute::{Recorded, compare};
+use crate::admit::report::{Reported, report};
+use crate::driven_tests::{Driven, Say, output};
+use crate::plans_tests::{agent, run_of};
+use crate::recompute::{Recorded, compare};
 
 const TOOLS: [(&str, &str); 5] = [
     ("w", "write"),

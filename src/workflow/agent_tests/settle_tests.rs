@@ -3,11 +3,9 @@
 use ktsu_ledger::event::{FinishReason, Purpose};
 use serde_json::{Value, json};
 
-use crate::workflow::driven_tests::Driven;
-use crate::workflow::driven_tests::{Say, output};
-use crate::workflow::plans_tests::{
-    agent, child, fan_out, plan, run_of, transform, webhook, workflow,
-};
+use crate::driven_tests::Driven;
+use crate::driven_tests::{Say, output};
+use crate::plans_tests::{agent, child, fan_out, plan, run_of, transform, webhook, workflow};
 
 fn one(more: Value) -> Driven {
     run_of(json!([agent("a", json!([]), "plain", more)]), json!({}))
@@ -15,11 +13,7 @@ fn one(more: Value) -> Driven {
 
 fn reserved(run: &Driven) -> Vec<String> {
     let of = |frame: &&ktsu_ledger::Frame| frame.event.kind() == "reserved.evaluated";
-    let frames = run
-        .frames
-        .iter()
-        .filter(of)
-        .map(crate::workflow::driven_tests::data);
+    let frames = run.frames.iter().filter(of).map(crate::driven_tests::data);
     let words = |data: Value| {
         let text = |name: &str| data[name].as_str().unwrap().to_owned();
         format!("{} {}", text("field"), text("verdict"))
@@ -441,7 +435,7 @@ fn an_output_at_the_edge_of_depth_is_kept_or_refused_in_words() {
     run.holds_together();
     let each = json!({"from": "params.items"});
     for (levels, code) in [(61, json!(null)), (62, json!("max_failures_exceeded"))] {
-        let step = crate::workflow::plans_tests::fan_out("f", json!([]), each.clone());
+        let step = crate::plans_tests::fan_out("f", json!([]), each.clone());
         let mut run = run_of(json!([step]), json!({"items": [1]}));
         run.finishes("f.0", nested(levels));
         assert_eq!(run.step("f")["error"]["code"], code);

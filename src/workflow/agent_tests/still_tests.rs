@@ -4,8 +4,8 @@
 use ktsu_ledger::event::Decision::Approved;
 use serde_json::{Value, json};
 
-use crate::workflow::driven_tests::{Driven, Say};
-use crate::workflow::plans_tests::{agent, child, plan, run_of, workflow};
+use crate::driven_tests::{Driven, Say};
+use crate::plans_tests::{agent, child, plan, run_of, workflow};
 
 const SECOND: u64 = 1_000_000;
 

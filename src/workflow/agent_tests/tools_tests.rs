@@ -7,10 +7,10 @@ use ktsu_projections::run::RunStatus;
 use ktsu_projections::run::calls::CallState;
 use serde_json::json;
 
-use crate::workflow::admit::approval::NotDecided;
-use crate::workflow::admit::report::Reported;
-use crate::workflow::driven_tests::{Driven, Say, output};
-use crate::workflow::plans_tests::{agent, run_of, webhook};
+use crate::admit::approval::NotDecided;
+use crate::admit::report::Reported;
+use crate::driven_tests::{Driven, Say, output};
+use crate::plans_tests::{agent, run_of, webhook};
 
 use Decision::{Approved, Happened, Rejected};
 

@@ -9,11 +9,11 @@ use serde_json::{Map, Value, json};
 
 use super::server::Server;
 use super::{Faults, noted};
-use crate::workflow::airlock::{Schema, Violation};
-use crate::workflow::expression::{EvaluationError, Names, Root, from_value};
-use crate::workflow::params::{self, ParamsSchema};
-use crate::workflow::rules::DecisionRules;
-use crate::workflow::template::{Template, text_of};
+use crate::airlock::{Schema, Violation};
+use crate::expression::{EvaluationError, Names, Root, from_value};
+use crate::params::{self, ParamsSchema};
+use crate::rules::DecisionRules;
+use crate::template::{Template, text_of};
 
 /// An agent, compiled.
 #[derive(Debug)]

@@ -7,9 +7,9 @@ use serde_json::{Map, Value};
 
 use super::agent::OnlyParams;
 use super::{Faults, noted};
-use crate::workflow::expression::{EvaluationError, Root};
-use crate::workflow::rules::DecisionRules;
-use crate::workflow::template::{Template, text_of};
+use crate::expression::{EvaluationError, Root};
+use crate::rules::DecisionRules;
+use crate::template::{Template, text_of};
 
 /// A tool server, compiled.
 #[derive(Debug)]

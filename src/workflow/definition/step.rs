@@ -7,11 +7,11 @@ use ktsu_ledger::event::plan::{AgentPlan, ChildPlan, StepPlan, WebhookPlan, Work
 use serde_json::Value;
 
 use super::{Faults, noted, tree};
-use crate::workflow::airlock::{Schema, Violation};
-use crate::workflow::expression::{Expression, Root};
-use crate::workflow::rules::DecisionRules;
-use crate::workflow::template::Template;
-use crate::workflow::transform::CompiledTransform;
+use crate::airlock::{Schema, Violation};
+use crate::expression::{Expression, Root};
+use crate::rules::DecisionRules;
+use crate::template::Template;
+use crate::transform::CompiledTransform;
 
 /// One step, compiled.
 #[derive(Debug)]
@@ -98,8 +98,8 @@ impl Step {
             return Vec::new();
         };
         match output.get("result").filter(|_| self.judges_result) {
-            Some(result) => schema.check_output(result, rules),
-            None => schema.check_output(output, rules),
+            Some(result) => crate::airlock::check_output(schema, result, rules),
+            None => crate::airlock::check_output(schema, output, rules),
         }
     }
 

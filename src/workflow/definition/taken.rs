@@ -6,8 +6,8 @@ use ktsu_projections::run::reserved::is_reserved;
 use serde_json::Value;
 
 use super::{Definition, Workflow};
-use crate::workflow::defaults;
-use crate::workflow::expression::Root;
+use crate::defaults;
+use crate::expression::Root;
 
 impl Definition {
     /// Why this definition is not one that a kit could have, if it is not.
@@ -88,7 +88,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::workflow::plans_tests::{plan, transform, workflow};
+    use crate::plans_tests::{plan, transform, workflow};
 
     #[test]
     fn a_definition_with_a_default_that_never_ends_is_used_where_recorded_and_not_taken() {

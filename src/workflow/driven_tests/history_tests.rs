@@ -6,7 +6,7 @@ use super::*;
 impl Driven {
     /// Whatever was decided follows from the inputs alone, and a log cut anywhere ends the same.
     #[track_caller]
-    pub(in crate::workflow) fn holds_together(&self) {
+    pub(crate) fn holds_together(&self) {
         self.is_whole();
         for cut in 1..self.frames.len() {
             self.resume_from(cut);
@@ -15,7 +15,7 @@ impl Driven {
 
     /// As [`Driven::holds_together`], for long logs: cut at every so many frames.
     #[track_caller]
-    pub(in crate::workflow) fn holds_together_every(&self, frames: usize) {
+    pub(crate) fn holds_together_every(&self, frames: usize) {
         self.is_whole();
         for cut in (1..self.frames.len()).step_by(frames) {
             self.resume_from(cut);
@@ -24,7 +24,7 @@ impl Driven {
 
     /// The run is over, nothing of it is left open, and its inputs lead to it again.
     #[track_caller]
-    pub(in crate::workflow) fn is_whole(&self) {
+    pub(crate) fn is_whole(&self) {
         assert!(self.state.status().is_terminal(), "{:?}", self.kinds());
         for scope in self.state.scopes() {
             assert!(scope.status.is_terminal(), "scope {:?}", scope.path);
@@ -71,7 +71,7 @@ impl Driven {
     }
 
     /// The engine is started again: what it worked on within the process is lost.
-    pub(in crate::workflow) fn restarts(&mut self) {
+    pub(crate) fn restarts(&mut self) {
         let clock = Timestamp::from_micros(self.now);
         let more = !losses(&self.state).is_empty();
         for draft in admit::restart(&self.definition, &self.state, clock, more) {

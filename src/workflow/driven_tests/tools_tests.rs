@@ -11,9 +11,9 @@ use ktsu_projections::run::calls::{CallState, Sending};
 use serde_json::{Value, json};
 
 use super::{Driven, Say, place};
-use crate::workflow::admit;
-use crate::workflow::admit::approval::{Decide, NotDecided, decide};
-use crate::workflow::next::Memo;
+use crate::admit;
+use crate::admit::approval::{Decide, NotDecided, decide};
+use crate::next::Memo;
 
 /// A reply that asks for tools, each with the arguments `{"n": PLACE}`; one that is called `…!` has a
 /// secret in them.
@@ -72,7 +72,7 @@ pub(super) fn argument(frame: u64, call: u32) -> Reference {
 
 impl Driven {
     /// A branch of the run from before a frame, which somebody lets go on.
-    pub(in crate::workflow) fn branch(&self, at: usize, effects: Effects) -> Self {
+    pub(crate) fn branch(&self, at: usize, effects: Effects) -> Self {
         let kept = &self.frames[..at];
         let mut branch = Self {
             definition: Arc::clone(&self.definition),
@@ -99,7 +99,7 @@ impl Driven {
             parent_run_id: "run_test".to_owned(),
             reason: None,
             restarts: false,
-            rules: crate::workflow::turn::RULES,
+            rules: crate::turn::RULES,
             version: None,
             workflow: None,
         })));
@@ -116,7 +116,7 @@ impl Driven {
     }
 
     /// A call on its way.
-    pub(in crate::workflow) fn sending(&self, name: &str, call: u32) -> &Sending {
+    pub(crate) fn sending(&self, name: &str, call: u32) -> &Sending {
         let calls = self.task(name).calls.as_ref().unwrap();
         match &calls.list[call as usize].state {
             CallState::Sent(sending) => sending,
@@ -125,7 +125,7 @@ impl Driven {
     }
 
     /// A person's word about the only call of a task that waits, or one of them.
-    pub(in crate::workflow) fn decides(
+    pub(crate) fn decides(
         &mut self,
         name: &str,
         by: &str,
@@ -154,7 +154,7 @@ impl Driven {
     }
 
     /// Nobody decides until the next wait is over.
-    pub(in crate::workflow) fn waits_too_long(&mut self) {
+    pub(crate) fn waits_too_long(&mut self) {
         let (until, _) = self.state.next_approval_end().expect("something waits");
         self.now = self.now.max(until.as_micros());
         self.input(admit::timer(&self.state, until).expect("it is over"));

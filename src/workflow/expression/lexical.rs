@@ -138,7 +138,7 @@ fn quoted_end(source: &str, start: usize, quote: char) -> Result<usize, Expressi
 }
 
 /// The end of a quoted piece that begins at `start`, past its closing mark.
-pub(crate) fn skip_quoted(source: &str, start: usize, quote: char) -> Option<usize> {
+pub fn skip_quoted(source: &str, start: usize, quote: char) -> Option<usize> {
     let mut characters = source[start + 1..].char_indices();
     while let Some((at, c)) = characters.next() {
         if c == '\\' {

@@ -423,8 +423,7 @@ impl Tracked {
 }
 
 /// How much several sets keep between them: places, sets, and the links from one to another.
-#[cfg(test)]
-pub(crate) fn kept<'a>(sets: impl IntoIterator<Item = &'a Marks>) -> usize {
+pub fn kept<'a>(sets: impl IntoIterator<Item = &'a Marks>) -> usize {
     let mut kept = 0;
     let sets = sets.into_iter().filter_map(|set| set.0.as_ref());
     each_once(sets.collect(), &mut |part| {

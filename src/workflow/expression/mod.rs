@@ -27,11 +27,11 @@ use interpret::Interpreter;
 use judge::Scope;
 pub use judge::Segment;
 use lexical::Offsets;
-pub(crate) use lexical::skip_quoted;
-pub(crate) use negated::{Negated, negated};
+pub use lexical::skip_quoted;
+pub use negated::{Negated, negated};
 #[cfg(test)]
 pub(crate) use value::count::converted;
-pub(crate) use value::{compare_numbers, measure_within};
+pub use value::{compare_numbers, measure_within};
 pub use value::{from_json, from_value, kind, null, to_value, truthy};
 
 /// The most characters of an expression (decision T2).
@@ -195,23 +195,23 @@ impl Expression {
     }
 
     /// The syntax tree.
-    pub(crate) fn ast(&self) -> &Ast {
+    pub fn ast(&self) -> &Ast {
         &self.ast
     }
 
     /// What is said of a path whose first part is negated: see [`negated`].
-    pub(crate) fn negated(&self, not: usize, dot: usize) -> Option<Negated> {
+    pub fn negated(&self, not: usize, dot: usize) -> Option<Negated> {
         let place = |offset| self.offsets.source(offset);
         negated(&self.source, place(not), place(dot))
     }
 
     /// Where an offset of the syntax tree stands in the text as written.
-    pub(crate) fn source_offset(&self, offset: usize) -> usize {
+    pub fn source_offset(&self, offset: usize) -> usize {
         self.offsets.source(offset)
     }
 
     /// Where a name stands for the first time in the text as written.
-    pub(crate) fn offset_of(&self, name: &str) -> Option<usize> {
+    pub fn offset_of(&self, name: &str) -> Option<usize> {
         lexical::identifier(&self.source, name)
     }
 
@@ -240,7 +240,7 @@ impl Expression {
     }
 
     /// As [`Expression::evaluate`], on a meter shared with other evaluations.
-    pub(crate) fn evaluate_within(
+    pub fn evaluate_within(
         &self,
         names: &dyn Names,
         meter: &mut Meter,
@@ -254,7 +254,7 @@ impl Expression {
     }
 
     /// The value at the path, or nothing when it is not there. Nothing too when this is no path.
-    pub(crate) fn find(&self, names: &dyn Names) -> Option<Rcvar> {
+    pub fn find(&self, names: &dyn Names) -> Option<Rcvar> {
         let (root, segments) = self.path.as_ref()?;
         walk(names.get(root)?, segments)
     }
@@ -265,7 +265,7 @@ impl Expression {
     }
 
     /// As [`Expression::evaluate_on`], on a meter shared with other evaluations.
-    pub(crate) fn evaluate_on_within(
+    pub fn evaluate_on_within(
         &self,
         element: &Rcvar,
         meter: &mut Meter,

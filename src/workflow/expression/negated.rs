@@ -4,16 +4,16 @@ use super::lexical::{identifier_end, skip_quoted};
 
 /// A negated path, in words.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Negated {
+pub struct Negated {
     /// What it is read as.
-    pub(crate) message: String,
+    pub message: String,
     /// What to type instead.
-    pub(crate) hint: String,
+    pub hint: String,
 }
 
 /// Tells of a path whose first part is negated. `not` and `dot` are the places of the first `!` and
 /// of the dot behind that part. Nothing where it is meant so: `(!a).b`, `!a | b`.
-pub(crate) fn negated(source: &str, not: usize, dot: usize) -> Option<Negated> {
+pub fn negated(source: &str, not: usize, dot: usize) -> Option<Negated> {
     let head = source.get(not..dot)?.trim_end();
     let rest = source.get(dot..path_end(source, dot))?;
     let first = head.trim_start_matches(|c: char| c == '!' || c.is_whitespace());

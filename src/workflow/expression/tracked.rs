@@ -381,7 +381,8 @@ fn index(data: &Tracked, index: i32) -> Tracked {
     found.unwrap_or_else(|| Tracked::missing(data.shape()))
 }
 
-pub(crate) fn flatten(subject: &Tracked, items: Vec<Tracked>) -> Tracked {
+/// The elements of the elements that are arrays, and the others as they are.
+pub fn flatten(subject: &Tracked, items: Vec<Tracked>) -> Tracked {
     let mut flat = Vec::new();
     let (mut marks, mut chosen) = (vec![subject.source()], vec![subject.chosen().clone()]);
     for item in items {

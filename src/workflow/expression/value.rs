@@ -150,7 +150,7 @@ fn integer(number: &Number) -> Option<i128> {
 }
 
 /// Integers by their exact value, anything else as floats.
-pub(crate) fn compare_numbers(a: &Number, b: &Number) -> Ordering {
+pub fn compare_numbers(a: &Number, b: &Number) -> Ordering {
     match (integer(a), integer(b)) {
         (Some(a), Some(b)) => a.cmp(&b),
         (Some(_) | None, _) => {
@@ -186,7 +186,7 @@ pub(super) fn as_whole(number: &Number) -> Option<i128> {
 }
 
 /// Deep equality; `spend` is asked once a node and may end the comparison.
-pub(crate) fn equal<E>(
+pub(super) fn equal<E>(
     a: &Rcvar,
     b: &Rcvar,
     spend: &mut dyn FnMut() -> Result<(), E>,
@@ -231,11 +231,7 @@ pub(super) fn measure(value: &Rcvar) -> Result<usize, EvaluationError> {
 }
 
 /// As [`measure`], at a depth and with a limit of one's own.
-pub(crate) fn measure_within(
-    value: &Rcvar,
-    depth: usize,
-    limit: usize,
-) -> Result<usize, EvaluationError> {
+pub fn measure_within(value: &Rcvar, depth: usize, limit: usize) -> Result<usize, EvaluationError> {
     let mut bytes = 0;
     add(value, depth, limit, &mut bytes)?;
     Ok(bytes)

@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 use super::names::{FROM, computed};
 use super::servers::{self, ToldServer};
 use super::{At, Memo, Outcome, Scoped, Unit};
-use crate::workflow::definition::{Agent, CompiledWork, Definition, Step};
-use crate::workflow::expression::{Expression, Names, to_value};
-use crate::workflow::template::{Rendered, Source};
+use crate::definition::{Agent, CompiledWork, Definition, Step};
+use crate::expression::{Expression, Names, to_value};
+use crate::template::{Rendered, Source};
 
 /// Everything a runtime is told about a task.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 
 use super::names::computed;
 use super::{At, Memo, Outcome, Unit, clipped};
-use crate::schema::placed;
-use crate::workflow::definition::{CompiledWork, Definition, Step};
-use crate::workflow::params;
-use crate::workflow::template::{Leaf, Source, Template};
+use crate::definition::{CompiledWork, Definition, Step};
+use crate::params;
+use crate::template::{Leaf, Source, Template};
+use ktsu_schema::placed;
 
 /// An output that was computed, or the place of one that stands elsewhere.
 type ScopeOutput = (Option<Json>, Option<Reference>);
@@ -225,7 +225,7 @@ impl At<'_> {
                 None => (None, None, json!({})),
             }
         };
-        let found = schema.map(|schema| schema.check_output(&value, self.rules()));
+        let found = schema.map(|schema| crate::airlock::check_output(schema, &value, self.rules()));
         if let Some(first) = found.into_iter().flatten().next() {
             let what = match self.rules().places_are_pointers() {
                 true => placed(&first.message, &first.pointer),

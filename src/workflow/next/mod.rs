@@ -36,7 +36,7 @@ use serde_json::Value;
 use super::definition::{Definition, Step, Workflow};
 use super::expression::truthy;
 use super::rules::DecisionRules;
-use crate::schema::placed;
+use ktsu_schema::placed;
 
 /// The next unit, or nothing: the run has ended, or waits for the world.
 pub fn next(definition: &Definition, state: &RunState, memo: &Memo) -> Option<Vec<Draft>> {
@@ -434,9 +434,7 @@ impl<'a> At<'a> {
 }
 
 /// Findings in the form frames carry them.
-pub(crate) fn violations(
-    found: Vec<super::airlock::Violation>,
-) -> Vec<ktsu_ledger::event::Violation> {
+pub fn violations(found: Vec<super::airlock::Violation>) -> Vec<ktsu_ledger::event::Violation> {
     let convert = |one: super::airlock::Violation| ktsu_ledger::event::Violation {
         message: one.message,
         path: one.pointer,

@@ -10,8 +10,8 @@ use ktsu_projections::envelope::marker;
 use ktsu_projections::run::{Effective, RunState};
 use serde_json::Value;
 
-use crate::workflow::expression::{Names, Root, from_json, from_value};
-use crate::workflow::template::{Leaf, Rendered, Source};
+use crate::expression::{Names, Root, from_json, from_value};
+use crate::template::{Leaf, Rendered, Source};
 
 /// Values in the form expressions want, converted once and kept while a run is deciding.
 #[derive(Default)]

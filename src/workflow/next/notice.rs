@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::webhook::notice_id;
 use super::{At, Memo, Unit};
-use crate::workflow::definition::Definition;
+use crate::definition::Definition;
 
 /// Announces the first notice that is due.
 pub(super) fn announce(

@@ -6,9 +6,9 @@ use ktsu_projections::run::RunState;
 use serde_json::{Map, Value, json};
 
 use super::Outcome;
-use crate::workflow::definition::{Agent, CompiledWork, Definition, Missing, Values};
-use crate::workflow::expression::Names;
-use crate::workflow::rules::DecisionRules;
+use crate::definition::{Agent, CompiledWork, Definition, Missing, Values};
+use crate::expression::Names;
+use crate::rules::DecisionRules;
 
 /// A tool server of a task, without its secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]

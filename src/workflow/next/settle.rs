@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 
 use super::agent::AgentEnd;
 use super::{At, Outcome, Unit, violations};
-use crate::schema::placed;
-use crate::workflow::definition::Step;
-use crate::workflow::reserved::{self, End, Judged};
+use crate::definition::Step;
+use crate::reserved::{self, End, Judged};
+use ktsu_schema::placed;
 
 /// More ends than this are not all named as causes: a frame has its bounds.
 const MAX_CAUSES: usize = 4096;
@@ -196,7 +196,7 @@ impl At<'_> {
         let agent = self.definition.agents.get(&plan.file);
         let rules = self.rules();
         let mut errors = agent.map_or_else(Vec::new, |agent| {
-            violations(agent.output.check_output(&clean, rules))
+            violations(crate::airlock::check_output(&agent.output, &clean, rules))
         });
         if errors.is_empty() && rules.first_party_agents_keep_promises() {
             errors = agent.map_or_else(Vec::new, |agent| violations(agent.lacking(output)));

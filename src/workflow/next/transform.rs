@@ -7,8 +7,8 @@ use ktsu_ledger::event::Given;
 
 use super::names::computed;
 use super::{At, Outcome, Unit};
-use crate::workflow::definition::{CompiledWork, Step};
-use crate::workflow::expression::{Expression, to_value};
+use crate::definition::{CompiledWork, Step};
+use crate::expression::{Expression, to_value};
 
 impl At<'_> {
     /// Evaluates the transform and adds what is not recorded of it yet.

@@ -11,9 +11,9 @@ use ktsu_projections::run::{Phase, RunState, Step as StepState};
 use serde_json::{Value, json};
 
 use super::{At, Memo, Outcome, Scoped, Unit, notice_body};
-use crate::workflow::definition::{CompiledWork, Definition, Step};
-use crate::workflow::expression::{EvaluationError, Names, Root, from_value};
-use crate::workflow::template::{Template, text_of};
+use crate::definition::{CompiledWork, Definition, Step};
+use crate::expression::{EvaluationError, Names, Root, from_value};
+use crate::template::{Template, text_of};
 
 /// The names of the headers that every request has.
 pub const REQUEST_HEADERS: [&str; 6] = [

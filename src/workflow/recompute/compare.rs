@@ -13,11 +13,11 @@ use ktsu_projections::value_diff::diff;
 use serde_json::{Value, json};
 
 use super::{End, Recorded, Task};
-use crate::schema::{self, placed};
-use crate::workflow::defaults;
-use crate::workflow::definition::{Faults, Step};
-use crate::workflow::next::violations;
-use crate::workflow::rules::DecisionRules;
+use crate::defaults;
+use crate::definition::{Faults, Step};
+use crate::next::violations;
+use crate::rules::DecisionRules;
+use ktsu_schema::placed;
 
 /// What a task came to before.
 #[derive(Debug, Clone)]
@@ -124,7 +124,7 @@ impl Shape<'_> {
     ///
     /// # Errors
     /// Names the place whose defaults have no end, or come to too much.
-    pub fn filled(&self, value: &Value) -> Result<Value, schema::Violation> {
+    pub fn filled(&self, value: &Value) -> Result<Value, ktsu_schema::Violation> {
         let mut value = value.clone();
         let own = self.step.and_then(|step| step.schema.as_ref());
         for schema in self.output.into_iter().chain(own) {
@@ -176,7 +176,7 @@ pub fn judge(before: &Before, after: Option<&End>, shape: Shape<'_>) -> Compared
     };
     let sides = before.value();
     let sides = sides.map(|before| Ok((shape.filled(before)?, shape.filled(&value)?)));
-    let sides: Result<_, schema::Violation> = sides.transpose();
+    let sides: Result<_, ktsu_schema::Violation> = sides.transpose();
     if let Ok(Some((before, after))) = &sides {
         task.diff = diff(before, after).into_iter().map(change).collect();
     }

@@ -14,10 +14,10 @@ use ktsu_ledger::{Actor, Cause, Draft, Event, Json};
 use serde_json::{Map, Value, json};
 
 use super::{MAX_RESULTS, NotRecomputed, Recorded, Task};
-use crate::workflow::admit::ENGINE;
-use crate::workflow::definition::Definition;
-use crate::workflow::rules::RULES;
-use crate::workflow::template::Template;
+use crate::admit::ENGINE;
+use crate::definition::Definition;
+use crate::rules::RULES;
+use crate::template::Template;
 
 /// A recompute that is ready to begin.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use ktsu_ledger::{Frame, Hash, Json};
 use ktsu_projections::run::record::target;
 use serde_json::Value;
 
-use crate::workflow::admit::tools::withheld;
+use crate::admit::tools::withheld;
 
 /// The calls of a task, as far as they matter to a recompute.
 #[derive(Debug, Clone, Default)]

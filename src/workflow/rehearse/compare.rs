@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::places;
 use super::policies::policies;
 use super::{Divergence, Rehearsal, TaskName, What};
-use crate::workflow::next::Told;
+use crate::next::Told;
 
 /// Compares a recorded run, what was told to its runtimes, and the run as it would have gone.
 /// What concerns a step stands together, in the order in which history came to the steps.

@@ -5,8 +5,8 @@ use ktsu_ledger::event::{AgentEvent, Decision, LostReason, NotSent};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::workflow::driven_tests::{Driven, Say};
-use crate::workflow::plans_tests::{agent, run_of, transform};
+use crate::driven_tests::{Driven, Say};
+use crate::plans_tests::{agent, run_of, transform};
 
 fn run() -> Driven {
     run_of(json!([agent("a", json!([]), "acts", json!({}))]), json!({}))

@@ -301,7 +301,7 @@ fn parse_text(
 
 /// The expressions of a text, each with the byte at which it begins; and whether the text is one
 /// expression and nothing else.
-pub(crate) fn located(source: &str) -> (Vec<(usize, &str)>, bool) {
+pub fn located(source: &str) -> (Vec<(usize, &str)>, bool) {
     let mut found = Vec::new();
     let mut whole = true;
     let mut done = 0;

@@ -3,11 +3,11 @@
 use serde_json::Value;
 
 use super::{Leaf, Node, Part, Source, Text, below, text_of};
-use crate::workflow::expression::{
+use crate::expression::{
     EvaluationError, Expression, MAX_NESTING, MAX_RESULT, Meter, Names, Root, from_value,
     measure_within, to_value,
 };
-use crate::workflow::rules::DecisionRules;
+use crate::rules::DecisionRules;
 
 /// One rendering under way.
 pub(super) struct Render<'a> {

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use jmespath::Rcvar;
 
 use super::*;
-use crate::workflow::expression::from_value;
+use crate::expression::from_value;
 use serde_json::json;
 
 fn names() -> BTreeMap<Root, Rcvar> {

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::ser::{Formatter, Serializer};
 use serde_json::{Number, Value};
 
-use crate::workflow::rules::DecisionRules;
+use crate::rules::DecisionRules;
 
 /// The text of a value inside mixed text: strings as they are, numbers as [`number`] has them, null
 /// as nothing, arrays and objects as compact JSON.

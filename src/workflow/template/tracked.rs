@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::{Node, Part, Template, Text, text_of};
-use crate::workflow::expression::marks::{Marks, Tracked, all};
-use crate::workflow::expression::tracked::{TrackedNames, Tracker};
-use crate::workflow::expression::{EvaluationError, Root, from_value};
-use crate::workflow::rules::DecisionRules;
+use crate::expression::marks::{Marks, Tracked, all};
+use crate::expression::tracked::{TrackedNames, Tracker};
+use crate::expression::{EvaluationError, Root, from_value};
+use crate::rules::DecisionRules;
 
 impl Template {
     /// As [`Template::render`], with the places of the result. A text that resolves through a

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use jmespath::Rcvar;
 
 use super::{array, canonical};
-use crate::workflow::expression::{EvaluationError, Expression, Meter};
+use crate::expression::{EvaluationError, Expression, Meter};
 
 /// Keys are compared as canonical JSON; a missing key and null are the same key. What is no array
 /// passes unchanged (decision S8).

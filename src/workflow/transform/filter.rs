@@ -3,7 +3,7 @@
 use jmespath::Rcvar;
 
 use super::{array, elements};
-use crate::workflow::expression::{EvaluationError, Expression, Meter, truthy};
+use crate::expression::{EvaluationError, Expression, Meter, truthy};
 
 /// Truth is JMESPath's (decision T3); null elements never stay.
 pub(super) fn apply(

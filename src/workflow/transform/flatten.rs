@@ -3,7 +3,7 @@
 use jmespath::{Rcvar, Variable};
 
 use super::array;
-use crate::workflow::expression::EvaluationError;
+use crate::expression::EvaluationError;
 
 /// Elements that are no arrays stay, null too; what is no array passes unchanged.
 pub(super) fn apply(value: &Rcvar) -> Result<Rcvar, EvaluationError> {

@@ -3,7 +3,7 @@
 use jmespath::Rcvar;
 
 use super::{array, elements};
-use crate::workflow::expression::{EvaluationError, Expression, Meter};
+use crate::expression::{EvaluationError, Expression, Meter};
 
 /// One result an element; where the expression finds nothing, null.
 pub(super) fn apply(

@@ -2,7 +2,7 @@
 
 use jmespath::{Rcvar, Variable};
 
-use crate::workflow::expression::{EvaluationError, Expression, Meter, Names, measure_within};
+use crate::expression::{EvaluationError, Expression, Meter, Names, measure_within};
 
 /// Objects merge at every level, arrays are joined, anything else is replaced by the later value.
 /// An argument that is null brings nothing.

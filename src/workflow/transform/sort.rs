@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use jmespath::{Rcvar, Variable};
 
 use super::{array, canonical, mistaken};
-use crate::workflow::expression::{EvaluationError, Expression, Meter, compare_numbers};
+use crate::expression::{EvaluationError, Expression, Meter, compare_numbers};
 
 /// Booleans come before numbers, then strings, arrays and objects; within a class by value.
 /// Null and missing keys are last in both orders, and equal keys keep their places (decision S8).

@@ -1,5 +1,5 @@
 use super::*;
-use crate::workflow::expression::from_value;
+use crate::expression::from_value;
 
 fn run(ops: Vec<Op>, input: Value) -> Result<Value, TransformError> {
     let plan = TransformPlan {

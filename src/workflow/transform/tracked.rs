@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::sort::{Key, order};
 use super::{CompiledOp, CompiledTransform, TransformError, canonical};
-use crate::workflow::expression::marks::{Marks, Tracked, all};
-use crate::workflow::expression::tracked::{TrackedNames, Tracker, flatten};
-use crate::workflow::expression::{EvaluationError, Expression, null, truthy};
+use crate::expression::marks::{Marks, Tracked, all};
+use crate::expression::tracked::{TrackedNames, Tracker, flatten};
+use crate::expression::{EvaluationError, Expression, null, truthy};
 
 type Outcome = Result<Tracked, EvaluationError>;
 

@@ -50,7 +50,7 @@ impl ValueType {
     }
 
     /// Objects of this type with the fields of the other laid over them, one level deep.
-    pub(crate) fn overlaid(&self, later: &Self) -> Self {
+    pub fn overlaid(&self, later: &Self) -> Self {
         self.laid_under(later, &|_, later| later.clone())
     }
 
@@ -108,7 +108,7 @@ impl ValueType {
 
     /// What the op `merge` makes of a value and a later one that is not null: objects merge at every
     /// level, arrays are joined, anything else is replaced.
-    pub(crate) fn merged(&self, later: &Self) -> Self {
+    pub fn merged(&self, later: &Self) -> Self {
         let mut merged = later.clone().only(KindSet::ALL.without(PAIRED));
         for kind in [KindSet::ARRAY, KindSet::OBJECT] {
             if !has(later, kind) {

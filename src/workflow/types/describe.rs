@@ -13,7 +13,7 @@ const WORDS: [(KindSet, &str); 6] = [
 
 impl KindSet {
     /// As in "a number, text or null".
-    pub(crate) fn words(self) -> String {
+    pub fn words(self) -> String {
         let found = WORDS.iter().skip(1).chain(WORDS.first());
         let words: Vec<&str> = found
             .filter(|(kind, _)| self.meets(*kind))

@@ -13,8 +13,8 @@ use super::functions;
 use super::near::slip;
 use super::written::{Owner, begins_with_a_field, describe, first, path_of};
 use super::{KindSet, ValueType, transform};
-use crate::workflow::expression::{Expression, to_value};
-use crate::workflow::nearest;
+use crate::expression::{Expression, to_value};
+use crate::nearest;
 
 /// The types of the names that an expression of a workflow may mention.
 #[derive(Debug, Clone)]

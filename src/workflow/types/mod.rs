@@ -38,38 +38,50 @@ const MAX_TYPE_SIZE: u32 = 4_096;
 
 /// Kinds of JSON values, as a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct KindSet(u8);
+pub struct KindSet(u8);
 
 impl KindSet {
-    pub(crate) const NONE: Self = Self(0);
-    pub(crate) const NULL: Self = Self(1);
-    pub(crate) const BOOL: Self = Self(2);
-    pub(crate) const NUMBER: Self = Self(4);
-    pub(crate) const STRING: Self = Self(8);
-    pub(crate) const ARRAY: Self = Self(16);
-    pub(crate) const OBJECT: Self = Self(32);
-    pub(crate) const ALL: Self = Self(63);
+    /// No kind.
+    pub const NONE: Self = Self(0);
+    /// Null.
+    pub const NULL: Self = Self(1);
+    /// Booleans.
+    pub const BOOL: Self = Self(2);
+    /// Numbers.
+    pub const NUMBER: Self = Self(4);
+    /// Text.
+    pub const STRING: Self = Self(8);
+    /// Arrays.
+    pub const ARRAY: Self = Self(16);
+    /// Objects.
+    pub const OBJECT: Self = Self(32);
+    /// Every kind.
+    pub const ALL: Self = Self(63);
     /// Booleans, numbers and text.
-    pub(crate) const SCALARS: Self = Self(14);
+    pub const SCALARS: Self = Self(14);
 
-    pub(crate) fn and(self, other: Self) -> Self {
+    /// The kinds that are in both.
+    pub fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    pub(crate) fn or(self, other: Self) -> Self {
+    /// The kinds that are in either.
+    pub fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    pub(crate) fn without(self, other: Self) -> Self {
+    /// The kinds that are not in the other.
+    pub fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
     /// Whether the two have a kind in common.
-    pub(crate) fn meets(self, other: Self) -> bool {
+    pub fn meets(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    pub(crate) fn is_none(self) -> bool {
+    /// Whether there is none.
+    pub fn is_none(self) -> bool {
         self.0 == 0
     }
 }
@@ -88,19 +100,20 @@ pub struct ValueType {
 
 /// The fields of an object.
 #[derive(Debug, Clone)]
-pub(crate) struct Members {
+pub struct Members {
     /// Those that are known by name.
-    pub(crate) named: BTreeMap<String, Member>,
+    pub named: BTreeMap<String, Member>,
     /// What any other field is; nothing if there can be no other.
-    pub(crate) rest: Option<ValueType>,
+    pub rest: Option<ValueType>,
 }
 
 /// A field that is known by name.
 #[derive(Debug, Clone)]
-pub(crate) struct Member {
-    pub(crate) value: ValueType,
+pub struct Member {
+    /// What it can be.
+    pub value: ValueType,
     /// Whether every object has it.
-    pub(crate) always: bool,
+    pub always: bool,
 }
 
 impl ValueType {
@@ -169,7 +182,8 @@ impl ValueType {
         })
     }
 
-    pub(crate) fn object(members: Members) -> Self {
+    /// Objects with these fields.
+    pub fn object(members: Members) -> Self {
         Self::of_kinds(KindSet::OBJECT).with_members(Some(Arc::new(members)))
     }
 
@@ -211,12 +225,13 @@ impl ValueType {
 
     /// Those of some kinds.
     #[must_use]
-    pub(crate) fn only(mut self, kinds: KindSet) -> Self {
+    pub fn only(mut self, kinds: KindSet) -> Self {
         self.kinds = self.kinds.and(kinds);
         self
     }
 
-    pub(crate) fn kinds(&self) -> KindSet {
+    /// The kinds of its values.
+    pub fn kinds(&self) -> KindSet {
         self.kinds
     }
 
@@ -232,12 +247,12 @@ impl ValueType {
 
     /// Whether something is known of it that is neither nothing nor null: only then can it be said
     /// to fit nowhere.
-    pub(crate) fn is_telling(&self) -> bool {
+    pub fn is_telling(&self) -> bool {
         !self.kinds.without(KindSet::NULL).is_none()
     }
 
     /// What an element of its arrays is.
-    pub(crate) fn items(&self) -> Self {
+    pub fn items(&self) -> Self {
         match (&self.items, self.kinds.meets(KindSet::ARRAY)) {
             (Some(items), true) => (**items).clone(),
             (None, true) => Self::any(),
@@ -246,7 +261,7 @@ impl ValueType {
     }
 
     /// The fields of its objects, where anything is known of them.
-    pub(crate) fn members(&self) -> Option<&Members> {
+    pub fn members(&self) -> Option<&Members> {
         let members = self.members.as_deref();
         members.filter(|_| self.kinds.meets(KindSet::OBJECT))
     }
@@ -267,7 +282,7 @@ impl ValueType {
     }
 
     /// What the elements of its arrays or the values of its objects hold, all of them together.
-    pub(crate) fn member_values(&self) -> Self {
+    pub fn member_values(&self) -> Self {
         match (self.members(), self.kinds.meets(KindSet::OBJECT)) {
             (Some(members), _) => {
                 let named = members.named.values().map(|member| member.value.clone());

@@ -12,7 +12,7 @@ use ktsu_projections::run::reserved::is_reserved;
 use serde_json::{Map, Value};
 
 use super::{KindSet, Member, Members, ValueType};
-use crate::schema::reads_beside_references;
+use ktsu_schema::reads_beside_references;
 
 /// The most schemas that are looked at, references followed.
 const MAX_SCHEMAS: usize = 4_096;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::infer::{Effort, Finding, NameTypes, Problem, infer, infer_element};
 use super::schema::{of_output, of_params, of_schema};
 use super::{ValueType, misfit, step, transform};
-use crate::workflow::expression::Expression;
+use crate::expression::Expression;
 
 fn names(steps: &[(&str, ValueType)]) -> NameTypes {
     let steps = steps.iter().cloned();
@@ -323,7 +323,7 @@ fn a_type_has_a_bound_on_its_size_and_depth() {
 /// Whatever a value of the type is, evaluation agrees: what the walk says cannot be there is null.
 #[test]
 fn what_is_said_to_be_absent_is_null_when_it_is_evaluated() {
-    use crate::workflow::expression::{Root, from_value, to_value};
+    use crate::expression::{Root, from_value, to_value};
     let value = json!({"n": 1, "text": null, "in": [1, 2]});
     let results = json!({"results": [value, {"ktsu_error": "e", "item_index": 1}]});
     let mut values = BTreeMap::new();

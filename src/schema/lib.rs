@@ -7,7 +7,7 @@
 mod bounds;
 mod words;
 
-pub(crate) use words::kind_of;
+pub use words::kind_of;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -103,6 +103,19 @@ impl Schema {
     /// Compiles a schema as it stands.
     pub fn compile(schema: &Json) -> Result<Self, SchemaError> {
         Self::of_value(&schema.to_value())
+    }
+
+    /// Compiles the schema of an output: reserved `ktsu_*` names are dropped from the top level's
+    /// `required` first, since they are stripped before the check (decision R5).
+    ///
+    /// # Errors
+    /// [`SchemaError`].
+    pub fn compile_output(schema: &Json) -> Result<Self, SchemaError> {
+        let mut schema = schema.to_value();
+        if let Some(Value::Array(required)) = schema.get_mut("required") {
+            required.retain(|name| !name.as_str().is_some_and(|name| name.starts_with("ktsu_")));
+        }
+        Self::of_value(&schema)
     }
 
     /// As [`Schema::compile`], of a value.

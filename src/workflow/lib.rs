@@ -31,15 +31,12 @@ mod agent_tests;
 #[cfg(test)]
 mod cases;
 #[cfg(test)]
-pub(crate) mod driven_tests;
+mod driven_tests;
 #[cfg(test)]
-pub(crate) mod plans_tests;
+mod plans_tests;
 
 /// The candidate a misspelt word probably means.
-pub(crate) fn nearest<'a>(
-    word: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     candidates
         .into_iter()
         .map(|candidate| (distance(word, candidate), candidate))
