@@ -29,14 +29,13 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::api::access::Access;
+use crate::api::routes;
 use crate::egress::{self, Policy};
 use crate::environment::{self, Environment, ResolveError};
 use crate::evidence::notary::{Feed, Notary, Parts as Notarial};
 use crate::evidence::store_stream::StoreStream;
 use crate::gateway::{self, Gateway};
-use crate::http::access::Access;
-use crate::http::routes;
-use crate::http::server::{self, BindError, Limits};
 use crate::kit::Kit;
 use crate::kit::fault::Faults;
 use crate::orchestrator::{
@@ -44,6 +43,7 @@ use crate::orchestrator::{
 };
 use crate::peer::Peer;
 use crate::runtime::{self, Callbacks, Runtime};
+use crate::server::{self, BindError, Limits};
 use crate::telemetry::{Metrics, Telemetry};
 use crate::tools::Tools;
 use crate::workflow::admit::ENGINE;

@@ -19,8 +19,8 @@ use ktsu_ledger::Timestamp;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::http::body;
-use crate::http::server::{self, BindError, Limits};
+use crate::server::body;
+use crate::server::{self, BindError, Limits};
 
 /// One request that was received.
 #[derive(Debug, Clone, PartialEq, Eq)]

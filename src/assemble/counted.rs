@@ -1,23 +1,25 @@
 //! Whose connections are counted: each service that listens has its own number.
 
-use crate::http::server::Limits;
-use crate::telemetry::Connections;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use crate::server::Limits;
 
 /// The service that always listens.
 pub(super) const ORCHESTRATOR: &str = "orchestrator";
 
 /// The connections of each service that listens.
-pub(super) struct Counted(Vec<(&'static str, Connections)>);
+pub(super) struct Counted(Vec<(&'static str, Arc<AtomicUsize>)>);
 
 impl Counted {
     /// The orchestrator's, and those of others.
     pub(super) fn of(others: impl Iterator<Item = &'static str>) -> Self {
         let names = std::iter::once(ORCHESTRATOR).chain(others);
-        Self(names.map(|name| (name, Connections::default())).collect())
+        Self(names.map(|name| (name, Arc::default())).collect())
     }
 
     /// All of them, by service.
-    pub(super) fn all(&self) -> Vec<(&'static str, Connections)> {
+    pub(super) fn all(&self) -> Vec<(&'static str, Arc<AtomicUsize>)> {
         self.0.clone()
     }
 

@@ -13,16 +13,16 @@ use tokio::task::JoinHandle;
 
 use super::counted::{Counted, ORCHESTRATOR};
 use super::{NotOpened, Setup, policy, serve, server_limits, url_of, values};
+use crate::api::access::Access;
+use crate::api::routes;
 use crate::damage::{self, Damage, Watched};
 use crate::egress;
 use crate::environment::Principals;
 use crate::history::listed::Listed;
 use crate::history::verify;
-use crate::http::access::Access;
-use crate::http::routes;
-use crate::http::server::{self, Limits};
 use crate::orchestrator::{MAX_ACTIVE, Orchestrator, Parts, Standing, TokenKey, clock};
 use crate::readers::Readers;
+use crate::server::{self, Limits};
 use crate::telemetry::{Metrics, Telemetry};
 
 /// How long answers under way may take at the end.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::output::{BAD, BOLD, DIM, GOOD, ODD, line, painted, words};
 use super::{Common, Failure, json as shape, text};
-use crate::error::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
+use crate::codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
 use crate::history::against::{self, Held, Kit, NotHeld, Wanted};
 use crate::history::many;
 use crate::kit;

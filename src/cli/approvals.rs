@@ -15,7 +15,7 @@ use super::people::see_until_it_waits;
 use super::reading::{find_run, open, open_at};
 use super::table::Rows;
 use super::{Common, Failure, json as shape, text};
-use crate::error::ErrorCode;
+use crate::codes::ErrorCode;
 use crate::history::approvals;
 use crate::orchestrator::clock::system;
 

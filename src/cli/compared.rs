@@ -7,7 +7,7 @@ use ktsu_ledger::event::{ComparedTask, Sameness, ValueChange, Violation};
 
 use super::output::{BAD, BOLD, DIM, GOOD, ODD, line, painted, symbols, words};
 use super::{Failure, json, text};
-use crate::error::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
+use crate::codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
 use crate::history::recompute::Recomputed;
 use crate::schema::placed;
 

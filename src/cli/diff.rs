@@ -11,7 +11,7 @@ use super::layout::{columns, fold, padded};
 use super::output::{BAD, BOLD, DIM, GOOD, line, painted, sheet, symbols, width, words};
 use super::reading::{find_run, open};
 use super::{Common, Failure, json as shape, text};
-use crate::error::EXIT_VERDICT;
+use crate::codes::EXIT_VERDICT;
 use crate::history::diff::{self, Failed};
 
 /// What `diff` takes.

@@ -19,11 +19,11 @@ use crate::assemble::reading::Reading;
 use crate::assemble::{self, Engine, LedgerPlace, NotOpened, Setup};
 use crate::contract::TOKEN_HEADER;
 use crate::environment::Environment;
-use crate::http::server::BindError;
 use crate::kit::fault::{Faults, Severity};
 use crate::kit::{self, Kit};
 use crate::peer::Peer;
 use crate::receiver::Receiver;
+use crate::server::BindError;
 
 /// Where the ledger is, unless said otherwise.
 const LEDGER: &str = ".ktsu/ledger.db";

@@ -61,7 +61,7 @@ pub(super) fn verdict(envelope: &str) -> Result<ExitCode, Failure> {
     let value = parse(envelope)?;
     match value["status"].as_str().unwrap_or_default() {
         "complete" => Ok(ExitCode::SUCCESS),
-        "failed" | "cancelled" => Ok(ExitCode::from(crate::error::EXIT_VERDICT)),
+        "failed" | "cancelled" => Ok(ExitCode::from(crate::codes::EXIT_VERDICT)),
         status => Err(Failure::could_not_run(format!(
             "the run has not ended; it is {status}"
         ))),

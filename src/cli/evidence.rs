@@ -15,7 +15,7 @@ use super::reading::{find_run, open, open_in_full};
 use super::verify::held;
 use super::{Common, Failure, json as shape, text};
 use crate::assemble::keys;
-use crate::error::EXIT_VERDICT;
+use crate::codes::EXIT_VERDICT;
 use crate::evidence::check::{self, Against, Outcome, Verdict};
 use crate::evidence::export::{self, NotExported, Wanted};
 

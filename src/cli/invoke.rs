@@ -21,7 +21,7 @@ use super::output::{complain, line, note};
 use super::reading::open_at;
 use super::signals::Signals;
 use super::{Common, Failure};
-use crate::error::EXIT_COULD_NOT_RUN;
+use crate::codes::EXIT_COULD_NOT_RUN;
 use crate::peer::Peer;
 use crate::workflow::nearest;
 

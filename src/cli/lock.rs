@@ -12,7 +12,7 @@ use super::files::put;
 use super::folder::Folder;
 use super::output::{BAD, DIM, GOOD, ODD, is_coloured, line, note, painted};
 use super::{Common, Failure, json as shape, text};
-use crate::error::EXIT_VERDICT;
+use crate::codes::EXIT_VERDICT;
 use crate::kit::fault::Faults;
 use crate::kit::lock::{self, Drift, FILE};
 use crate::kit::{self, Kit, render};

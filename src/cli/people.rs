@@ -18,7 +18,7 @@ use super::owner::{Owner, Where};
 use super::reading::{find_run, open_at};
 use super::signals::Signals;
 use super::{Common, Failure, origin, text};
-use crate::error::{EXIT_COULD_NOT_RUN, ErrorCode};
+use crate::codes::{EXIT_COULD_NOT_RUN, ErrorCode};
 use crate::history;
 
 /// What `fork` takes.

@@ -15,7 +15,7 @@ use super::people::whole_step;
 use super::reading::{find_run, open_at};
 use super::signals::Signals;
 use super::{Common, Failure};
-use crate::error::EXIT_COULD_NOT_RUN;
+use crate::codes::EXIT_COULD_NOT_RUN;
 use crate::history::recompute::Recomputed;
 use crate::peer::Peer;
 

@@ -12,7 +12,7 @@ use super::envelope::{self, Shown};
 use super::output::{BAD, DIM, GOOD, ODD, line, painted, row};
 use super::reading::{find_run, open_at};
 use super::{Common, Failure, against, json as shape, text};
-use crate::error::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
+use crate::codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
 use crate::history::against::Wanted;
 use crate::history::replay::{self, Failed, Replayed};
 use crate::history::{self, Unreadable, many};

@@ -11,7 +11,7 @@ use super::output::{DIM, complain, is_quiet, line, note, painted};
 use super::owner::{Owner, Where};
 use super::reading::{find_run, open_at};
 use super::{Common, Failure, json as shape, output};
-use crate::error::{EXIT_COULD_NOT_RUN, EXIT_VERDICT, ErrorCode};
+use crate::codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT, ErrorCode};
 use crate::rows::listed;
 use crate::workflow::admit::steer::Steer;
 

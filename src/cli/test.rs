@@ -19,7 +19,7 @@ use super::signals::Signals;
 use super::{Common, Failure, json, text};
 use crate::assemble::{Agents, Engine, LedgerPlace, Setup};
 use crate::baseline::{Baseline, Held, MAX_FILE, NotABaseline, Report, Status, find, held};
-use crate::error::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
+use crate::codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
 use crate::history;
 use crate::kit::Kit;
 use crate::workflow::recompute::{Recorded, prepare_one};

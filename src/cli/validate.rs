@@ -13,7 +13,7 @@ use super::engine::{
 use super::folder::Folder;
 use super::output::{BAD, DIM, GOOD, is_coloured, line, note, note_sheet, painted, symbols};
 use super::{Common, Failure, json as shape, text};
-use crate::error::EXIT_VERDICT;
+use crate::codes::EXIT_VERDICT;
 use crate::kit::fault::Severity;
 use crate::kit::{Kit, render};
 use crate::project::{self, Judged, Under};

@@ -20,7 +20,7 @@ use super::output::{
 };
 use super::reading::{find_run, open_at, warn_of_second_name};
 use super::{Common, Failure, json as shape, text};
-use crate::error::EXIT_VERDICT;
+use crate::codes::EXIT_VERDICT;
 use crate::history::verify::{self, End};
 
 /// What `verify` takes.

@@ -7,8 +7,8 @@
 
 use std::time::Duration;
 
-use axum::body::Bytes;
-use axum::http::{HeaderMap, Method, StatusCode};
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 

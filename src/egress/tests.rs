@@ -96,9 +96,7 @@ fn code(answer: &Result<Response, Failure>) -> Option<FailureCode> {
 async fn a_request_arrives_as_it_was_given() {
     let (address, mut seen) = answering(ok("fine")).await;
     let mut request = request(&format!("http://{address}/hook?x=1#part"));
-    let id = "webhook-id"
-        .parse::<axum::http::HeaderName>()
-        .expect("a name");
+    let id = "webhook-id".parse::<http::HeaderName>().expect("a name");
     request
         .headers
         .insert(id, "dlv_1".parse().expect("a value"));

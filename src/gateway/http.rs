@@ -14,9 +14,9 @@ use utoipa_axum::routes;
 
 use super::error::{Code, Failure};
 use super::{Gateway, price};
+use crate::codes::ErrorCode;
 use crate::contract::gateway::{Invoke, NoReply, Reply};
-use crate::error::ErrorCode;
-use crate::http::{body, document, server};
+use crate::server::{self, body, document};
 
 /// The most bytes of a request: a conversation with long documents in it.
 pub const MAX_BODY: usize = 8 << 20;

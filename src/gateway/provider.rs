@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::error::Failure;
 use super::price::Tokens;
 use crate::contract::gateway::{Message, Tool, ToolCall};
-use crate::http::body;
+use crate::server::body;
 
 /// A call whose model is decided.
 #[derive(Debug, Clone, PartialEq)]

@@ -11,7 +11,7 @@ use ktsu_projections::index::RunRow;
 use ktsu_projections::run::RunStatus;
 use serde::{Deserialize, Serialize};
 
-use crate::error::ErrorCode;
+use crate::codes::ErrorCode;
 use crate::rows::listed;
 
 /// Rows on a page of the index.

@@ -514,7 +514,7 @@ impl About<'_> {
 
 /// The error of a `complete`: text, or structured.
 fn failure(error: Option<&Value>) -> Failure {
-    let structured = error.and_then(Failure::deserialize_from);
+    let structured = error.and_then(|error| serde_json::from_value(error.clone()).ok());
     structured.unwrap_or_else(|| Failure {
         code: "agent_failed".to_owned(),
         message: match error {
@@ -539,12 +539,6 @@ fn approval_unsupported(asked: Option<&Value>) -> Failure {
             "{tool} needs an approval, and this runtime asks for it by complete instead of a report"
         ),
         retryable: false,
-    }
-}
-
-impl Failure {
-    fn deserialize_from(error: &Value) -> Option<Self> {
-        serde_json::from_value(error.clone()).ok()
     }
 }
 

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::contract::gateway::unfenced;
-use crate::http::body;
+use crate::server::body;
 
 /// Levels a draft may have: a report puts some more around it, and has 64 at the most. Whatever is
 /// deeper is no draft.

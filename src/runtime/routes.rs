@@ -16,8 +16,8 @@ use utoipa_axum::routes;
 use super::Runtime;
 use super::tasks::Started;
 use crate::contract::runtime::{Accepted, Invoke, Refused};
-use crate::http::{document, server};
 use crate::peer;
+use crate::server::{self, document};
 
 /// The most bytes of a dispatch. Its history holds whole conversations.
 const MAX_BODY: usize = 64 * 1024 * 1024;

@@ -14,26 +14,10 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
-/// How many connections a service has.
-#[derive(Debug, Clone, Default)]
-pub struct Connections(Arc<AtomicUsize>);
-
-impl Connections {
-    /// There are so many now.
-    pub fn set(&self, count: usize) {
-        self.0.store(count, Ordering::Relaxed);
-    }
-
-    /// How many there are.
-    pub fn get(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
 pub(super) fn register(
     registry: &mut Registry,
     appender: &Appender,
-    connections: Vec<(&'static str, Connections)>,
+    connections: Vec<(&'static str, Arc<AtomicUsize>)>,
 ) {
     let version = [("version", env!("CARGO_PKG_VERSION"))];
     registry.register("build", "The version of ktsu", Info::new(version));
@@ -48,7 +32,7 @@ pub(super) fn register(
 
 struct Looked {
     appender: Appender,
-    connections: Vec<(&'static str, Connections)>,
+    connections: Vec<(&'static str, Arc<AtomicUsize>)>,
     began: Duration,
 }
 
@@ -155,7 +139,7 @@ impl Collector for Looked {
             encoder.encode_descriptor("http_connections", help, None, gauge(0).metric_type())?;
         for (service, open) in &self.connections {
             let labels = [("service", *service)];
-            gauge(open.get()).encode(encoder.encode_family(&labels)?)?;
+            gauge(open.load(Ordering::Relaxed)).encode(encoder.encode_family(&labels)?)?;
         }
         Ok(())
     }

@@ -131,7 +131,8 @@ async fn sessions_hold_no_place_that_others_wait_for_and_their_bound_says_whose_
         loopback: true,
     };
     // One request at a time, so that there is not much to open.
-    let mut tools = Tools::new(egress::Client::narrow(&policy, 1).expect("a policy"));
+    let mut tools =
+        Tools::new(egress::Client::with_connections_per_host(&policy, 1).expect("a policy"));
     tools.limits = Arc::new(small());
     let mut open = Vec::new();
     for _ in 0..KEPT_STREAMS {

@@ -295,7 +295,8 @@ async fn an_answer_that_is_taken_up_leaves_room_for_what_the_server_asks_meanwhi
         loopback: true,
     };
     // Each kind of place once.
-    let mut tools = Tools::new(egress::Client::narrow(&policy, 1).expect("a policy"));
+    let mut tools =
+        Tools::new(egress::Client::with_connections_per_host(&policy, 1).expect("a policy"));
     tools.limits = std::sync::Arc::new(small());
     let session = tools.open(&scripted.server()).await.expect("a session");
     let returned = call(&session).await.expect("a result");

@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use ktsu::api::routes;
 use ktsu::egress::{self, Policy};
-use ktsu::http::routes;
-use ktsu::http::server::{self, Limits};
 use ktsu::orchestrator::{Orchestrator, Parts, TokenKey, clock};
 use ktsu::readers::Readers;
+use ktsu::server::{self, Limits};
 use ktsu::telemetry::{Metrics, Telemetry};
 use ktsu_ledger::appender::{Appender, Options};
 use ktsu_ledger::store::{SqliteReader, SqliteStore};

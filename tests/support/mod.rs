@@ -23,11 +23,11 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use ktsu::api::routes;
 use ktsu::assemble::{self, Agents, Engine, LedgerPlace, Setup};
 use ktsu::egress::{self, Policy};
 use ktsu::environment::{self, Environment};
 use ktsu::gateway::{self, Gateway};
-use ktsu::http::routes;
 use ktsu::kit::{self, Kit};
 use ktsu::orchestrator::{Clock, Orchestrator, Parts, Recovered, TokenKey, clock};
 use ktsu::peer::Peer;

@@ -1,0 +1,284 @@
+//! Who asks, and whether they may (decision H5).
+//!
+//! ```text
+//! request ─▶ the route's policy ─▶ whose token? 401 ─▶ which roles? 403 ─▶ handler, told who asks
+//! ```
+//!
+//! Nothing here knows what a route does; the table of policies stands beside the routes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{FromRequestParts, MatchedPath, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use ktsu_ledger::event::Principal;
+
+use super::routes::policy::{self, Policy};
+use crate::codes::ErrorCode;
+use crate::contract::TOKEN_HEADER;
+use crate::environment::Principals;
+use crate::environment::people::{BY_TOKEN, Known};
+use crate::environment::principals::{LOCAL, Role};
+use crate::server::Problem;
+use crate::server::body::BodyLimit;
+
+/// How a router tells who asks.
+#[derive(Debug, Clone, Default)]
+pub struct Access {
+    /// Everybody who has a token.
+    pub principals: Arc<Principals>,
+    /// Whether requests come from within the process: without a token it is whoever runs it.
+    pub within: bool,
+    /// The most bytes of a body, if fewer than usual.
+    pub body_bytes: Option<usize>,
+}
+
+/// Who asks; an axum extractor. A handler that wants to know and was not told refuses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asker {
+    /// As frames record it.
+    pub principal: Principal,
+    /// Whether nothing of what others own is closed to it.
+    pub is_admin: bool,
+    /// Whether it may steer what others started.
+    pub operates: bool,
+    roles: BTreeSet<Role>,
+}
+
+impl Asker {
+    /// Whoever is at this machine, where nobody is asked for a token.
+    fn local() -> Self {
+        Self {
+            principal: Principal {
+                auth: "none".to_owned(),
+                id: LOCAL.to_owned(),
+            },
+            is_admin: true,
+            operates: true,
+            roles: BTreeSet::from([Role::Admin]),
+        }
+    }
+
+    /// Whether it may call a route of this policy.
+    pub fn may(&self, policy: Policy) -> bool {
+        match policy {
+            Policy::Public | Policy::Welcome => true,
+            Policy::Attempt => false,
+            Policy::Roles(roles) => roles.iter().any(|role| self.roles.contains(role)),
+        }
+    }
+
+    /// Whether it showed a token.
+    pub fn is_by_token(&self) -> bool {
+        self.principal.auth == BY_TOKEN
+    }
+
+    fn of(known: &Known) -> Self {
+        Self {
+            principal: Principal {
+                auth: BY_TOKEN.to_owned(),
+                id: known.name.clone(),
+            },
+            is_admin: known.roles.contains(&Role::Admin),
+            operates: [Role::Operator, Role::Admin]
+                .iter()
+                .any(|role| known.roles.contains(role)),
+            roles: known.roles.clone(),
+        }
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Asker {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let told = parts.extensions.get::<Self>().cloned();
+        told.ok_or_else(|| ErrorCode::Unauthorized.into())
+    }
+}
+
+/// Lets a request through to its route if whoever sends it may call it.
+pub async fn judge(access: Access, mut request: Request<Body>, next: Next) -> Response {
+    let path = request.extensions().get::<MatchedPath>();
+    let path = path.map_or("", MatchedPath::as_str);
+    let Some(policy) = policy::of(request.method(), path) else {
+        return not_allowed(path);
+    };
+    match access.asker(policy, request.headers()) {
+        Ok(Some(asker)) => drop(request.extensions_mut().insert(asker)),
+        Ok(None) => {}
+        Err(problem) => return problem.into_response(),
+    }
+    if let Some(limit) = access.body_bytes {
+        request.extensions_mut().insert(BodyLimit(limit));
+    }
+    next.run(request).await
+}
+
+/// Another method than the route has, or no route that anybody thought of.
+fn not_allowed(path: &str) -> Response {
+    let mut response = Problem::from(ErrorCode::MethodNotAllowed).into_response();
+    if let Ok(methods) = HeaderValue::try_from(policy::methods(path)) {
+        response.headers_mut().insert(header::ALLOW, methods);
+    }
+    response
+}
+
+impl Access {
+    /// Who asks, if the route wants to know.
+    fn asker(&self, policy: Policy, headers: &HeaderMap) -> Result<Option<Asker>, Problem> {
+        let roles = match policy {
+            Policy::Public | Policy::Attempt => return Ok(None),
+            Policy::Welcome => return Ok(self.known(headers)),
+            Policy::Roles(roles) => roles,
+        };
+        if self.principals.is_empty() {
+            return Ok(Some(Asker::local()));
+        }
+        let Some(token) = token(headers).map_err(|Malformed| unauthorized())? else {
+            return match self.within {
+                true => Ok(Some(Asker::local())),
+                false => Err(unauthorized()),
+            };
+        };
+        let known = self.principals.who(token).ok_or_else(unauthorized)?;
+        if roles.iter().any(|role| known.roles.contains(role)) {
+            return Ok(Some(Asker::of(known)));
+        }
+        let needed: Vec<_> = roles.iter().map(|role| role.as_str()).collect();
+        let words = match needed.as_slice() {
+            [one] => format!("this needs the role {one}"),
+            some => format!("this needs one of the roles {}", some.join(", ")),
+        };
+        Err(Problem::new(ErrorCode::Forbidden, words)
+            .with_hint("roles stand under principals in the environment file"))
+    }
+}
+
+impl Access {
+    /// Who asks, as far as that can be told.
+    fn known(&self, headers: &HeaderMap) -> Option<Asker> {
+        if self.principals.is_empty() {
+            return Some(Asker::local());
+        }
+        match token(headers).ok()? {
+            Some(token) => self.principals.who(token).map(Asker::of),
+            None => self.within.then(Asker::local),
+        }
+    }
+}
+
+/// What is missing and what is wrong are told alike: who knows no token learns nothing.
+fn unauthorized() -> Problem {
+    Problem::from(ErrorCode::Unauthorized)
+        .with_hint("Authorization: Bearer TOKEN; the commands of ktsu send KTSU_TOKEN")
+}
+
+/// Credentials that cannot be read.
+struct Malformed;
+
+/// The token a request shows. `Ktsu-Token` goes before `Authorization`, which may be meant for the
+/// workflow.
+fn token(headers: &HeaderMap) -> Result<Option<&[u8]>, Malformed> {
+    if let Some(token) = single(headers, &TOKEN_HEADER)? {
+        return match token.is_empty() {
+            true => Err(Malformed),
+            false => Ok(Some(token)),
+        };
+    }
+    let Some(value) = single(headers, &header::AUTHORIZATION)? else {
+        return Ok(None);
+    };
+    let split = value.iter().position(|byte| *byte == b' ');
+    let (scheme, rest) = value.split_at(split.ok_or(Malformed)?);
+    let token = rest.trim_ascii();
+    if !scheme.eq_ignore_ascii_case(b"bearer") || token.is_empty() {
+        return Err(Malformed);
+    }
+    Ok(Some(token))
+}
+
+/// The one value of a header; several would leave open which one counts.
+fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a [u8]>, Malformed> {
+    let mut values = headers.get_all(name).iter();
+    let first = values.next().map(|value| value.as_bytes());
+    match values.next() {
+        None => Ok(first),
+        Some(_) => Err(Malformed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::Router;
+    use axum::middleware::from_fn;
+    use axum::routing::get;
+    use tower::ServiceExt as _;
+
+    /// Deny by default: a route nobody thought of is shut, whoever asks.
+    #[tokio::test]
+    async fn a_route_without_a_policy_is_not_served() {
+        let access = Access::default();
+        let router = Router::new()
+            .route("/secrets", get(async || "all of them"))
+            .route("/health", get(async || "fine").post(async || "done"))
+            .layer(from_fn(move |request, next| {
+                judge(access.clone(), request, next)
+            }));
+        for (method, path, expected) in [
+            ("GET", "/health", 200),
+            ("HEAD", "/health", 200),
+            ("POST", "/health", 405),
+            ("GET", "/secrets", 405),
+        ] {
+            let request = Request::builder().method(method).uri(path);
+            let request = request.body(Body::empty()).unwrap();
+            let answer = router.clone().oneshot(request).await.unwrap();
+            assert_eq!(answer.status().as_u16(), expected, "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_shown_once_and_in_one_way() {
+        let read = |given: &[(&'static str, &'static str)]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in given {
+                headers.append(*name, value.parse().unwrap());
+            }
+            let token = token(&headers);
+            token.map(|token| token.map(|token| String::from_utf8_lossy(token).into_owned()))
+        };
+        let shown = |given: &[_]| read(given).ok();
+        let is = |token: &str| Some(Some(token.to_owned()));
+        assert_eq!(shown(&[]), Some(None));
+        assert_eq!(shown(&[("authorization", "Bearer abc")]), is("abc"));
+        assert_eq!(shown(&[("authorization", "bearer  abc ")]), is("abc"));
+        assert_eq!(shown(&[("ktsu-token", "abc")]), is("abc"));
+        let both = [
+            ("ktsu-token", "abc"),
+            ("authorization", "what the workflow asks for"),
+        ];
+        assert_eq!(shown(&both), is("abc"));
+        for malformed in [
+            &[("authorization", "")][..],
+            &[("authorization", "abc")],
+            &[("authorization", "Bearer")],
+            &[("authorization", "Bearer ")],
+            &[("authorization", "Basic abc")],
+            &[
+                ("authorization", "Bearer abc"),
+                ("authorization", "Bearer abc"),
+            ],
+            &[("ktsu-token", "")],
+            &[("ktsu-token", "abc"), ("ktsu-token", "abc")],
+            &[("ktsu-token", ""), ("authorization", "Bearer abc")],
+        ] {
+            assert_eq!(shown(malformed), None, "{malformed:?}");
+        }
+    }
+}

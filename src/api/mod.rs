@@ -1,0 +1,6 @@
+//! The HTTP interface of the orchestrator: its routes, who may use them, and their description.
+
+pub mod access;
+pub mod ids;
+mod problems;
+pub mod routes;

@@ -1,0 +1,206 @@
+//! The orchestrator's routes. `/openapi.json` is made from them, so what is not described here is
+//! not served.
+//!
+//! A handler decodes a command and decides nothing; reading goes through `history`.
+
+mod agents;
+mod approvals;
+mod diff;
+mod frames;
+mod health;
+mod home;
+mod invoke;
+mod metrics;
+mod parameter;
+mod paths;
+mod people;
+mod placed;
+pub mod policy;
+mod query;
+mod recompute;
+mod replay;
+mod runs;
+mod shape;
+mod steer;
+mod steps;
+mod tools;
+mod trace;
+pub mod wire;
+
+use std::sync::LazyLock;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use axum::middleware::from_fn;
+use axum::response::IntoResponse;
+use axum::routing::get;
+use ktsu_ledger::StreamId;
+use serde_json::Value;
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use self::query::{Nothing, Query};
+use super::access::{self, Access};
+use super::ids::RunPath;
+use crate::api::problems::unreadable;
+use crate::codes::ErrorCode;
+use crate::history::find::{self, Found};
+use crate::orchestrator::Orchestrator;
+use crate::server::Problem;
+use crate::server::document;
+use crate::server::origin::Names;
+
+#[derive(OpenApi)]
+#[openapi(info(
+    title = "ktsu orchestrator",
+    description = "Start runs, look at them, follow their frames. Errors are RFC 9457 problem \
+                   documents with a stable `code`."
+))]
+struct Api;
+
+/// The routes where nobody is asked who they are, and their description.
+pub fn router(orchestrator: Orchestrator) -> Router {
+    router_for(orchestrator, Access::default())
+}
+
+/// The routes, for those who may call them.
+pub fn router_for(orchestrator: Orchestrator, access: Access) -> Router {
+    let names = match access.principals.is_empty() || access.within {
+        true => Names::Loopback,
+        false => Names::Any,
+    };
+    let (router, _) = described().split_for_parts();
+    let router = router
+        .route("/openapi.json", get(openapi_json))
+        .with_state(orchestrator)
+        .layer(from_fn(move |request, next| {
+            access::judge(access.clone(), request, next)
+        }));
+    let router = crate::server::guarded_as(router, names);
+    // `R/call` may be written with raw slashes; the routes below know one segment a run.
+    let inner = tower::util::MapRequest::new(router, paths::join_scopes);
+    Router::new().fallback_service(inner)
+}
+
+/// The description as JSON: it never changes, so it is made once.
+async fn openapi_json(_: Query<Nothing>) -> axum::response::Response {
+    static TEXT: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(served().to_string()));
+    document::answer(&TEXT)
+}
+
+/// The description alone.
+pub fn openapi() -> utoipa::openapi::OpenApi {
+    let mut api = described().split_for_parts().1;
+    policy::describe(&mut api);
+    api
+}
+
+/// The description as it is served: what its shapes cannot say by themselves is put in.
+fn served() -> &'static Value {
+    static SERVED: LazyLock<Value> = LazyLock::new(|| {
+        let mut document = serde_json::to_value(openapi()).unwrap_or_default();
+        shape::refine(&mut document);
+        document
+    });
+    &SERVED
+}
+
+fn described() -> OpenApiRouter<Orchestrator> {
+    OpenApiRouter::with_openapi(Api::openapi())
+        .routes(routes!(home::home))
+        .routes(routes!(health::health))
+        .routes(routes!(metrics::metrics))
+        .routes(routes!(invoke::invoke))
+        .routes(routes!(runs::list))
+        .routes(routes!(runs::get))
+        .routes(routes!(runs::envelope))
+        .routes(routes!(steps::step))
+        .routes(routes!(frames::frames))
+        .routes(routes!(trace::trace))
+        .routes(routes!(diff::diff))
+        .routes(routes!(replay::replay))
+        .routes(routes!(people::fork))
+        .routes(routes!(people::overlay))
+        .routes(routes!(people::resume))
+        .routes(routes!(people::retry))
+        .routes(routes!(steer::cancel))
+        .routes(routes!(steer::terminate))
+        .routes(routes!(steer::pause))
+        .routes(routes!(recompute::start, recompute::get))
+        .routes(routes!(approvals::list))
+        .routes(routes!(approvals::reviews))
+        .routes(routes!(approvals::get))
+        .routes(routes!(approvals::decide))
+        .routes(routes!(tools::message))
+        .routes(routes!(tools::events::listen))
+        .routes(routes!(tools::events::post))
+        .routes(routes!(agents::report))
+        .routes(routes!(agents::complete))
+        .routes(routes!(agents::heartbeat))
+}
+
+/// The run a path names, found by its id or by a part of it.
+struct Run {
+    stream: StreamId,
+    scope: String,
+}
+
+impl FromRequestParts<Orchestrator> for Run {
+    type Rejection = Problem;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        orchestrator: &Orchestrator,
+    ) -> Result<Self, Problem> {
+        let path = axum::extract::Path::<String>::from_request_parts(parts, orchestrator).await;
+        let asked = path.ok().and_then(|path| RunPath::parse(&path.0));
+        found(orchestrator, &asked.ok_or_else(no_such_run)?).await
+    }
+}
+
+/// A run, found by its id or by a part of it.
+async fn found(orchestrator: &Orchestrator, asked: &RunPath) -> Result<Run, Problem> {
+    let text = asked.to_string();
+    let found = orchestrator
+        .readers()
+        .with(move |reader| find::run(reader, &text))
+        .await;
+    match found.map_err(|error| unreadable(&error))? {
+        Found::One(stream, scope) => Ok(Run { stream, scope }),
+        Found::None => Err(no_such_run()),
+        Found::Many(some) => Err(Problem::new(
+            ErrorCode::AmbiguousId,
+            format!("several runs match, among them {}", some.join(", ")),
+        )
+        .with_hint("give more of the id")),
+    }
+}
+
+fn no_such_run() -> Problem {
+    ErrorCode::RunNotFound.into()
+}
+
+/// A value as JSON text that was made elsewhere.
+fn json(text: String) -> axum::response::Response {
+    ([("content-type", "application/json")], text).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_description_is_made_once_and_not_for_each_who_asks() {
+        let text = async || {
+            let answer = openapi_json(Query(Nothing)).await;
+            let text = axum::body::to_bytes(answer.into_body(), usize::MAX).await;
+            text.unwrap()
+        };
+        let (one, other) = (text().await, text().await);
+        assert!(one.len() > 10_000);
+        assert_eq!(one.as_ptr(), other.as_ptr());
+    }
+}

@@ -1,0 +1,199 @@
+//! What runtimes say: `POST …/report`, `POST …/complete`, `POST /heartbeat`. Decodes and decides
+//! nothing; the token in the query says which attempt speaks (decision W1).
+
+use axum::Json;
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::parameter::{Kind, Parameter};
+use super::query::{Asked, Given, Nothing, Query};
+use super::shape::{Shape, in_words};
+use super::wire;
+use crate::api::ids;
+use crate::api::problems;
+use crate::codes::ErrorCode;
+use crate::contract::report::{Answer, Complete, Heard, Heartbeat, Report};
+use crate::orchestrator::{Addressed, Orchestrator};
+use crate::server::Problem;
+use crate::server::body;
+
+/// The most bytes of a report: a conversation may be longer than a request to start a run, and a
+/// reply of a model may be told twice in one, as text and as an output.
+const MAX_REPORT: usize = 32 * 1024 * 1024;
+
+static REPORT: Shape = Shape::new("Report");
+static COMPLETE: Shape = Shape::new("Complete");
+static HEARTBEAT: Shape = Shape::new("Heartbeat");
+
+/// Who speaks.
+#[derive(Debug)]
+pub(super) struct Token {
+    token: Option<String>,
+}
+
+/// Without one, or with a wrong one, the answer is 401.
+pub(super) const TOKEN: Parameter = Parameter::new(
+    "token",
+    Kind::Any,
+    "The token of the attempt, as it stands in the URLs that the dispatch gave.",
+)
+.required();
+
+impl Asked for Token {
+    const PARAMETERS: &'static [Parameter] = &[TOKEN];
+
+    fn read(given: &Given) -> Result<Self, Problem> {
+        Ok(Self {
+            token: given.owned("token"),
+        })
+    }
+}
+
+/// Reports what happened to a task; answered once it is durable.
+#[utoipa::path(post, path = "/runs/{id}/steps/{step}/report",
+    params(
+        ("id" = String, Path, description = "The run, or `R%2Fcall` for an inline child"),
+        ("step" = String, Path, description = "The step, or `STEP.INDEX` for an item"),
+        Query::<Token>,
+    ),
+    request_body = Report,
+    responses(
+        (status = 200, body = Answer, description = "Durable; go on with what is recorded"),
+        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 401, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 409, body = wire::Problem, content_type = "application/problem+json",
+            description = "Another attempt, an end, other bytes under a used number: stop"),
+        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 503, body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn report(
+    State(orchestrator): State<Orchestrator>,
+    Path((run, step)): Path<(String, String)>,
+    Query(asked): Query<Token>,
+    body: Body,
+) -> Result<Json<Answer>, Problem> {
+    let task = address(&orchestrator, &run, &step).await?;
+    let attempt = orchestrator
+        .authorize(&task, asked.token.as_deref().unwrap_or_default())
+        .map_err(problems::not_taken)?;
+    let bytes = body::read_at_most(body, MAX_REPORT).await?;
+    let said: Report = read(&bytes, &REPORT)?;
+    let answer = orchestrator
+        .report(task, attempt, said, &bytes)
+        .await
+        .map_err(problems::not_taken)?;
+    Ok(Json(answer))
+}
+
+/// Ends a task, from a runtime that reports nothing else.
+#[utoipa::path(post, path = "/runs/{id}/steps/{step}/complete",
+    params(
+        ("id" = String, Path, description = "The run, or `R%2Fcall` for an inline child"),
+        ("step" = String, Path, description = "The step, or `STEP.INDEX` for an item"),
+        Query::<Token>,
+    ),
+    request_body = Complete,
+    responses(
+        (status = 200, description = "Durable"),
+        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 401, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 503, body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn complete(
+    State(orchestrator): State<Orchestrator>,
+    Path((run, step)): Path<(String, String)>,
+    Query(asked): Query<Token>,
+    body: Body,
+) -> Result<Response, Problem> {
+    let task = address(&orchestrator, &run, &step).await?;
+    let attempt = orchestrator
+        .authorize(&task, asked.token.as_deref().unwrap_or_default())
+        .map_err(problems::not_taken)?;
+    let bytes = body::read_at_most(body, MAX_REPORT).await?;
+    let said: Complete = read(&bytes, &COMPLETE)?;
+    orchestrator
+        .complete(task, attempt, said, &bytes)
+        .await
+        .map_err(problems::not_taken)?;
+    Ok(StatusCode::OK.into_response())
+}
+
+/// A runtime is alive, and works on these tasks.
+#[utoipa::path(post, path = "/heartbeat",
+    request_body = Heartbeat,
+    responses(
+        (status = 200, body = Heard, description = "Tasks of the beat that nobody waits for"),
+        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn heartbeat(
+    State(orchestrator): State<Orchestrator>,
+    _: Query<Nothing>,
+    body: Body,
+) -> Result<Json<Heard>, Problem> {
+    let bytes = body::read_at_most(body, MAX_REPORT).await?;
+    let beat: Heartbeat = read(&bytes, &HEARTBEAT)?;
+    Ok(Json(orchestrator.beat(&beat).await))
+}
+
+/// The task of a path. The run must exist; a task that does not has no token.
+pub(super) async fn address(
+    orchestrator: &Orchestrator,
+    run: &str,
+    step: &str,
+) -> Result<Addressed, Problem> {
+    let named = ids::RunPath::parse(run).ok_or_else(super::no_such_run)?;
+    let (step, item) = ids::step(step).ok_or(ErrorCode::StepNotFound)?;
+    let stream = ktsu_ledger::StreamId::run(&named.run).map_err(|_| super::no_such_run())?;
+    if orchestrator.watch(&named.run).is_none() {
+        let asked = stream.clone();
+        let tail = orchestrator
+            .readers()
+            .with(move |reader| reader.tail(&asked))
+            .await;
+        if tail
+            .map_err(|error| crate::api::problems::unreadable(&error))?
+            .is_none()
+        {
+            return Err(super::no_such_run());
+        }
+    }
+    Ok(Addressed {
+        stream,
+        scope: named.scope,
+        step: step.to_owned(),
+        item,
+    })
+}
+
+/// A body as what it should be; what it breaks is told as `/openapi.json` has it.
+fn read<T: DeserializeOwned>(bytes: &Bytes, shape: &Shape) -> Result<T, Problem> {
+    let body = Value::Object(body::object(bytes)?);
+    let found = shape.check(&body);
+    if !found.is_empty() {
+        let words = in_words(&found);
+        return Err(Problem::new(ErrorCode::InvalidReport, words).with_errors(found));
+    }
+    // Hardly any body takes the second way.
+    if let Ok(said) = T::deserialize(&body) {
+        return Ok(said);
+    }
+    T::deserialize(shape.with_integers(body)).map_err(|_| {
+        let words = "the body is not what the description of this route says";
+        Problem::new(ErrorCode::InvalidReport, words)
+    })
+}

@@ -1,0 +1,431 @@
+//! `GET /approvals`, `GET /reviews`, `GET /runs/{id}/steps/{step}/approval` and
+//! `POST …/approval/decide`: calls of tools that people are asked about (seed 000, invariant 34;
+//! decision A1).
+
+use axum::extract::{Path, State};
+use axum::http::{HeaderValue, Uri, header};
+use axum::response::Response;
+use ktsu_ledger::event::Decision;
+use ktsu_ledger::store::Cursor;
+use ktsu_projections::approvals::{Record, Status};
+use serde::Serialize;
+use serde_json::json as value;
+
+use super::parameter::{Kind, Parameter};
+use super::people::{Members, invalid};
+use super::query::{Asked, Given, Nothing, Query};
+use super::{Run, found, json, no_such_run, wire};
+use crate::api::access::Asker;
+use crate::api::ids;
+use crate::api::problems::{self, unreadable};
+use crate::codes::ErrorCode;
+use crate::history::approvals::{self, Place};
+use crate::orchestrator::{NotDone, Orchestrator, Word};
+use crate::server::Problem;
+use crate::server::body::JsonObject;
+use crate::workflow::admit::approval::{Decide, NotDecided};
+
+/// Runs that are looked at, unless asked for fewer or more.
+const LOOKED_AT: usize = 1000;
+/// The most runs that are looked at, or records on a page.
+const MAX_LIMIT: u64 = 10_000;
+/// The most items that a refusal names.
+const MAX_NAMED: usize = 8;
+
+/// Which records.
+#[derive(Debug)]
+pub(super) struct Which {
+    wanted: Page,
+    workflow: Option<String>,
+    limit: Option<usize>,
+}
+
+/// A page, from the place where it begins.
+#[derive(Debug)]
+enum Page {
+    /// Those that wait, of all runs, the oldest first.
+    Pending(Option<Place>),
+    /// Those of the newest runs, whatever became of them.
+    All(Option<Cursor>),
+}
+
+const WORKFLOW: Parameter = Parameter::new("workflow", Kind::Text, "Of this workflow only.");
+const CURSOR: Parameter = Parameter::new(
+    "cursor",
+    Kind::Cursor,
+    "Where the page begins: as in the header `Link` of the page before.",
+);
+
+impl Asked for Which {
+    const PARAMETERS: &'static [Parameter] = &[
+        Parameter::new(
+            "status",
+            Kind::Words(&["pending", "all"]),
+            "`pending` if absent: those that wait, of all runs, the oldest first. `all`: those of \
+             the newest runs, whatever became of them.",
+        ),
+        WORKFLOW,
+        Parameter::new(
+            "limit",
+            Kind::Number {
+                least: 1,
+                most: MAX_LIMIT,
+            },
+            "At most this many records; all of them if absent. For `all`: how many runs are looked \
+             at; 1000 if absent.",
+        ),
+        CURSOR,
+    ];
+
+    fn read(given: &Given) -> Result<Self, Problem> {
+        Ok(Self {
+            wanted: match given.text("status") {
+                Some("all") => Page::All(given.run_cursor()?),
+                _ => Page::Pending(given.cursor()?),
+            },
+            workflow: given.owned("workflow"),
+            limit: given.text("limit").map(|_| given.limit(LOOKED_AT)),
+        })
+    }
+}
+
+/// A list as it is answered: the header `Link` names the next page, if there is one (RFC 8288). The
+/// body is an array, so that clients of earlier systems read it.
+fn listed<T: Serialize>(found: &[T], next: Option<impl std::fmt::Display>, uri: &Uri) -> Response {
+    let mut response = json(value!(found).to_string());
+    let link = next.and_then(|next| {
+        let query = uri.query().unwrap_or_default();
+        let others = url::form_urlencoded::parse(query.as_bytes());
+        let others = others.filter(|(name, _)| name != "cursor");
+        let query = url::form_urlencoded::Serializer::new(String::new())
+            .extend_pairs(others)
+            .append_pair("cursor", &next.to_string())
+            .finish();
+        let link = format!("<{}?{query}>; rel=\"next\"", uri.path());
+        HeaderValue::try_from(link).ok()
+    });
+    if let Some(link) = link {
+        response.headers_mut().insert(header::LINK, link);
+    }
+    response
+}
+
+/// Calls of tools that wait for people.
+#[utoipa::path(get, path = "/approvals", params(Query::<Which>), responses(
+    (status = 200, body = Vec<wire::Approval>),
+    (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+    (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn list(
+    State(orchestrator): State<Orchestrator>,
+    uri: Uri,
+    Query(which): Query<Which>,
+) -> Result<Response, Problem> {
+    let read = orchestrator.readers().with(move |reader| {
+        let workflow = which.workflow.as_deref();
+        Ok(match which.wanted {
+            Page::All(from) => {
+                let runs = which.limit.unwrap_or(LOOKED_AT);
+                let (records, next) = approvals::all_page(reader, workflow, from.as_ref(), runs)?;
+                (records, next.map(|next| next.to_string()))
+            }
+            Page::Pending(after) => {
+                let limit = which.limit.unwrap_or(usize::MAX);
+                let page = approvals::pending_page(reader, workflow, after.as_ref(), limit);
+                let (records, next) = page?;
+                (records, next.map(|next| next.to_string()))
+            }
+        })
+    });
+    let (records, next) = read.await.map_err(|error| unreadable(&error))?;
+    Ok(listed(&records, next, &uri))
+}
+
+/// Which runs.
+#[derive(Debug)]
+pub(super) struct Failed {
+    workflow: Option<String>,
+    limit: usize,
+    cursor: Option<Cursor>,
+}
+
+impl Asked for Failed {
+    const PARAMETERS: &'static [Parameter] = &[
+        WORKFLOW,
+        Parameter::new(
+            "limit",
+            Kind::Number {
+                least: 1,
+                most: MAX_LIMIT,
+            },
+            "How many failed runs are looked at; 1000 if absent.",
+        ),
+        CURSOR,
+    ];
+
+    fn read(given: &Given) -> Result<Self, Problem> {
+        Ok(Self {
+            workflow: given.owned("workflow"),
+            limit: given.limit(LOOKED_AT),
+            cursor: given.run_cursor()?,
+        })
+    }
+}
+
+/// Runs that failed because an agent wants a person to look.
+#[utoipa::path(get, path = "/reviews", params(Query::<Failed>), responses(
+    (status = 200, body = Vec<wire::Review>),
+    (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+    (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn reviews(
+    State(orchestrator): State<Orchestrator>,
+    uri: Uri,
+    Query(which): Query<Failed>,
+) -> Result<Response, Problem> {
+    let read = orchestrator.readers().with(move |reader| {
+        let workflow = which.workflow.as_deref();
+        approvals::reviews_page(reader, workflow, which.cursor.as_ref(), which.limit)
+    });
+    let (found, next) = read.await.map_err(|error| unreadable(&error))?;
+    Ok(listed(&found, next, &uri))
+}
+
+/// Which record of a step.
+#[derive(Debug)]
+pub(super) struct One {
+    approval_id: Option<String>,
+}
+
+impl Asked for One {
+    const PARAMETERS: &'static [Parameter] = &[Parameter::new(
+        "approval_id",
+        Kind::Text,
+        "This one. If absent what has waited longest; if nothing waits, the last.",
+    )];
+
+    fn read(given: &Given) -> Result<Self, Problem> {
+        Ok(Self {
+            approval_id: given.owned("approval_id"),
+        })
+    }
+}
+
+/// What people are asked about in a step: one call, or what has waited longest; if nothing waits,
+/// the last.
+#[utoipa::path(get, path = "/runs/{id}/steps/{step}/approval",
+    params(
+        ("id" = String, Path, description = "The run, or `R%2Fcall` for an inline child"),
+        ("step" = String, Path, description = "The step, or `STEP.INDEX` for an item"),
+        Query::<One>,
+    ),
+    responses(
+        (status = 200, body = wire::Approval),
+        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn get(
+    State(orchestrator): State<Orchestrator>,
+    Path((run, step)): Path<(String, String)>,
+    Query(one): Query<One>,
+) -> Result<Response, Problem> {
+    let run = run_of(&orchestrator, &run).await?;
+    let mut records = of_step(&orchestrator, &run, &step).await?;
+    let waits = |record: &&Record| record.status == Status::Pending;
+    let pending: Vec<String> = records.iter().filter(waits).map(id_of).collect();
+    let at = match &one.approval_id {
+        Some(id) => records.iter().position(|record| record.approval_id == *id),
+        None => {
+            let longest = records.iter().position(|record| waits(&record));
+            longest.or(records.len().checked_sub(1))
+        }
+    };
+    let Some(at) = at else {
+        return Err(elsewhere(&orchestrator, &run, &step).await?);
+    };
+    let mut shown = value!(records.swap_remove(at));
+    if pending.len() > 1 {
+        shown["pending"] = value!(pending);
+    }
+    Ok(json(shown.to_string()))
+}
+
+fn id_of(record: &Record) -> String {
+    record.approval_id.clone()
+}
+
+/// Decides on a call.
+#[utoipa::path(post, path = "/runs/{id}/steps/{step}/approval/decide",
+    params(
+        ("id" = String, Path, description = "The run, or `R%2Fcall` for an inline child"),
+        ("step" = String, Path, description = "The step, or `STEP.INDEX` for an item"),
+    ),
+    request_body = wire::Decide,
+    responses(
+        (status = 200, body = wire::Approval, description = "Decided, and durable"),
+        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 409, body = wire::Problem, content_type = "application/problem+json",
+            description = "Decided before (`approval` is the record), or not like this"),
+        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 503, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 507, body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn decide(
+    State(orchestrator): State<Orchestrator>,
+    asker: Asker,
+    Path((run, step)): Path<(String, String)>,
+    _: Query<Nothing>,
+    body: JsonObject,
+) -> Result<Response, Problem> {
+    let run = run_of(&orchestrator, &run).await?;
+    let (name, item) = ids::step(&step).ok_or(ErrorCode::StepNotFound)?;
+    let mut members = Members(body.0);
+    let decide = Decide {
+        scope: run.scope.clone(),
+        step: name.to_owned(),
+        item,
+        approval_id: members.text("approval_id")?,
+        digest: members.text("digest")?,
+        decision: decision(&members.needed("decision")?)?,
+        by: asker.principal,
+        reason: members.reason()?,
+        result: members.text("result")?,
+    };
+    members.none_left()?;
+    if decide.result.is_some() && decide.decision != Decision::Happened {
+        return Err(invalid("result goes with the decision happened"));
+    }
+    if decide.result.is_none() && decide.decision == Decision::Happened {
+        return Err(invalid(
+            "result is missing: what the call gave, which the model is told",
+        ));
+    }
+    let wanted = decide.approval_id.clone();
+    let said = orchestrator
+        .say(&run.stream, Word::Decide(decide), None)
+        .await;
+    let records = of_step(&orchestrator, &run, &step).await;
+    match said {
+        Ok(said) => {
+            let decided = |record: &Record| record.votes.iter().any(|vote| vote.frame == said.seq);
+            let record = records?.into_iter().find(decided);
+            Ok(json(value!(record).to_string()))
+        }
+        Err(NotDone::NotDecided(NotDecided::NotPending { .. })) => {
+            match not_pending(&records?, wanted.as_deref()) {
+                Some(refused) => Err(refused),
+                None => Err(elsewhere(&orchestrator, &run, &step).await?),
+            }
+        }
+        Err(refused) => Err(problems::not_done(refused)),
+    }
+}
+
+/// Seed 000 says approve or reject; both forms of the words are taken.
+fn decision(word: &str) -> Result<Decision, Problem> {
+    match word {
+        "approve" | "approved" => Ok(Decision::Approved),
+        "reject" | "rejected" => Ok(Decision::Rejected),
+        "happened" => Ok(Decision::Happened),
+        _ => {
+            let words = "decision is approved or rejected; of a call in doubt also happened";
+            Err(Problem::new(ErrorCode::UnknownDecision, words))
+        }
+    }
+}
+
+/// Whether it was decided before, and by whom; nothing if nobody was ever asked.
+fn not_pending(records: &[Record], wanted: Option<&str>) -> Option<Problem> {
+    let mut records = records.iter().rev();
+    let record = match wanted {
+        Some(id) => records.find(|record| record.approval_id == id),
+        None => records.next(),
+    }?;
+    let by = record.votes.last().map(|vote| vote.by.as_str());
+    let (code, words) = match record.status {
+        Status::Timeout => (
+            ErrorCode::ApprovalExpired,
+            "nobody decided in time".to_owned(),
+        ),
+        Status::Void => (
+            ErrorCode::ApprovalRefused,
+            "its step ended before anybody decided".to_owned(),
+        ),
+        status => (
+            ErrorCode::ApprovalDecided,
+            match by {
+                Some(by) => format!("approval already decided: {} by {by}", status.as_str()),
+                None => format!("approval already decided: {}", status.as_str()),
+            },
+        ),
+    };
+    Some(Problem::new(code, words).with_member("approval", value!(record)))
+}
+
+/// Nobody is asked about the step itself: people may be asked about its items.
+async fn elsewhere(orchestrator: &Orchestrator, run: &Run, step: &str) -> Result<Problem, Problem> {
+    let nobody = Problem::from(ErrorCode::ApprovalNotFound);
+    let items = format!("{step}.");
+    let is_item = |record: &Record| record.step_id.starts_with(&items);
+    let mut records = of_scope(orchestrator, run).await?;
+    records.retain(is_item);
+    if records
+        .iter()
+        .any(|record| record.status == Status::Pending)
+    {
+        records.retain(|record| record.status == Status::Pending);
+    }
+    let mut names: Vec<String> = Vec::new();
+    for record in records {
+        if names.len() < MAX_NAMED && !names.contains(&record.step_id) {
+            names.push(record.step_id);
+        }
+    }
+    Ok(match names.first() {
+        None => nobody,
+        Some(first) => Problem {
+            detail: format!(
+                "people are asked about items of the step: {}",
+                names.join(", ")
+            ),
+            ..nobody
+        }
+        .with_hint(format!("ask for the item: steps/{first}/approval")),
+    })
+}
+
+async fn run_of(orchestrator: &Orchestrator, run: &str) -> Result<Run, Problem> {
+    let asked = ids::RunPath::parse(run).ok_or_else(no_such_run)?;
+    found(orchestrator, &asked).await
+}
+
+/// The records of a step.
+async fn of_step(
+    orchestrator: &Orchestrator,
+    run: &Run,
+    step: &str,
+) -> Result<Vec<Record>, Problem> {
+    let mut records = of_scope(orchestrator, run).await?;
+    records.retain(|record| record.step_id == step);
+    Ok(records)
+}
+
+/// The records of a run or an inline child.
+async fn of_scope(orchestrator: &Orchestrator, run: &Run) -> Result<Vec<Record>, Problem> {
+    let stream = run.stream.clone();
+    let read = orchestrator.readers();
+    let read = read
+        .with(move |reader| approvals::of(reader, &stream))
+        .await;
+    let records = read.map_err(|error| unreadable(&error))?.into_iter();
+    let here = |record: &Record| {
+        let scope = record.run_id.split_once('/').map_or("", |(_, scope)| scope);
+        scope == run.scope
+    };
+    Ok(records.filter(here).collect())
+}

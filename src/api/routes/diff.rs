@@ -1,0 +1,86 @@
+//! `GET /diff`.
+
+use axum::extract::State;
+use axum::response::Response;
+use serde_json::Value;
+
+use super::parameter::{Kind, Parameter};
+use super::query::{Asked, Given, Query, invalid};
+use super::{Run, found, json, wire};
+use crate::api::ids::RunPath;
+use crate::api::problems;
+use crate::api::problems::unreadable;
+use crate::history::diff;
+use crate::orchestrator::Orchestrator;
+use crate::server::Problem;
+
+/// What to compare.
+#[derive(Debug)]
+pub(super) struct Two {
+    a: RunPath,
+    b: RunPath,
+}
+
+impl Asked for Two {
+    const PARAMETERS: &'static [Parameter] = &[
+        Parameter::new(
+            "a",
+            Kind::Run,
+            "A run or a branch, or `R/call` for an inline child.",
+        )
+        .required(),
+        Parameter::new("b", Kind::Run, "The one it is compared with.").required(),
+    ];
+
+    fn read(given: &Given) -> Result<Self, Problem> {
+        let named = |name: &str| {
+            let path = given.text(name).and_then(RunPath::parse);
+            path.ok_or_else(|| invalid(format!("{name} takes a run")))
+        };
+        Ok(Self {
+            a: named("a")?,
+            b: named("b")?,
+        })
+    }
+}
+
+/// What differs between two runs, branches or inline children.
+#[utoipa::path(get, path = "/diff",
+    params(Query::<Two>),
+    responses(
+        (status = 200, body = wire::Diff),
+        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn diff(
+    State(orchestrator): State<Orchestrator>,
+    Query(two): Query<Two>,
+) -> Result<Response, Problem> {
+    let a = found(&orchestrator, &two.a).await?;
+    let b = found(&orchestrator, &two.b).await?;
+    let names = [&a, &b].map(name);
+    let (of_a, of_b) = ((a.stream, a.scope), (b.stream, b.scope));
+    let compared = orchestrator
+        .readers()
+        .with(move |reader| Ok(diff::between(reader, &of_a, &of_b)))
+        .await;
+    let diff = compared
+        .map_err(|error| unreadable(&error))?
+        .map_err(problems::not_compared)?;
+    let [a, b] = names;
+    let mut body = serde_json::json!({"a": a, "b": b, "same": diff.is_empty()});
+    if let (Value::Object(body), Ok(Value::Object(rest))) = (&mut body, serde_json::to_value(&diff))
+    {
+        body.extend(rest);
+    }
+    Ok(json(body.to_string()))
+}
+
+fn name(run: &Run) -> String {
+    match run.scope.as_str() {
+        "" => run.stream.name().to_owned(),
+        scope => format!("{}/{scope}", run.stream.name()),
+    }
+}

@@ -1,0 +1,242 @@
+//! `GET /runs/{id}/frames`: pages of JSON, or a stream of events that goes on where it was left.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, header};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse as _, Response};
+use futures_util::stream::{self, Stream};
+use ktsu_ledger::StreamId;
+use tokio::sync::watch;
+
+use super::parameter::{Kind, LastEventId, MAX_NUMBER, Parameter, whole};
+use super::query::{Asked, Given, Query};
+use super::{Run, json, wire};
+use crate::api::problems::unreadable;
+use crate::history::shown::{self, Bound, Page};
+use crate::orchestrator::{Orchestrator, Progress};
+use crate::server::Problem;
+
+/// Which frames.
+#[derive(Debug)]
+pub(super) struct From {
+    from: u64,
+    limit: usize,
+    expand: bool,
+}
+
+impl Asked for From {
+    const PARAMETERS: &'static [Parameter] = &[
+        Parameter::new(
+            "from",
+            Kind::Number {
+                least: 0,
+                most: MAX_NUMBER,
+            },
+            "The first number; 0 if absent. A stream of events goes on after `Last-Event-ID`.",
+        ),
+        Parameter::new(
+            "limit",
+            Kind::Number {
+                least: 1,
+                most: shown::MAX_FRAMES as u64,
+            },
+            "How many at the most; a page has at most 10,000 frames or 8 MiB.",
+        ),
+        Parameter::new(
+            "expand",
+            Kind::Flag,
+            "Puts values that are kept as blobs back into `data`.",
+        ),
+    ];
+
+    fn read(given: &Given) -> Result<Self, Problem> {
+        Ok(Self {
+            from: given.number("from").unwrap_or_default(),
+            limit: given.limit(shown::MAX_FRAMES),
+            expand: given.flag("expand"),
+        })
+    }
+}
+
+/// The frames of a run, as JSON or, with `Accept: text/event-stream`, as they become durable.
+#[utoipa::path(get, path = "/runs/{id}/frames",
+    params(("id" = String, Path, description = "A run, or `R%2Fcall` for an inline child"),
+        Query::<From>, LastEventId),
+    responses(
+        (status = 200, content((wire::Frames = "application/json"), (String = "text/event-stream"))),
+        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn frames(
+    State(orchestrator): State<Orchestrator>,
+    run: Run,
+    headers: HeaderMap,
+    Query(from): Query<From>,
+) -> Result<Response, Problem> {
+    let From {
+        from: mut start,
+        limit,
+        expand,
+    } = from;
+    let last = LastEventId::PARAMETER.header(&headers)?.and_then(whole);
+    let accepts = headers
+        .get(header::ACCEPT)
+        .and_then(|value| value.to_str().ok());
+    if accepts.is_some_and(|accepts| accepts.contains("text/event-stream")) {
+        if let Some(last) = last {
+            start = last.saturating_add(1);
+        }
+        let follower = Follower {
+            progress: orchestrator.watch(run.stream.name()),
+            looks: orchestrator.looks_on(),
+            orchestrator,
+            run,
+            from: start,
+            expand,
+            ready: Vec::new(),
+            finished: false,
+        };
+        let events = Sse::new(follower.into_stream()).keep_alive(KeepAlive::default());
+        return Ok(events.into_response());
+    }
+    let bound = Bound::frames(limit);
+    let page = read(&orchestrator, &run, start, bound, expand).await?;
+    Ok(json(text(page)))
+}
+
+/// A page as JSON. Its frames are the bulk of it: each is let go as soon as it is copied.
+fn text(page: Page) -> String {
+    const AROUND: usize = 64;
+    let bytes: usize = page.frames.iter().map(|(_, text)| text.len() + 1).sum();
+    let mut body = String::with_capacity(bytes + AROUND);
+    body.push_str(r#"{"frames":["#);
+    for (place, (_, text)) in page.frames.into_iter().enumerate() {
+        if place > 0 {
+            body.push(',');
+        }
+        body.push_str(&text);
+    }
+    body.push(']');
+    if let Some(next) = page.next {
+        body.push_str(&format!(r#","next":{next}"#));
+    }
+    body.push('}');
+    body
+}
+
+/// The most frames, and the most bytes of them, that are read ahead for somebody who follows a run:
+/// they wait with each of them.
+const AHEAD: Bound = Bound {
+    frames: 1000,
+    bytes: 32 * 1024,
+};
+
+async fn read(
+    orchestrator: &Orchestrator,
+    run: &Run,
+    from: u64,
+    bound: Bound,
+    expand: bool,
+) -> Result<Page, Problem> {
+    let (stream, scope): (StreamId, String) = (run.stream.clone(), run.scope.clone());
+    let page = orchestrator
+        .readers()
+        .with(move |reader| shown::page(reader, &stream, &scope, from, bound, expand));
+    page.await.map_err(|error| unreadable(&error))
+}
+
+/// How often it is looked for more of a run whose task is not here.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Somebody who follows a run: what is durable is read from the ledger, then it waits for more.
+struct Follower {
+    orchestrator: Orchestrator,
+    run: Run,
+    progress: Option<watch::Receiver<Progress>>,
+    /// Whether the run may go on without a task here.
+    looks: bool,
+    from: u64,
+    expand: bool,
+    /// The next events, last first.
+    ready: Vec<Event>,
+    finished: bool,
+}
+
+impl Follower {
+    fn into_stream(self) -> impl Stream<Item = Result<Event, Infallible>> {
+        stream::unfold(self, async |mut follower| {
+            let event = follower.next().await?;
+            Some((Ok(event), follower))
+        })
+    }
+
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.ready.pop() {
+                return Some(event);
+            }
+            if self.finished {
+                return None;
+            }
+            let page = match self.look().await {
+                Ok(looked) => looked,
+                // The client would take an end for that of the run.
+                Err(problem) => {
+                    self.finished = true;
+                    let told = problem.to_json().to_string();
+                    return Some(Event::default().event("problem").data(told));
+                }
+            };
+            let (ended, page) = page;
+            let more = page.next.is_some();
+            self.from = page.after;
+            let events = page.frames.into_iter().rev();
+            self.ready = events
+                .map(|(seq, text)| Event::default().id(seq.to_string()).data(text))
+                .collect();
+            if ended && !more {
+                self.finished = true;
+            } else if self.ready.is_empty() && !more {
+                match &mut self.progress {
+                    Some(progress) => {
+                        if progress.changed().await.is_err() {
+                            // Its task is gone: what it made durable meanwhile is there to read.
+                            self.progress = None;
+                        }
+                    }
+                    None => {
+                        tokio::time::sleep(LOOK).await;
+                        self.progress = self.orchestrator.watch(self.run.stream.name());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether the run has ended, and what is there to read. Asked in this order: what ends while we
+    /// read is read by the next round.
+    async fn look(&mut self) -> Result<(bool, Page), Problem> {
+        let ended = match &mut self.progress {
+            None => !self.looks || self.has_ended().await?,
+            Some(progress) => {
+                let now = progress.borrow_and_update();
+                now.ended || now.failed.is_some()
+            }
+        };
+        let page = read(&self.orchestrator, &self.run, self.from, AHEAD, self.expand).await?;
+        Ok((ended, page))
+    }
+
+    async fn has_ended(&self) -> Result<bool, Problem> {
+        let stream = self.run.stream.clone();
+        let readers = self.orchestrator.readers();
+        let row = readers.with(move |reader| reader.row(&stream)).await;
+        let row = row.map_err(|error| unreadable(&error))?;
+        Ok(row.is_none_or(|row| !row.open))
+    }
+}

@@ -1,0 +1,317 @@
+//! `GET /`: what is here, for whoever opens it in a browser and for programs.
+//!
+//! Whoever shows no token where one is needed is told what `/health` tells everybody, and how to
+//! show one. Routes and their sentences are those of the description, so there is no second list.
+
+use std::sync::LazyLock;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, Method, header};
+use axum::response::{IntoResponse as _, Response};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use ktsu_ledger::event::plan::Visibility;
+use sha2::{Digest as _, Sha256};
+
+use super::policy::{self, Policy};
+use super::query::{Nothing, Query};
+use super::{served, wire};
+use crate::api::access::Asker;
+use crate::environment::principals::Role;
+use crate::history::report::escaped;
+use crate::kit::KitWorkflow;
+use crate::orchestrator::{LedgerState, Orchestrator};
+
+/// Where the routes are told in words.
+const DOCUMENTATION: &str = "docs/http.md";
+const HOW: &str = "Authorization: Bearer TOKEN, or Ktsu-Token: TOKEN; tokens stand under principals \
+                   in the environment file";
+
+/// What is here: the workflows that may be invoked, and the routes.
+#[utoipa::path(get, path = "/", responses(
+    (status = 200, content((wire::Home = "application/json"), (String = "text/html"))),
+    (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+    (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn home(
+    State(orchestrator): State<Orchestrator>,
+    asker: Option<Extension<Asker>>,
+    headers: HeaderMap,
+    _: Query<Nothing>,
+) -> Response {
+    let asker = asker.map(|Extension(asker)| asker);
+    let home = told(&orchestrator, asker.as_ref());
+    let mut response = match prefers_html(&headers) {
+        true => page(&home),
+        false => axum::Json(home).into_response(),
+    };
+    let vary = HeaderValue::from_static("accept, authorization, ktsu-token");
+    response.headers_mut().insert(header::VARY, vary);
+    response
+}
+
+fn told(orchestrator: &Orchestrator, asker: Option<&Asker>) -> wire::Home {
+    let (ledger, _) = orchestrator.ledger_state();
+    let only_reads = ledger == LedgerState::ReadOnly;
+    let invokes = policy::of(&Method::POST, "/invoke/{workflow}");
+    let invokes = asker.zip(invokes).filter(|(asker, way)| asker.may(*way));
+    let workflows = orchestrator.kit().workflows.iter();
+    let workflows = workflows.filter(|(_, one)| one.visibility == Visibility::Root);
+    let by_token = asker.filter(|asker| asker.is_by_token());
+    wire::Home {
+        name: "ktsu".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ledger: ledger.as_str().to_owned(),
+        authentication: wire::Authentication {
+            required: asker.is_none() || by_token.is_some(),
+            principal: asker.map(|asker| asker.principal.id.clone()),
+            how: asker.is_none().then(|| HOW.to_owned()),
+        },
+        workflows: match invokes.is_some() && !only_reads {
+            true => workflows.map(|(name, one)| workflow(name, one)).collect(),
+            false => Vec::new(),
+        },
+        routes: policy::TABLE
+            .into_iter()
+            .filter(|row| is_shown(*row, asker, only_reads))
+            .map(|(method, path, _)| route(method, path))
+            .collect(),
+        openapi: "/openapi.json".to_owned(),
+        documentation: DOCUMENTATION.to_owned(),
+    }
+}
+
+fn workflow(name: &str, workflow: &KitWorkflow) -> wire::HomeWorkflow {
+    let root = workflow.definition.root();
+    let auth = root.and_then(|root| root.plan.invoke.as_ref());
+    wire::HomeWorkflow {
+        name: name.to_owned(),
+        version: root
+            .map(|root| root.plan.version.clone())
+            .unwrap_or_default(),
+        invoke: format!("/invoke/{name}"),
+        header: auth.map(|auth| auth.header.clone()),
+    }
+}
+
+/// Whether a route is of use to whoever asks: not this page, and not what services say among themselves.
+fn is_shown(
+    (method, path, policy): (&str, &str, Policy),
+    asker: Option<&Asker>,
+    only_reads: bool,
+) -> bool {
+    let may = match policy {
+        Policy::Public => true,
+        Policy::Welcome | Policy::Attempt => false,
+        Policy::Roles(roles) if roles.contains(&Role::Runtime) => false,
+        Policy::Roles(_) => asker.is_some_and(|asker| asker.may(policy)),
+    };
+    may && (!only_reads || method == "GET" || path == "/runs/{id}/replay")
+}
+
+fn route(method: &str, path: &str) -> wire::HomeRoute {
+    let summary = &served()["paths"][path][method.to_lowercase()]["summary"];
+    let summary = summary.as_str().unwrap_or("This API, for programs.");
+    wire::HomeRoute {
+        method: method.to_owned(),
+        path: path.to_owned(),
+        description: summary.to_owned(),
+    }
+}
+
+const STYLE: &str = ":root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;\
+max-width:60rem;margin:2rem auto;padding:0 1rem}table{border-collapse:collapse}\
+td,th{text-align:left;padding:.2rem .8rem .2rem 0;vertical-align:top}code{font-size:90%}";
+
+/// Nothing is loaded, nothing runs, and the one style is named by its digest.
+static CONTENT_SECURITY_POLICY: LazyLock<Option<HeaderValue>> = LazyLock::new(|| {
+    let style = BASE64_STANDARD.encode(Sha256::digest(STYLE));
+    let words = format!(
+        "default-src 'none'; style-src 'sha256-{style}'; base-uri 'none'; form-action 'none'; \
+         frame-ancestors 'none'"
+    );
+    HeaderValue::try_from(words).ok()
+});
+
+fn page(home: &wire::Home) -> Response {
+    let mut response = axum::response::Html(html(home)).into_response();
+    let headers = response.headers_mut();
+    if let Some(policy) = CONTENT_SECURITY_POLICY.as_ref() {
+        headers.insert(header::CONTENT_SECURITY_POLICY, policy.clone());
+    }
+    let none = HeaderValue::from_static("no-referrer");
+    headers.insert(header::REFERRER_POLICY, none);
+    response
+}
+
+fn html(home: &wire::Home) -> String {
+    let wire::Home {
+        name,
+        version,
+        ledger,
+        ..
+    } = home;
+    let mut page = format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width\"><title>{name} {version}</title>\
+         <style>{STYLE}</style></head><body><h1>{name} {version}</h1><p>The ledger is {}.",
+        escaped(&ledger.replace('_', " "))
+    );
+    let who = &home.authentication;
+    match (&who.how, &who.principal) {
+        (Some(how), _) => {
+            let words = format!(" What else is here is told to principals: {how}.");
+            page.push_str(&escaped(&words));
+        }
+        (None, Some(principal)) => {
+            page.push_str(&escaped(&format!(" You are {principal}.")));
+        }
+        (None, None) => {}
+    }
+    page.push_str("</p>");
+    if !home.workflows.is_empty() {
+        page.push_str("<h2>Workflows</h2><table>");
+        for one in &home.workflows {
+            let header = one.header.as_ref();
+            let header = header.map(|name| format!("asks for the header {name}"));
+            row(
+                &mut page,
+                [
+                    &one.name,
+                    &one.version,
+                    &format!("POST {}", one.invoke),
+                    &header.unwrap_or_default(),
+                ],
+            );
+        }
+        page.push_str("</table>");
+    }
+    page.push_str("<h2>Routes</h2><table>");
+    for one in &home.routes {
+        let way = format!("{} {}", one.method, one.path);
+        row(&mut page, [&way, &one.description]);
+    }
+    let (openapi, documentation) = (&home.openapi, &home.documentation);
+    page.push_str(&format!(
+        "</table><p>For programs: <a href=\"{openapi}\">{openapi}</a>. In words: \
+         <code>{documentation}</code>.</p></body></html>\n"
+    ));
+    page
+}
+
+fn row<const N: usize>(page: &mut String, cells: [&String; N]) {
+    page.push_str("<tr>");
+    for cell in cells {
+        page.push_str(&format!("<td>{}</td>", escaped(cell)));
+    }
+    page.push_str("</tr>");
+}
+
+/// Whether a client would rather have HTML than JSON (RFC 9110, 12.5.1). Who does not say so is a
+/// program.
+fn prefers_html(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(header::ACCEPT).iter();
+    let values = values.filter_map(|value| value.to_str().ok());
+    let ranges: Vec<(&str, f32)> = values
+        .flat_map(|value| value.split(','))
+        .map(range)
+        .collect();
+    weight(&ranges, "text", "html") > weight(&ranges, "application", "json")
+}
+
+/// A media range and its weight.
+fn range(text: &str) -> (&str, f32) {
+    let mut parts = text.split(';').map(str::trim);
+    let range = parts.next().unwrap_or_default();
+    let mut weights = parts.filter_map(|part| part.strip_prefix("q=").or(part.strip_prefix("Q=")));
+    let weight = weights
+        .next_back()
+        .map_or(Some(1.0), |text| text.parse().ok());
+    let weight = weight.filter(|weight| (0.0..=1.0).contains(weight));
+    (range, weight.unwrap_or_default())
+}
+
+/// What the narrowest range says of a type.
+fn weight(ranges: &[(&str, f32)], group: &str, kind: &str) -> f32 {
+    let wide = format!("{group}/*");
+    let whole = format!("{group}/{kind}");
+    let says = |wanted: &str| {
+        let found = ranges
+            .iter()
+            .find(|(range, _)| range.eq_ignore_ascii_case(wanted));
+        found.map(|(_, weight)| *weight)
+    };
+    says(&whole)
+        .or_else(|| says(&wide))
+        .or_else(|| says("*/*"))
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn browsers_get_html_and_programs_json() {
+        let browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
+        for (accept, html) in [
+            (&[][..], false),
+            (&["*/*"], false),
+            (&[browser], true),
+            (&["text/html"], true),
+            (&["TEXT/HTML;Q=0.5, application/json;q=0.4"], true),
+            (&["text/html;q=0.4", "application/json;q=0.5"], false),
+            (&["text/*, application/json;q=0.9"], true),
+            (&["text/html;q=0, */*"], false),
+            (&["text/html;q=2"], false),
+            (&["text/html;q=x, */*;q=0.1"], false),
+            (&["application/json, text/html"], false),
+            (&["image/png"], false),
+            (&[",;,"], false),
+        ] {
+            let mut headers = HeaderMap::new();
+            for value in accept {
+                headers.append(header::ACCEPT, value.parse().unwrap());
+            }
+            assert_eq!(prefers_html(&headers), html, "{accept:?}");
+        }
+    }
+
+    #[test]
+    fn every_route_has_a_sentence_of_its_own() {
+        for (method, path, _) in policy::TABLE {
+            if path != "/openapi.json" {
+                let summary = &served()["paths"][path][method.to_lowercase()]["summary"];
+                assert!(summary.is_string(), "{method} {path}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_comes_from_a_kit_is_text_on_the_page() {
+        let evil = "<img src=x onerror=alert(1)>";
+        let home = wire::Home {
+            name: "ktsu".to_owned(),
+            version: "1".to_owned(),
+            ledger: "ok".to_owned(),
+            authentication: wire::Authentication {
+                required: true,
+                principal: Some(evil.to_owned()),
+                how: None,
+            },
+            workflows: vec![wire::HomeWorkflow {
+                name: evil.to_owned(),
+                version: evil.to_owned(),
+                invoke: evil.to_owned(),
+                header: Some(evil.to_owned()),
+            }],
+            routes: Vec::new(),
+            openapi: "/openapi.json".to_owned(),
+            documentation: DOCUMENTATION.to_owned(),
+        };
+        let page = html(&home);
+        assert!(!page.contains("<img"), "{page}");
+        assert_eq!(page.matches("&lt;img").count(), 5, "{page}");
+    }
+}

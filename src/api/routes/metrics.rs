@@ -1,0 +1,33 @@
+//! `GET /metrics`.
+
+use axum::extract::State;
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse as _, Response};
+
+use super::query::{Nothing, Query};
+use super::wire;
+use crate::codes::ErrorCode;
+use crate::orchestrator::Orchestrator;
+use crate::server::Problem;
+use crate::telemetry::Format;
+
+/// What the engine counts, for Prometheus and whatever reads its text.
+///
+/// `OpenMetrics` text where the `Accept` header asks for it. Names and labels are in docs/http.md.
+#[utoipa::path(get, path = "/metrics", responses(
+    (status = 200, content((String = "text/plain"), (String = "application/openmetrics-text")), description = "The metrics"),
+    (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+    (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn metrics(
+    State(orchestrator): State<Orchestrator>,
+    headers: HeaderMap,
+    _: Query<Nothing>,
+) -> Result<Response, Problem> {
+    let accept = headers.get(header::ACCEPT);
+    let accept = accept.and_then(|accept| accept.to_str().ok());
+    let format = Format::accepted(accept.unwrap_or_default());
+    let text = orchestrator.telemetry().text(format);
+    let text = text.map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))?;
+    Ok(([(header::CONTENT_TYPE, format.content_type())], text).into_response())
+}

@@ -1,0 +1,314 @@
+//! What a parameter of a query or a header may be: declared once, for the refusal of what it may not
+//! be and for `/openapi.json`.
+
+use axum::http::HeaderMap;
+use utoipa::IntoParams;
+use utoipa::openapi::path::{self, ParameterBuilder, ParameterIn};
+use utoipa::openapi::schema::{ObjectBuilder, Type};
+use utoipa::openapi::{RefOr, Required, Schema};
+
+use super::query::invalid;
+use crate::api::ids::RunPath;
+use crate::server::Problem;
+
+/// The largest whole number that every JSON library reads as it stands.
+pub(super) const MAX_NUMBER: u64 = (1 << 53) - 1;
+/// The most characters of an idempotency key.
+const MAX_KEY: u64 = 255;
+
+/// A parameter.
+pub(super) struct Parameter {
+    /// Its name.
+    pub(super) name: &'static str,
+    kind: Kind,
+    about: &'static str,
+    required: bool,
+}
+
+/// What a parameter may be.
+pub(super) enum Kind {
+    /// Any text.
+    Any,
+    /// Any text that is not empty.
+    Text,
+    /// One of these words.
+    Words(&'static [&'static str]),
+    /// A whole number.
+    Number {
+        /// At least this.
+        least: u64,
+        /// At the most this.
+        most: u64,
+    },
+    /// `true` or `false`.
+    Flag,
+    /// A run, or an inline child.
+    Run,
+    /// Where a page begins, as the page before says.
+    Cursor,
+    /// Visible ASCII characters.
+    Key,
+}
+
+/// A run, and the steps that lead to an inline child.
+const RUN: &str = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}(/[A-Za-z_][A-Za-z0-9_-]{0,63}){0,16}$";
+/// A time, a stream and, in lists of what stands in one, the number of a frame.
+const CURSOR: &str =
+    "^[0-9]{1,19}~(run|branch|recompute):[A-Za-z0-9][A-Za-z0-9._-]{0,63}(#[0-9]{1,15})?$";
+const KEY: &str = "^[!-~]+$";
+
+impl Parameter {
+    /// One that may be left out.
+    pub(super) const fn new(name: &'static str, kind: Kind, about: &'static str) -> Self {
+        Self {
+            name,
+            kind,
+            about,
+            required: false,
+        }
+    }
+
+    /// One without which the route does nothing.
+    pub(super) const fn required(self) -> Self {
+        Self {
+            required: true,
+            ..self
+        }
+    }
+
+    /// Whether a value is one of this parameter.
+    pub(super) fn fits(&self, value: &str) -> bool {
+        match &self.kind {
+            Kind::Any => true,
+            Kind::Text => !value.is_empty(),
+            Kind::Words(words) => words.contains(&value),
+            Kind::Number { least, most } => {
+                whole(value).is_some_and(|number| (*least..=*most).contains(&number))
+            }
+            Kind::Flag => matches!(value, "true" | "false"),
+            Kind::Run => RunPath::parse(value).is_some(),
+            Kind::Cursor => is_cursor(value),
+            Kind::Key => {
+                let visible = value.bytes().all(|byte| byte.is_ascii_graphic());
+                visible && (1..=MAX_KEY).contains(&(value.len() as u64))
+            }
+        }
+    }
+
+    /// What the parameter takes, for whoever sent something else.
+    pub(super) fn words(&self) -> String {
+        let name = self.name;
+        match &self.kind {
+            Kind::Any => format!("{name} takes any text"),
+            Kind::Text => format!("{name} is empty: give it a value, or leave it out"),
+            Kind::Words(words) => format!("{name} takes one of {}", words.join(", ")),
+            Kind::Number { least, most } => {
+                let number = "takes a whole number";
+                match (*least, *most) {
+                    (0, MAX_NUMBER) => format!("{name} {number}"),
+                    (_, MAX_NUMBER) => format!("{name} {number}, at least {least}"),
+                    _ => format!("{name} {number}, {least} to {most}"),
+                }
+            }
+            Kind::Flag => format!("{name} takes true or false"),
+            Kind::Run => format!("{name} takes a run"),
+            Kind::Cursor => format!("{name} takes the `next` of another page"),
+            Kind::Key => format!(
+                "{name} has 1 to {MAX_KEY} visible ASCII characters, and no space among them"
+            ),
+        }
+    }
+
+    /// The value of a header, if the request has it.
+    ///
+    /// # Errors
+    /// [`crate::codes::ErrorCode::InvalidQuery`].
+    pub(super) fn header<'h>(&self, headers: &'h HeaderMap) -> Result<Option<&'h str>, Problem> {
+        let mut values = headers.get_all(self.name).iter();
+        let Some(value) = values.next() else {
+            return Ok(None);
+        };
+        if values.next().is_some() {
+            return Err(invalid(format!(
+                "{} stands twice in the request",
+                self.name
+            )));
+        }
+        let value = value.to_str().ok().filter(|value| self.fits(value));
+        value.map(Some).ok_or_else(|| invalid(self.words()))
+    }
+
+    /// The parameter as the description has it.
+    pub(super) fn described(&self, place: ParameterIn) -> path::Parameter {
+        ParameterBuilder::new()
+            .name(self.name)
+            .parameter_in(place)
+            .required(match self.required {
+                true => Required::True,
+                false => Required::False,
+            })
+            .description(Some(self.about))
+            .schema(Some(RefOr::T(Schema::Object(self.schema().build()))))
+            .build()
+    }
+
+    fn schema(&self) -> ObjectBuilder {
+        let text = || ObjectBuilder::new().schema_type(Type::String);
+        match &self.kind {
+            Kind::Any => text(),
+            Kind::Text => text().min_length(Some(1)),
+            Kind::Words(words) => text().enum_values(Some(words.iter().copied())),
+            Kind::Number { least, most } => ObjectBuilder::new()
+                .schema_type(Type::Integer)
+                .minimum(usize::try_from(*least).ok())
+                .maximum(usize::try_from(*most).ok()),
+            Kind::Flag => ObjectBuilder::new().schema_type(Type::Boolean),
+            Kind::Run => text().pattern(Some(RUN)),
+            Kind::Cursor => text().pattern(Some(CURSOR)),
+            Kind::Key => text()
+                .min_length(Some(1))
+                .max_length(usize::try_from(MAX_KEY).ok())
+                .pattern(Some(KEY)),
+        }
+    }
+}
+
+/// A whole number as text: digits, and as JSON Schema has it a fraction of nothing but zeros.
+pub(super) fn whole(text: &str) -> Option<u64> {
+    let digits = match text.split_once('.') {
+        None => text,
+        Some((digits, zeros)) if !zeros.is_empty() && zeros.bytes().all(|byte| byte == b'0') => {
+            digits
+        }
+        Some(_) => return None,
+    };
+    let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    digits.parse().ok().filter(|_| plain)
+}
+
+/// As [`CURSOR`] has it.
+fn is_cursor(text: &str) -> bool {
+    let is_number = |text: &str, most: usize| {
+        (1..=most).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    let Some((micros, place)) = text.split_once('~') else {
+        return false;
+    };
+    let (stream, frame) = match place.split_once('#') {
+        Some((stream, frame)) => (stream, Some(frame)),
+        None => (place, None),
+    };
+    let Some((kind, name)) = stream.split_once(':') else {
+        return false;
+    };
+    is_number(micros, 19)
+        && matches!(kind, "run" | "branch" | "recompute")
+        && ktsu_ledger::id::is_name(name)
+        && frame.is_none_or(|frame| is_number(frame, 15))
+}
+
+/// Requests with the same key and body start one run.
+pub(super) struct IdempotencyKey;
+
+impl IdempotencyKey {
+    pub(super) const PARAMETER: Parameter = Parameter::new(
+        "Idempotency-Key",
+        Kind::Key,
+        "Requests with the same key and body start one run",
+    );
+}
+
+/// The last frame that a client knows of.
+pub(super) struct IfMatch;
+
+impl IfMatch {
+    pub(super) const PARAMETER: Parameter = Parameter::new(
+        "If-Match",
+        Kind::Number {
+            least: 0,
+            most: MAX_NUMBER,
+        },
+        "The number of the last frame known",
+    );
+}
+
+/// Where a stream of events was left.
+pub(super) struct LastEventId;
+
+impl LastEventId {
+    pub(super) const PARAMETER: Parameter = Parameter::new(
+        "Last-Event-ID",
+        Kind::Number {
+            least: 0,
+            most: MAX_NUMBER,
+        },
+        "Of a stream of events: the number of the last frame that was received",
+    );
+}
+
+macro_rules! headers {
+    ($($name:ident),*) => {
+        $(impl IntoParams for $name {
+            fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<path::Parameter> {
+                vec![Self::PARAMETER.described(ParameterIn::Header)]
+            }
+        })*
+    };
+}
+
+headers!(IdempotencyKey, IfMatch, LastEventId);
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use proptest::string::string_regex;
+
+    use super::*;
+
+    /// Texts of a pattern.
+    fn of(pattern: &str) -> impl Strategy<Value = String> + use<> {
+        string_regex(pattern.trim_matches(['^', '$'])).unwrap()
+    }
+
+    #[test]
+    fn a_whole_number_may_have_a_fraction_of_zeros() {
+        for (text, number) in [
+            ("5", Some(5)),
+            ("5.0", Some(5)),
+            ("5.000", Some(5)),
+            ("05", Some(5)),
+            ("5.", None),
+            (".0", None),
+            ("5.1", None),
+            ("5.0.0", None),
+            ("+5", None),
+            ("-5", None),
+            ("5e0", None),
+            ("", None),
+        ] {
+            assert_eq!(whole(text), number, "{text}");
+        }
+    }
+
+    proptest! {
+        /// What the description says of runs, cursors and keys is what is taken.
+        #[test]
+        fn patterns_say_what_is_taken(
+            text in prop_oneof![
+                "[A-Za-z0-9._~#:/ -]{0,12}",
+                of(RUN),
+                of(CURSOR),
+                "[0-9]{1,21}~(run|kv|branch):[A-Za-z0-9.]{0,4}(#[0-9]{0,17})?",
+                of(KEY),
+            ]
+        ) {
+            for (kind, pattern) in [(Kind::Run, RUN), (Kind::Cursor, CURSOR)] {
+                let matches = regex::Regex::new(pattern).unwrap().is_match(&text);
+                prop_assert_eq!(Parameter::new("p", kind, "").fits(&text), matches, "{}", pattern);
+            }
+            let length = (1..=255).contains(&text.len());
+            let key = length && regex::Regex::new(KEY).unwrap().is_match(&text);
+            prop_assert_eq!(Parameter::new("p", Kind::Key, "").fits(&text), key);
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Queries, understood whole: what is unknown or makes no sense is refused, not ignored.
+//!
+//! A route declares its parameters once ([`Parameter`]): what is refused and what `/openapi.json`
+//! says are both made from that.
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use ktsu_ledger::store::Cursor;
+use utoipa::IntoParams;
+use utoipa::openapi::path::{self, ParameterIn};
+
+use super::parameter::{Kind, Parameter, whole};
+use crate::codes::ErrorCode;
+use crate::server::Problem;
+
+/// The query of a request, as what a route takes.
+pub(super) struct Query<T>(pub(super) T);
+
+/// What a route takes.
+pub(super) trait Asked: Sized {
+    /// Its parameters.
+    const PARAMETERS: &'static [Parameter];
+
+    /// Reads the parameters; each stands there once at the most, and fits what is declared.
+    ///
+    /// # Errors
+    /// [`ErrorCode::InvalidQuery`].
+    fn read(given: &Given) -> Result<Self, Problem>;
+}
+
+/// A route without parameters.
+pub(super) struct Nothing;
+
+impl Asked for Nothing {
+    const PARAMETERS: &'static [Parameter] = &[];
+
+    fn read(_: &Given) -> Result<Self, Problem> {
+        Ok(Self)
+    }
+}
+
+/// The longest a request may wait, in seconds.
+const MAX_WAIT: u64 = 3600;
+
+/// How to answer.
+#[derive(Debug)]
+pub(super) struct Wait {
+    /// Seconds to wait for the end: 200 with what it came to if it comes, else 202.
+    pub(super) wait: Option<u64>,
+}
+
+impl Asked for Wait {
+    const PARAMETERS: &'static [Parameter] = &[Parameter::new(
+        "wait",
+        Kind::Number {
+            least: 0,
+            most: MAX_WAIT,
+        },
+        "Seconds to wait for the end: 200 with what it came to if it comes, else 202.",
+    )];
+
+    fn read(given: &Given) -> Result<Self, Problem> {
+        Ok(Self {
+            wait: given.number("wait"),
+        })
+    }
+}
+
+/// Parameters as they were sent, each of which fits its declaration.
+pub(super) struct Given(Vec<(String, String)>);
+
+impl Given {
+    /// A text.
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        let mut members = self.0.iter();
+        let found = members.find(|(given, _)| given == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// A text of one's own.
+    pub(super) fn owned(&self, name: &str) -> Option<String> {
+        self.text(name).map(str::to_owned)
+    }
+
+    /// A whole number.
+    pub(super) fn number(&self, name: &str) -> Option<u64> {
+        self.text(name).and_then(whole)
+    }
+
+    /// How many rows a page has.
+    pub(super) fn limit(&self, usual: usize) -> usize {
+        let limit = self.number("limit");
+        limit.map_or(usual, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
+    }
+
+    /// Where a page begins.
+    pub(super) fn cursor<T: std::str::FromStr>(&self) -> Result<Option<T>, Problem> {
+        let cursor = self.text("cursor").map(str::parse).transpose();
+        cursor.map_err(|_| invalid("cursor takes the `next` of another page"))
+    }
+
+    /// Where a page of runs begins; the frame of a place within a run does not count.
+    pub(super) fn run_cursor(&self) -> Result<Option<Cursor>, Problem> {
+        let run = self.text("cursor").map(|text| text.split('#').next());
+        let cursor = run.flatten().map(str::parse).transpose();
+        cursor.map_err(|_| invalid("cursor takes the `next` of another page"))
+    }
+
+    /// `true` or `false`.
+    pub(super) fn flag(&self, name: &str) -> bool {
+        self.text(name) == Some("true")
+    }
+}
+
+/// A query that cannot be.
+pub(super) fn invalid(words: impl Into<String>) -> Problem {
+    Problem::new(ErrorCode::InvalidQuery, words)
+}
+
+impl<T: Asked, S: Send + Sync> FromRequestParts<S> for Query<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let members = axum::extract::Query::<Vec<(String, String)>>::try_from_uri(&parts.uri);
+        let axum::extract::Query(members) =
+            members.map_err(|_| invalid("the query cannot be read"))?;
+        for (place, (name, value)) in members.iter().enumerate() {
+            let mut declared = T::PARAMETERS.iter();
+            let declared = declared.find(|one| one.name == name);
+            let declared = declared.ok_or_else(|| unknown(name, T::PARAMETERS))?;
+            if members[..place].iter().any(|(before, _)| before == name) {
+                return Err(invalid(format!("{name} stands twice in the query")));
+            }
+            if !declared.fits(value) {
+                return Err(invalid(declared.words()));
+            }
+        }
+        T::read(&Given(members)).map(Self)
+    }
+}
+
+impl<T: Asked> IntoParams for Query<T> {
+    fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<path::Parameter> {
+        let declared = T::PARAMETERS.iter();
+        declared
+            .map(|one| one.described(ParameterIn::Query))
+            .collect()
+    }
+}
+
+fn unknown(name: &str, known: &[Parameter]) -> Problem {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+    let words = match name {
+        _ if !name.is_empty() && name.len() <= 64 && name.bytes().all(is_plain) => {
+            format!("there is no query parameter {name} here")
+        }
+        _ => "there is no such query parameter here".to_owned(),
+    };
+    invalid(words).with_hint(match known {
+        [] => "this path takes none".to_owned(),
+        _ => {
+            let names: Vec<_> = known.iter().map(|one| one.name).collect();
+            format!("this path takes {}", names.join(", "))
+        }
+    })
+}

@@ -1,0 +1,117 @@
+//! `POST /runs/{id}/recompute` starts one; `GET` on the id of a recompute says what came of it.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use ktsu_ledger::StreamId;
+use serde_json::Value;
+
+use super::query::{Nothing, Query, Wait};
+use super::{Run, json, wire};
+use crate::api::access::Asker;
+use crate::api::problems;
+use crate::api::problems::unreadable;
+use crate::codes::ErrorCode;
+use crate::history::recompute::recomputed;
+use crate::orchestrator::Orchestrator;
+use crate::server::Problem;
+use crate::server::body::JsonObject;
+
+/// Asks the models of a run once more, on the inputs it recorded, in a stream apart.
+#[utoipa::path(post, path = "/runs/{id}/recompute",
+    params(("id" = String, Path, description = "A run"), Query::<Wait>),
+    request_body(content = wire::Recompute, description = "One step, or with `{}` all of them"),
+    responses(
+        (status = 200, body = wire::Recomputed, description = "The verdict came within `wait`"),
+        (status = 202, body = wire::RecomputeAccepted),
+        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 503, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 507, body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn start(
+    State(orchestrator): State<Orchestrator>,
+    asker: Asker,
+    run: Run,
+    Query(wait): Query<Wait>,
+    body: JsonObject,
+) -> Result<Response, Problem> {
+    let step = step_of(&body)?;
+    if !run.scope.is_empty() {
+        let words = "a child is recomputed with its run: name the step instead";
+        return Err(Problem::new(ErrorCode::NotRecomputable, words)
+            .with_hint(format!(r#"{{"step": "{}/STEP"}}"#, run.scope)));
+    }
+    let run_id = run.stream.name().to_owned();
+    let accepted = orchestrator
+        .recompute(run.stream, step, asker.principal)
+        .await
+        .map_err(problems::not_begun)?;
+    let id = accepted.run_id;
+    if let Some(seconds) = wait.wait {
+        let ended = orchestrator.wait_until_ended(&id);
+        match tokio::time::timeout(Duration::from_secs(seconds), ended).await {
+            Ok(Ok(())) => return verdict(&orchestrator, &id).await,
+            Ok(Err(reason)) => return Err(Problem::new(ErrorCode::LedgerStopped, reason)),
+            Err(_) => {}
+        }
+    }
+    let body = wire::RecomputeAccepted {
+        recompute_id: id,
+        run_id,
+        status: "accepted".to_owned(),
+    };
+    Ok((StatusCode::ACCEPTED, axum::Json(body)).into_response())
+}
+
+/// What a recompute came to.
+#[utoipa::path(get, path = "/runs/{id}/recompute",
+    params(("id" = String, Path, description = "A recompute: `recompute_…`")),
+    responses(
+        (status = 200, body = wire::Recomputed),
+        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn get(
+    State(orchestrator): State<Orchestrator>,
+    run: Run,
+    _: Query<Nothing>,
+) -> Result<Response, Problem> {
+    verdict(&orchestrator, run.stream.name()).await
+}
+
+async fn verdict(orchestrator: &Orchestrator, id: &str) -> Result<Response, Problem> {
+    let stream = StreamId::run(id).map_err(|_| super::no_such_run())?;
+    let read = orchestrator
+        .readers()
+        .with(move |reader| recomputed(reader, &stream))
+        .await
+        .map_err(|error| unreadable(&error))?;
+    let words = "this is a run; the id of a recompute begins with recompute_";
+    let found = read.ok_or_else(|| Problem::new(ErrorCode::NotFound, words))?;
+    let text = serde_json::to_string(&found);
+    text.map(json)
+        .map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))
+}
+
+fn step_of(body: &JsonObject) -> Result<Option<String>, Problem> {
+    let wrong = |words: &str| Problem::new(ErrorCode::InvalidParams, words);
+    if let Some(other) = body.0.keys().find(|name| *name != "step") {
+        return Err(wrong(&format!("there is no member {other}, only step")));
+    }
+    match body.0.get("step") {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(step)) if !step.is_empty() => Ok(Some(step.clone())),
+        Some(_) => Err(wrong(
+            "step takes the path of a step, such as \"call/inner\"",
+        )),
+    }
+}

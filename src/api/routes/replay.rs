@@ -1,0 +1,53 @@
+//! `POST /runs/{id}/replay`.
+
+use axum::extract::State;
+use axum::response::Response;
+
+use super::people::Members;
+use super::query::{Nothing, Query};
+use super::{Run, json, wire};
+use crate::api::problems::unreadable;
+use crate::history::replay;
+use crate::orchestrator::Orchestrator;
+use crate::server::Problem;
+use crate::server::body::JsonObject;
+use crate::workflow::replay::Definitions;
+
+/// Folds a recorded run or, strictly, decides it again from its recorded inputs and compares every
+/// byte. Nothing outside the ledger is asked, and nothing is written.
+#[utoipa::path(post, path = "/runs/{id}/replay",
+    params(("id" = String, Path, description = "A run or a branch")),
+    request_body = wire::Replay,
+    responses(
+        (status = 200, body = wire::Replayed),
+        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn replay(
+    State(orchestrator): State<Orchestrator>,
+    run: Run,
+    _: Query<Nothing>,
+    body: JsonObject,
+) -> Result<Response, Problem> {
+    let mut members = Members(body.0);
+    let strict = members.flag("strict")?;
+    members.none_left()?;
+    let stream = run.stream.clone();
+    let told = orchestrator
+        .readers()
+        .with(move |reader| {
+            Ok(match strict {
+                true => replay::strict(reader, &run.stream, &mut Definitions::default()),
+                false => replay::folded(reader, &run.stream),
+            })
+        })
+        .await;
+    let told = told.map_err(|error| unreadable(&error))?;
+    // A verdict is an answer.
+    let body = replay::verdict(&stream, told.as_ref());
+    Ok(json(body.to_string()))
+}

@@ -1,0 +1,199 @@
+//! `GET /runs`, `/runs/{id}`, `/runs/{id}/envelope`.
+
+use axum::extract::State;
+use axum::response::Response;
+use ktsu_ledger::store::{Cursor, Filter};
+use ktsu_projections::envelope::Envelope;
+use ktsu_projections::run::RunStatus;
+use serde_json::{Value, json as value};
+
+use super::parameter::{Kind, Parameter};
+use super::query::{Asked, Given, Nothing, Query};
+use super::{Run, json, wire};
+use crate::api::problems;
+use crate::api::problems::unreadable;
+use crate::codes::ErrorCode;
+use crate::history;
+use crate::history::steered::Steered;
+use crate::orchestrator::Orchestrator;
+use crate::rows::{UNREADABLE, listed};
+use crate::server::Problem;
+
+/// Rows on a page, unless asked for fewer or more.
+const PAGE: usize = 50;
+/// The most rows on a page.
+const MAX_PAGE: u64 = 1000;
+
+/// Which runs.
+#[derive(Debug)]
+pub(super) struct Which {
+    kinds: Vec<String>,
+    workflow: Option<String>,
+    status: Option<String>,
+    limit: usize,
+    cursor: Option<Cursor>,
+}
+
+/// What a run may be like.
+const STATUSES: [&str; 7] = [
+    RunStatus::Pending.as_str(),
+    RunStatus::Running.as_str(),
+    RunStatus::Waiting.as_str(),
+    RunStatus::Complete.as_str(),
+    RunStatus::Failed.as_str(),
+    RunStatus::Cancelled.as_str(),
+    UNREADABLE,
+];
+
+impl Asked for Which {
+    const PARAMETERS: &'static [Parameter] = &[
+        Parameter::new(
+            "kind",
+            Kind::Words(&["run", "branch", "recompute"]),
+            "Of this kind only; runs and their branches if absent.",
+        ),
+        Parameter::new("workflow", Kind::Text, "Of this workflow only."),
+        Parameter::new("status", Kind::Words(&STATUSES), "With this status only."),
+        Parameter::new(
+            "limit",
+            Kind::Number {
+                least: 1,
+                most: MAX_PAGE,
+            },
+            "How many; 50 if absent.",
+        ),
+        Parameter::new(
+            "cursor",
+            Kind::Cursor,
+            "Where the page begins: `next` of the page before.",
+        ),
+    ];
+
+    fn read(given: &Given) -> Result<Self, Problem> {
+        let kind = given.owned("kind");
+        Ok(Self {
+            kinds: kind.map_or_else(listed, |kind| vec![kind]),
+            workflow: given.owned("workflow"),
+            status: given.owned("status"),
+            limit: given.limit(PAGE),
+            cursor: given.run_cursor()?,
+        })
+    }
+}
+
+/// Lists runs, newest first.
+#[utoipa::path(get, path = "/runs", params(Query::<Which>), responses(
+    (status = 200, body = wire::Runs),
+    (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+    (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn list(
+    State(orchestrator): State<Orchestrator>,
+    Query(which): Query<Which>,
+) -> Result<Response, Problem> {
+    let (cursor, limit) = (which.cursor, which.limit);
+    let filter = Filter {
+        kinds: which.kinds,
+        workflow: which.workflow,
+        status: which.status,
+        open: None,
+    };
+    let page = orchestrator
+        .readers()
+        .with(move |reader| reader.list(&filter, cursor.as_ref(), limit))
+        .await
+        .map_err(|error| unreadable(&error))?;
+    let rows: Vec<Value> = page
+        .rows
+        .iter()
+        .map(|row| shown(&row.row.to_value()))
+        .collect();
+    let mut body = value!({ "runs": rows });
+    if let Some(next) = page.next {
+        body["next"] = Value::from(next.to_string());
+    }
+    Ok(json(body.to_string()))
+}
+
+/// Members of a row, and the names that clients of the earlier API have for them.
+const EARLIER: [(&str, &str); 3] = [
+    ("run_id", "id"),
+    ("workflow", "workflow_name"),
+    ("ended_at", "completed_at"),
+];
+
+/// A row without what only the engine needs, with its members under their earlier names, too.
+fn shown(row: &Value) -> Value {
+    let mut row = row.clone();
+    if let Some(members) = row.as_object_mut() {
+        members.remove("idempotency_digest");
+        for (name, earlier) in EARLIER {
+            if let Some(value) = members.get(name).cloned() {
+                members.insert(earlier.to_owned(), value);
+            }
+        }
+    }
+    row
+}
+
+/// One run and its steps.
+#[utoipa::path(get, path = "/runs/{id}",
+    params(("id" = String, Path, description = "A run, or `R%2Fcall` for an inline child")),
+    responses(
+        (status = 200, body = wire::RunView),
+        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn get(
+    State(orchestrator): State<Orchestrator>,
+    run: Run,
+    _: Query<Nothing>,
+) -> Result<Response, Problem> {
+    let (envelope, steered) = read_envelope(&orchestrator, run).await?;
+    let mut envelope = serde_json::to_value(&envelope)
+        .map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))?;
+    let members = envelope.as_object_mut().ok_or(ErrorCode::Internal)?;
+    let steps = members.remove("steps").unwrap_or_default();
+    for other in ["params", "env", "output"] {
+        members.remove(other);
+    }
+    steered.put(members);
+    Ok(json(value!({"run": envelope, "steps": steps}).to_string()))
+}
+
+/// The envelope of a run.
+#[utoipa::path(get, path = "/runs/{id}/envelope",
+    params(("id" = String, Path, description = "A run, or `R%2Fcall` for an inline child")),
+    responses(
+        (status = 200, body = wire::Envelope),
+        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn envelope(
+    State(orchestrator): State<Orchestrator>,
+    run: Run,
+    _: Query<Nothing>,
+) -> Result<Response, Problem> {
+    let (envelope, _) = read_envelope(&orchestrator, run).await?;
+    let text = serde_json::to_string(&envelope)
+        .map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))?;
+    Ok(json(text))
+}
+
+async fn read_envelope(
+    orchestrator: &Orchestrator,
+    run: Run,
+) -> Result<(Envelope, Steered), Problem> {
+    let Run { stream, scope } = run;
+    let fold = orchestrator
+        .readers()
+        .with(move |reader| history::envelope(reader, &stream))
+        .await
+        .map_err(problems::unreadable_run)?;
+    let told = fold.and_then(|fold| Some((fold.envelope(&scope)?, Steered::of(fold.state()))));
+    told.ok_or_else(|| ErrorCode::RunNotFound.into())
+}

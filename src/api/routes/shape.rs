@@ -1,0 +1,259 @@
+//! What bodies may be, as `/openapi.json` has it: what its declarations cannot say by themselves, and
+//! the refusal of what does not fit, in our words.
+
+use std::sync::OnceLock;
+
+use serde_json::{Map, Value, json};
+
+use super::trace;
+use crate::schema::Schema;
+use crate::server::Violation;
+
+/// A shape of the description, by its name.
+pub(super) struct Shape {
+    name: &'static str,
+    compiled: OnceLock<Option<Schema>>,
+}
+
+impl Shape {
+    pub(super) const fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            compiled: OnceLock::new(),
+        }
+    }
+
+    /// What a body breaks.
+    pub(super) fn check(&self, body: &Value) -> Vec<Violation> {
+        let compiled = self.compiled.get_or_init(|| {
+            let mut whole = self.schema();
+            whole["components"] = super::served()["components"].clone();
+            Schema::of_value(&whole).ok()
+        });
+        let found = compiled.as_ref().map(|schema| schema.check(body));
+        let told = |one: crate::schema::Violation| Violation {
+            path: one.pointer,
+            message: one.message,
+            rule: one.rule,
+        };
+        found.into_iter().flatten().map(told).collect()
+    }
+
+    /// A body that fits, with every integer written as one: `5.0` is an integer to JSON Schema.
+    pub(super) fn with_integers(&self, mut body: Value) -> Value {
+        write_integers(&self.schema(), &mut body);
+        body
+    }
+
+    fn schema(&self) -> Value {
+        json!({"$ref": format!("{SHAPES}{}", self.name)})
+    }
+}
+
+const SHAPES: &str = "#/components/schemas/";
+
+/// The first thing a body breaks, and how many more there are.
+pub(super) fn in_words(found: &[Violation]) -> String {
+    let Some(first) = found.first() else {
+        return String::new();
+    };
+    let place = match first.path.as_str() {
+        "" => String::new(),
+        path => format!("{path}: "),
+    };
+    match found.len() {
+        1 => format!("{place}{}", first.message),
+        count => format!("{place}{} (and {} more)", first.message, count - 1),
+    }
+}
+
+/// A number as an integer, if JSON Schema takes it for one that is not negative.
+pub(super) fn integer(value: &Value) -> Option<u64> {
+    if let Some(number) = value.as_u64() {
+        return Some(number);
+    }
+    let number = value.as_f64()?;
+    let fits = number.fract() == 0.0 && (0.0..18_446_744_073_709_551_616.0).contains(&number);
+    fits.then_some(number as u64)
+}
+
+/// Writes integers as such, wherever a schema asks for one. Bodies are at most 64 levels deep, and a
+/// reference is followed for a level of the body alone.
+fn write_integers(schema: &Value, value: &mut Value) {
+    let schema = resolved(schema);
+    if asks_for_integer(schema)
+        && let Some(number) = integer(value)
+    {
+        *value = Value::from(number);
+        return;
+    }
+    for choice in ["anyOf", "allOf", "oneOf"] {
+        for one in schema[choice].as_array().into_iter().flatten() {
+            write_integers(one, value);
+        }
+    }
+    match value {
+        Value::Object(members) => {
+            for (name, member) in members {
+                write_integers(&schema["properties"][name], member);
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                write_integers(&schema["items"], item);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+fn asks_for_integer(schema: &Value) -> bool {
+    match &schema["type"] {
+        Value::String(kind) => kind == "integer",
+        Value::Array(kinds) => kinds.iter().any(|kind| kind == "integer"),
+        _ => false,
+    }
+}
+
+fn resolved(schema: &Value) -> &Value {
+    let name = schema["$ref"]
+        .as_str()
+        .and_then(|at| at.strip_prefix(SHAPES));
+    match name {
+        Some(name) => &super::served()["components"]["schemas"][name],
+        None => schema,
+    }
+}
+
+/// Puts in what declarations in Rust do not say: the bounds of integers, choices that overlap, and
+/// members that exclude each other.
+pub(super) fn refine(document: &mut Value) {
+    walk(document);
+    let shapes = &mut document["components"]["schemas"];
+    shapes["Fork"]["not"] = json!({"anyOf": [
+        both("at", "at_frame"), both("at", "before"), both("at_frame", "before"),
+    ]});
+    shapes["Fork"]["properties"]["set"]["propertyNames"] = json!({
+        "pattern": r"^(params(\.[^.]+)+|step\.[^.]+\.(output\.)?[^.]+)$",
+        "not": {"pattern": r"^step\..*\.output$"},
+    });
+    shapes["Decide"]["if"] = json!({"properties": {"decision": {"const": "happened"}}});
+    shapes["Decide"]["then"] =
+        json!({"required": ["result"], "properties": {"result": {"type": "string"}}});
+    shapes["Decide"]["else"] = json!({"properties": {"result": {"type": "null"}}});
+    refine_messages(shapes);
+    let trace = &mut document["paths"]["/runs/{id}/trace"]["get"];
+    let chosen = trace::OF_THE_TREE.into_iter();
+    let pairs = chosen.flat_map(|name| trace::EXCLUSIVE.map(|other| json!([name, other])));
+    let groups = std::iter::once(json!(trace::EXCLUSIVE)).chain(pairs);
+    trace["x-exclusive"] = groups.collect();
+    let (name, needed) = trace::NEEDS;
+    trace["x-needs"] = json!({name: needed});
+    let paths = document["paths"].as_object_mut().into_iter().flatten();
+    let operations = paths.filter_map(|(_, methods)| methods.as_object_mut());
+    operations.flatten().for_each(|(_, it)| everywhere(it));
+}
+
+/// What every route may answer, whatever it is asked.
+const EVERYWHERE: [(&str, &str); 2] = [
+    (
+        "500",
+        "What is recorded cannot be read, or ktsu has failed.",
+    ),
+    ("503", "Too much is asked at once."),
+];
+
+fn everywhere(operation: &mut Value) {
+    for (status, words) in EVERYWHERE {
+        let answers = operation["responses"].as_object_mut();
+        let Some(answers) = answers.filter(|answers| !answers.contains_key(status)) else {
+            continue;
+        };
+        let shape = json!({"$ref": format!("{SHAPES}Problem")});
+        let answer = json!({
+            "description": words,
+            "content": {"application/problem+json": {"schema": shape}},
+            "x-everywhere": true,
+        });
+        answers.insert(status.to_owned(), answer);
+    }
+}
+
+/// Messages of MCP, which are requests, notifications, or answers.
+fn refine_messages(shapes: &mut Value) {
+    let whole = json!({"type": ["string", "integer"], "maxLength": 256});
+    let message = &mut shapes["ToolMessage"];
+    message["properties"]["method"]["type"] = json!("string");
+    let no_method = json!({"required": ["method"]});
+    message["anyOf"] = json!([
+        {
+            "title": "A request",
+            "required": ["id", "method"],
+            "properties": {"id": whole, "params": {"type": ["object", "null"]}},
+        },
+        {
+            "title": "A notification",
+            "required": ["method"],
+            "not": {"required": ["id"]},
+        },
+        {
+            "title": "An answer",
+            "required": ["id", "result"],
+            "not": no_method,
+            "properties": {"id": whole, "result": {"type": "object"}},
+        },
+        {
+            "title": "A refusal",
+            "required": ["id", "error"],
+            "not": no_method,
+            "properties": {
+                "id": {"type": ["string", "integer", "null"], "maxLength": 256},
+                "error": {"type": "object"},
+            },
+        },
+    ]);
+    let several = &mut shapes["ToolMessages"]["anyOf"][1];
+    several["minItems"] = json!(1);
+    several["maxItems"] = json!(16);
+    several["not"] = json!({"contains": {
+        "required": ["method"],
+        "properties": {"method": {"const": "initialize"}},
+    }});
+}
+
+/// Both members are given; null is absence.
+fn both(one: &str, other: &str) -> Value {
+    let given = json!({"not": {"type": "null"}});
+    let properties: Map<String, Value> = [one, other]
+        .map(|name| (name.to_owned(), given.clone()))
+        .into_iter()
+        .collect();
+    json!({"required": [one, other], "properties": properties})
+}
+
+/// Goes through the document, which nobody from outside has a hand in.
+fn walk(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            // The widths of Rust's integers, which have no name of their own in a format.
+            let format = members.get("format").and_then(Value::as_str);
+            let least = members.get("minimum").and_then(Value::as_u64);
+            let most = match (format, least) {
+                (Some("int32"), Some(_)) => Some(u64::from(u32::MAX)),
+                (Some("int64"), Some(_)) => Some(u64::MAX),
+                _ => None,
+            };
+            if let Some(most) = most {
+                members.remove("format");
+                members.entry("maximum").or_insert(json!(most));
+            }
+            // A message of a conversation may look like a reference to one: either will do.
+            if let Some(choices) = members.remove("oneOf") {
+                members.insert("anyOf".to_owned(), choices);
+            }
+            members.values_mut().for_each(walk);
+        }
+        Value::Array(items) => items.iter_mut().for_each(walk),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}

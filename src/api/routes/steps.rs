@@ -1,0 +1,52 @@
+//! `GET /runs/{id}/steps/{step}`: one step, or one item of a fan-out (decision H1).
+
+use axum::extract::{Path, State};
+use axum::response::Response;
+
+use super::query::{Nothing, Query};
+use super::{found, json, no_such_run, wire};
+use crate::api::ids;
+use crate::api::problems;
+use crate::codes::ErrorCode;
+use crate::history;
+use crate::orchestrator::Orchestrator;
+use crate::server::Problem;
+
+/// A step, as the envelope shows it, or one item of a fan-out.
+#[utoipa::path(get, path = "/runs/{id}/steps/{step}",
+    params(
+        ("id" = String, Path, description = "The run, or `R%2Fcall` for an inline child"),
+        ("step" = String, Path, description = "The step, or `STEP.INDEX` for an item"),
+    ),
+    responses(
+        (status = 200, body = wire::StepOrItem),
+        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn step(
+    State(orchestrator): State<Orchestrator>,
+    Path((run, step)): Path<(String, String)>,
+    _: Query<Nothing>,
+) -> Result<Response, Problem> {
+    let asked = ids::RunPath::parse(&run).ok_or_else(no_such_run)?;
+    let run = found(&orchestrator, &asked).await?;
+    let (name, item) = ids::step(&step).ok_or(ErrorCode::StepNotFound)?;
+    let read = orchestrator
+        .readers()
+        .with(move |reader| history::envelope(reader, &run.stream))
+        .await
+        .map_err(problems::unreadable_run)?;
+    let fold = read.ok_or_else(no_such_run)?;
+    let text = match item {
+        None => fold.step(&run.scope, name).map(|step| text(&step)),
+        Some(item) => fold.item(&run.scope, name, item).map(|item| text(&item)),
+    };
+    text.ok_or(ErrorCode::StepNotFound)?.map(json)
+}
+
+fn text(shown: &impl serde::Serialize) -> Result<String, Problem> {
+    let text = serde_json::to_string(shown);
+    text.map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))
+}

@@ -1,0 +1,228 @@
+//! `/tools/ktsu/{name}`: the tool servers that come with ktsu, over MCP: Streamable HTTP here, the
+//! older HTTP+SSE in [`events`]. Decodes and decides nothing; the token in the query says which
+//! attempt speaks (decision W1).
+
+pub(super) mod events;
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use serde_json::Value;
+
+use super::agents::{TOKEN, address};
+use super::json;
+use super::parameter::{Kind, Parameter};
+use super::query::{Asked, Given, Query};
+use super::wire;
+use crate::api::problems;
+use crate::codes::ErrorCode;
+use crate::orchestrator::{Addressed, Answered, Orchestrator, Own};
+use crate::server::Problem;
+use crate::server::body;
+
+/// The most bytes of a message.
+const MAX_MESSAGE: usize = 1024 * 1024;
+
+/// The version of the protocol a client speaks.
+const VERSION: &str = "mcp-protocol-version";
+
+const JSON: &str = "application/json";
+const EVENTS: &str = "text/event-stream";
+
+/// Who speaks.
+#[derive(Debug)]
+pub(super) struct Speaker {
+    run: Option<String>,
+    step: Option<String>,
+    token: Option<String>,
+    attempt: Option<String>,
+}
+
+/// Without these nobody is known to speak: 404, or 401.
+const RUN: Parameter = Parameter::new(
+    "run",
+    Kind::Any,
+    "The run, with the path of an inline child.",
+)
+.required();
+const STEP: Parameter =
+    Parameter::new("step", Kind::Any, "The step; for an item `STEP.INDEX`.").required();
+const ATTEMPT: Parameter =
+    Parameter::new("attempt", Kind::Any, "The attempt; the token says it, too.");
+
+impl Asked for Speaker {
+    const PARAMETERS: &'static [Parameter] = &[RUN, STEP, TOKEN, ATTEMPT];
+
+    fn read(given: &Given) -> Result<Self, Problem> {
+        Ok(Self {
+            run: given.owned("run"),
+            step: given.owned("step"),
+            token: given.owned("token"),
+            attempt: given.owned("attempt"),
+        })
+    }
+}
+
+impl Speaker {
+    /// The server and the task, once it is known whose attempt speaks: nothing is read for anybody
+    /// else.
+    async fn known(
+        &self,
+        orchestrator: &Orchestrator,
+        name: &str,
+    ) -> Result<(Own, Addressed), Problem> {
+        let server = Own::named(name).ok_or(ErrorCode::NotFound)?;
+        let run = self.run.as_deref().unwrap_or_default();
+        let step = self.step.as_deref().unwrap_or_default();
+        let task = address(orchestrator, run, step).await?;
+        let attempt = orchestrator
+            .authorize(&task, self.token())
+            .map_err(problems::not_taken)?;
+        let says_another = |said: &String| *said != attempt.to_string();
+        if self.attempt.as_ref().is_some_and(says_another) {
+            return Err(ErrorCode::Unauthorized.into());
+        }
+        Ok((server, task))
+    }
+
+    fn token(&self) -> &str {
+        self.token.as_deref().unwrap_or_default()
+    }
+}
+
+/// A message of MCP to one of the tool servers that come with ktsu.
+#[utoipa::path(post, path = "/tools/ktsu/{name}",
+    params(("name" = String, Path, description = "`kv` or `envelope`"), Query::<Speaker>),
+    request_body = wire::ToolMessages,
+    responses(
+        (status = 200, description = "The answer; as an event for who takes nothing else", content(
+            (wire::ToolMessages = "application/json"),
+            (String = "text/event-stream"))),
+        (status = 202, description = "Nothing was asked: a notification"),
+        (status = 400, description = "No JSON, no message, or of a version that is not known", content(
+            (wire::ToolMessage = "application/json"),
+            (wire::Problem = "application/problem+json"))),
+        (status = 401, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 406, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn message(
+    State(orchestrator): State<Orchestrator>,
+    Path(name): Path<String>,
+    Query(speaker): Query<Speaker>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let (server, task) = speaker.known(&orchestrator, &name).await?;
+    let form = accepted(&headers, &[JSON, EVENTS])?;
+    let message = read(body).await?;
+    let answered =
+        orchestrator.tool_message(server, &task, speaker.token(), version(&headers), &message);
+    Ok(match answered.await.map_err(problems::not_taken)? {
+        Answered::Nothing => StatusCode::ACCEPTED.into_response(),
+        Answered::With(answer) if form == EVENTS => {
+            let event = format!("event: message\ndata: {answer}\n\n");
+            ([(CONTENT_TYPE, EVENTS)], event).into_response()
+        }
+        Answered::With(answer) => json(answer.to_string()),
+        Answered::Refused(answer) => refused(&answer),
+    })
+}
+
+/// A message, or several that come as one.
+async fn read(body: Body) -> Result<Value, Problem> {
+    let bytes = body::read_at_most(body, MAX_MESSAGE).await?;
+    match body::value(&bytes)? {
+        message @ Value::Object(_) => Ok(message),
+        Value::Array(messages) if !messages.is_empty() => Ok(Value::Array(messages)),
+        _ => Err(ErrorCode::NotAnObject.into()),
+    }
+}
+
+fn refused(answer: &Value) -> Response {
+    let mut response = json(answer.to_string());
+    *response.status_mut() = StatusCode::BAD_REQUEST;
+    response
+}
+
+/// The version a client says it speaks; one that cannot be read is one nobody knows.
+fn version(headers: &HeaderMap) -> Option<&str> {
+    let said = headers.get(VERSION)?;
+    Some(said.to_str().unwrap_or_default())
+}
+
+/// The first of some media types that a client takes; all of them, if it does not say.
+///
+/// # Errors
+/// [`ErrorCode::NotAcceptable`].
+fn accepted(headers: &HeaderMap, offered: &[&'static str]) -> Result<&'static str, Problem> {
+    let said = headers.get_all(ACCEPT).iter();
+    let said: Vec<&str> = said.filter_map(|value| value.to_str().ok()).collect();
+    let ranges: Vec<&str> = said.iter().flat_map(|value| value.split(',')).collect();
+    let takes = |kind: &&&str| ranges.is_empty() || ranges.iter().any(|range| covers(range, kind));
+    let found = offered.iter().find(takes).copied();
+    found.ok_or_else(|| {
+        let words = format!("the answer is {}", offered.join(" or "));
+        Problem::new(ErrorCode::NotAcceptable, words)
+            .with_hint(format!("Accept: {}", offered.join(", ")))
+    })
+}
+
+/// Whether a media range, `text/*;q=0.8`, takes a media type.
+fn covers(range: &str, kind: &str) -> bool {
+    let mut parts = range.split(';').map(str::trim);
+    let name = parts.next().unwrap_or_default().to_ascii_lowercase();
+    let weight = parts.find_map(|part| part.strip_prefix("q="));
+    if weight.is_some_and(|weight| weight.parse::<f64>().is_ok_and(|weight| weight <= 0.0)) {
+        return false;
+    }
+    let (family, _) = kind.split_once('/').unwrap_or_default();
+    name == "*/*" || name == kind || name.strip_suffix("/*") == Some(family)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_has_a_form_that_whoever_asks_takes() {
+        let form = |said: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for value in said {
+                headers.append(ACCEPT, axum::http::HeaderValue::from_static(value));
+            }
+            accepted(&headers, &[JSON, EVENTS]).ok()
+        };
+        for said in [
+            &[][..],
+            &["*/*"],
+            &["application/json, text/event-stream"],
+            &["text/event-stream, application/json;q=0.1"],
+            &["text/event-stream", "Application/*"],
+            &["text/html, */*;q=0.1"],
+        ] {
+            assert_eq!(form(said), Some(JSON), "{said:?}");
+        }
+        for said in [
+            &["text/event-stream"][..],
+            &["text/*"],
+            &["application/json;q=0, text/event-stream"],
+            &["application/json; charset=utf-8;q=0.0, text/event-stream;q=1"],
+        ] {
+            assert_eq!(form(said), Some(EVENTS), "{said:?}");
+        }
+        for said in [
+            &["text/html"][..],
+            &[""],
+            &["*/*;q=0"],
+            &["application/jso"],
+        ] {
+            assert_eq!(form(said), None, "{said:?}");
+        }
+    }
+}

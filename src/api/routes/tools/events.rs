@@ -1,0 +1,169 @@
+//! The older transport of MCP: `GET …/sse` listens, and is told where to post; `POST …/messages` is
+//! answered there. What a stream is, and how long, is `orchestrator/tools/streams`.
+
+use std::convert::Infallible;
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, Method, StatusCode};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse as _, Response};
+use futures_util::stream::{self, Stream, StreamExt as _};
+use url::form_urlencoded::Serializer;
+
+use super::super::agents::TOKEN;
+use super::super::parameter::{Kind, Parameter};
+use super::super::query::{Asked, Given, Query};
+use super::super::wire;
+use super::{ATTEMPT, EVENTS, RUN, STEP, Speaker, accepted, read, refused, version};
+use crate::api::problems;
+use crate::codes::ErrorCode;
+use crate::orchestrator::{Orchestrator, Posted, ToolStream};
+use crate::server::Problem;
+
+/// The stream a message is answered on; the name is the one that clients look for.
+const STREAM: &str = "session_id";
+
+/// Who speaks, and where the answers are listened for.
+#[derive(Debug)]
+pub(in crate::api::routes) struct Posting {
+    speaker: Speaker,
+    stream: Option<String>,
+}
+
+impl Asked for Posting {
+    const PARAMETERS: &'static [Parameter] = &[
+        RUN,
+        STEP,
+        TOKEN,
+        ATTEMPT,
+        Parameter::new(
+            STREAM,
+            Kind::Any,
+            "The stream, as its first event has it; without one there is none: 404.",
+        )
+        .required(),
+    ];
+
+    fn read(given: &Given) -> Result<Self, Problem> {
+        Ok(Self {
+            speaker: Speaker::read(given)?,
+            stream: given.owned(STREAM),
+        })
+    }
+}
+
+/// Listens to one of the tool servers that come with ktsu, over the transport of 2024-11-05.
+#[utoipa::path(get, path = "/tools/ktsu/{name}/sse",
+    params(("name" = String, Path, description = "`kv` or `envelope`"), Query::<Speaker>),
+    responses(
+        (status = 200, body = String, content_type = "text/event-stream",
+            description = "`endpoint`: where to post; then `message` for each answer"),
+        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 401, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 406, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 409, body = wire::Problem, content_type = "application/problem+json",
+            description = "The attempt is over"),
+        (status = 503, body = wire::Problem, content_type = "application/problem+json",
+            description = "Too many streams are open"),
+    ))]
+pub(in crate::api::routes) async fn listen(
+    State(orchestrator): State<Orchestrator>,
+    method: Method,
+    Path(name): Path<String>,
+    Query(speaker): Query<Speaker>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let (server, task) = speaker.known(&orchestrator, &name).await?;
+    accepted(&headers, &[EVENTS])?;
+    if method == Method::HEAD {
+        // Nobody would read it.
+        return Ok(Sse::new(stream::empty::<Result<Event, Infallible>>()).into_response());
+    }
+    let listened = orchestrator
+        .open_tool_stream(server, &task, speaker.token())
+        .map_err(problems::not_taken)?;
+    let endpoint = speaker.endpoint(&name, listened.name());
+    let events = events(endpoint, listened);
+    Ok(Sse::new(events)
+        .keep_alive(KeepAlive::default())
+        .into_response())
+}
+
+fn events(endpoint: String, listened: ToolStream) -> impl Stream<Item = Result<Event, Infallible>> {
+    let first = Event::default().event("endpoint").data(endpoint);
+    let answers = stream::unfold(listened, async |mut listened| {
+        let answer = listened.next().await?;
+        let event = Event::default().event("message").data(answer.to_string());
+        Some((Ok(event), listened))
+    });
+    stream::iter([Ok(first)]).chain(answers)
+}
+
+impl Speaker {
+    /// Where to post: a path, so that it is at the origin that was asked.
+    fn endpoint(&self, name: &str, stream: &str) -> String {
+        let mut query = Serializer::new(String::new());
+        let said = [
+            ("run", &self.run),
+            ("step", &self.step),
+            ("attempt", &self.attempt),
+            ("token", &self.token),
+        ];
+        for (name, value) in said {
+            if let Some(value) = value {
+                query.append_pair(name, value);
+            }
+        }
+        query.append_pair(STREAM, stream);
+        format!("/tools/ktsu/{name}/messages?{}", query.finish())
+    }
+}
+
+/// A message of MCP whose answer is an event of a stream.
+#[utoipa::path(post, path = "/tools/ktsu/{name}/messages",
+    params(
+        ("name" = String, Path, description = "`kv` or `envelope`"),
+        Query::<Posting>,
+    ),
+    request_body = wire::ToolMessages,
+    responses(
+        (status = 202, description = "Taken; the answer is an event"),
+        (status = 400, description = "No JSON, no message, or of a version that is not known", content(
+            (wire::ToolMessage = "application/json"),
+            (wire::Problem = "application/problem+json"))),
+        (status = 401, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 404, body = wire::Problem, content_type = "application/problem+json",
+            description = "No such stream of this attempt, or it is over"),
+        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 503, body = wire::Problem, content_type = "application/problem+json",
+            description = "The answers to earlier messages are to be read first"),
+    ))]
+pub(in crate::api::routes) async fn post(
+    State(orchestrator): State<Orchestrator>,
+    Path(name): Path<String>,
+    Query(posting): Query<Posting>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let Posting { speaker, stream } = posting;
+    let (server, task) = speaker.known(&orchestrator, &name).await?;
+    let message = read(body).await?;
+    let stream = stream.unwrap_or_default();
+    let version = version(&headers);
+    let token = speaker.token();
+    let posted = orchestrator.post_to_tool_stream(server, &task, token, &stream, version, &message);
+    match posted.await.map_err(problems::not_taken)? {
+        Posted::Taken => Ok(StatusCode::ACCEPTED.into_response()),
+        Posted::Refused(answer) => Ok(refused(&answer)),
+        Posted::Nowhere => Err(Problem::new(
+            ErrorCode::NotFound,
+            "there is no such stream of this attempt",
+        )
+        .with_hint("GET …/sse opens one, and its first event says where to post")),
+    }
+}

@@ -1,0 +1,235 @@
+//! `GET /runs/{id}/trace`.
+
+use axum::extract::State;
+use axum::http::Method;
+use axum::response::Response;
+use ktsu_ledger::Frame;
+use ktsu_ledger::store::{Reader, StoreError};
+use ktsu_projections::Lineage;
+use ktsu_projections::lineage::Node;
+use serde_json::json as value;
+
+use super::parameter::{Kind, MAX_NUMBER, Parameter};
+use super::query::{Asked, Given, Query, invalid};
+use super::{Run, json, policy, wire};
+use crate::api::access::Asker;
+use crate::api::problems::{unreadable, unreadable_run};
+use crate::codes::ErrorCode;
+use crate::history::provenance::{self, NoSuchField, Story};
+use crate::history::shown::is_within;
+use crate::history::trace::{self, Placed, Wanted};
+use crate::history::webhooks::Request;
+use crate::history::{self, webhooks, why};
+use crate::orchestrator::Orchestrator;
+use crate::server::Problem;
+
+/// What to trace.
+#[derive(Debug)]
+pub(super) struct Of {
+    frame: Option<u64>,
+    direction: Option<String>,
+    of: Option<String>,
+    why_not: Option<String>,
+    step: Option<String>,
+    kind: Option<String>,
+}
+
+/// Parameters that ask for different things: one of them at the most is given.
+pub(super) const EXCLUSIVE: [&str; 3] = ["frame", "of", "why_not"];
+/// Parameters that choose from the tree, which none of those gives.
+pub(super) const OF_THE_TREE: [&str; 2] = ["step", "type"];
+/// A parameter, and the one that it needs beside it.
+pub(super) const NEEDS: (&str, &str) = ("direction", "frame");
+
+impl Of {
+    /// What is wanted of the tree.
+    fn wanted(&self) -> Wanted {
+        Wanted {
+            step: self.step.clone(),
+            kinds: self.kind.iter().cloned().collect(),
+            ..Wanted::default()
+        }
+    }
+}
+
+impl Asked for Of {
+    const PARAMETERS: &'static [Parameter] = &[
+        Parameter::new(
+            "frame",
+            Kind::Number {
+                least: 0,
+                most: MAX_NUMBER,
+            },
+            "A frame: gives the way from it to the root instead of the tree. Neither `of` nor \
+             `why_not` goes with it.",
+        ),
+        Parameter::new(
+            "direction",
+            Kind::Words(&["ancestors", "descendants"]),
+            "With `frame` alone: `ancestors` (the default), or `descendants` for what follows from it.",
+        ),
+        Parameter::new(
+            "of",
+            Kind::Text,
+            "A field of the envelope (`params.x`, `step.triage.priority`, `output.x`): where it came \
+             from. Neither `frame` nor `why_not` goes with it.",
+        ),
+        Parameter::new(
+            "why_not",
+            Kind::Text,
+            "A step, as `id` or `call/id`: why it did not run, or is not done. Neither `frame` nor \
+             `of` goes with it.",
+        ),
+        Parameter::new(
+            "step",
+            Kind::Text,
+            "Of the tree: only frames about this step. None of `frame`, `of` and `why_not` goes with it.",
+        ),
+        Parameter::new(
+            "type",
+            Kind::Text,
+            "Of the tree: only frames whose type begins like this. None of `frame`, `of` and `why_not` \
+             goes with it.",
+        ),
+    ];
+
+    fn read(given: &Given) -> Result<Self, Problem> {
+        let of = Self {
+            frame: given.number("frame"),
+            direction: given.owned("direction"),
+            of: given.owned("of"),
+            why_not: given.owned("why_not"),
+            step: given.owned("step"),
+            kind: given.owned("type"),
+        };
+        let asked = [of.frame.is_some(), of.of.is_some(), of.why_not.is_some()];
+        if asked.iter().filter(|one| **one).count() > 1 {
+            let words = "frame, of and why_not ask for different things: give one of them";
+            return Err(invalid(words));
+        }
+        let chosen = OF_THE_TREE
+            .into_iter()
+            .find(|name| given.text(name).is_some());
+        if let Some(name) = chosen.filter(|_| asked.contains(&true)) {
+            let words =
+                format!("{name} is of the tree: neither frame, of nor why_not goes with it");
+            return Err(invalid(words));
+        }
+        if of.direction.is_some() && of.frame.is_none() {
+            return Err(invalid("direction needs a frame beside it"));
+        }
+        Ok(of)
+    }
+}
+
+/// The causal tree of a run, or everything one frame follows from.
+#[utoipa::path(get, path = "/runs/{id}/trace",
+    params(("id" = String, Path, description = "A run, or `R%2Fcall` for an inline child"), Query::<Of>),
+    responses(
+        (status = 200, body = wire::Trace),
+        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
+        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn trace(
+    State(orchestrator): State<Orchestrator>,
+    asker: Asker,
+    run: Run,
+    Query(of): Query<Of>,
+) -> Result<Response, Problem> {
+    // What was sent may hold what stands in the definition alone, which not everybody may read.
+    let frames = policy::of(&Method::GET, "/runs/{id}/frames");
+    let sent = frames.is_some_and(|frames| asker.may(frames));
+    let name = run.stream.name().to_owned();
+    let stream = run.stream.clone();
+    // What a long run comes to takes its time: it is worked out where reading may block.
+    let read = orchestrator
+        .readers()
+        .with(move |reader| {
+            let frames = history::frames(reader, &stream)?;
+            text(reader, &frames, (&name, &run.scope), &of, sent)
+        })
+        .await;
+    let text = read.map_err(|error| unreadable(&error))??;
+    Ok(json(text))
+}
+
+fn text(
+    reader: &dyn Reader,
+    frames: &[Frame],
+    (name, scope): (&str, &str),
+    of: &Of,
+    sent: bool,
+) -> Result<Result<String, Problem>, StoreError> {
+    let mut request = None;
+    let mut chain = None;
+    let mut tree = Vec::new();
+    if let Some(seq) = of.frame {
+        chain = match of.direction.as_deref() {
+            Some("descendants") => trace::descendants(frames, seq),
+            _ => trace::ancestors(frames, seq),
+        };
+        if sent {
+            request = webhooks::request(frames, seq);
+        }
+        trace::say_what_is_missing(reader, chain.iter_mut().flatten())?;
+    } else if of.of.is_none() && of.why_not.is_none() {
+        tree = trace::tree(frames, scope, &of.wanted());
+        if sent {
+            trace::say_what_was_sent(frames, &mut tree);
+        }
+        trace::say_what_is_missing(reader, tree.iter_mut().map(|placed| &mut placed.node))?;
+    }
+    Ok(told(frames, name, scope, of, (chain, request), tree))
+}
+
+fn told(
+    frames: &[Frame],
+    name: &str,
+    scope: &str,
+    of: &Of,
+    (chain, request): (Option<Vec<Node>>, Option<Request>),
+    tree: Vec<Placed>,
+) -> Result<String, Problem> {
+    let nowhere = |error: NoSuchField| {
+        // A 404 never repeats the name.
+        let problem = Problem::new(ErrorCode::NotFound, error.unnamed);
+        match error.there.is_empty() {
+            true => problem,
+            false => problem.with_hint(format!("there is {}", error.there.join(", "))),
+        }
+    };
+    let story = || Story::of(frames).map_err(unreadable_run);
+    if let Some(path) = &of.of {
+        let answer = provenance::answer(&story()?, scope, path).map_err(nowhere)?;
+        return Ok(value!({"run_id": name, "origin": answer}).to_string());
+    }
+    if let Some(step) = &of.why_not {
+        let answer = why::why_not(&story()?, scope, step).map_err(nowhere)?;
+        return Ok(value!({"run_id": name, "why_not": answer}).to_string());
+    }
+    if of.frame.is_some() {
+        let words = "the run has no such frame";
+        let chain = chain.ok_or_else(|| Problem::new(ErrorCode::NotFound, words))?;
+        let mut body = value!({"run_id": name, "chain": chain});
+        if let Some(request) = request {
+            body["request"] = value!(request);
+        }
+        return Ok(body.to_string());
+    }
+    if let Some(step) = &of.step
+        && !Lineage::of(frames)
+            .nodes()
+            .iter()
+            .any(|node| is_within(&node.scope, scope) && trace::is_about(node, step))
+    {
+        // Nothing is told of a step that did not begin; of one that is not there nothing can be.
+        let step = step.strip_prefix("step.").unwrap_or(step);
+        let story = story()?;
+        why::why_not(&story, "", step)
+            .or_else(|_| why::why_not(&story, scope, step))
+            .map_err(nowhere)?;
+    }
+    Ok(value!({"run_id": name, "tree": tree}).to_string())
+}

@@ -1,0 +1,286 @@
+//! Every way a request, a step or a run can fail, by a code that never changes.
+//!
+//! One table gives each code its text, its HTTP status, the exit code of the command line and a
+//! title. Each code has a page, `docs/errors/CODE.md`: cause, how to check, way out. What goes
+//! over the wire is a `Problem` (RFC 9457); what goes into a frame is the code's text alone.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// The exit code of the command line for a verdict against (decision C1).
+pub const EXIT_VERDICT: u8 = 1;
+/// The exit code of the command line for what could not run (decision C1).
+pub const EXIT_COULD_NOT_RUN: u8 = 2;
+
+macro_rules! error_codes {
+    ($($(#[$doc:meta])* $name:ident = $text:literal, $status:literal, $exit:ident, $title:literal;)*) => {
+        /// A stable error code. Persisted in frames and shown to clients: never renamed.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum ErrorCode {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl ErrorCode {
+            /// All of them, in the order of the table.
+            pub const fn all() -> &'static [Self] {
+                &[$(Self::$name,)*]
+            }
+
+            /// The stable text, in snake case.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+
+            /// The HTTP status. For the codes of failed steps and runs, which stand inside an
+            /// envelope that is answered 200, it is what a service would answer if it were asked
+            /// for that effect alone.
+            pub const fn status(self) -> u16 {
+                match self { $(Self::$name => $status,)* }
+            }
+
+            /// The exit code of the command line.
+            pub const fn exit_code(self) -> u8 {
+                match self { $(Self::$name => $exit,)* }
+            }
+
+            /// One line that is the same for every occurrence.
+            pub const fn title(self) -> &'static str {
+                match self { $(Self::$name => $title,)* }
+            }
+        }
+    };
+}
+
+error_codes! {
+    /// The body does not parse, or holds a key twice.
+    InvalidJson = "invalid_json", 400, EXIT_COULD_NOT_RUN, "The body is not valid JSON";
+    /// The body is nested too deep.
+    TooDeep = "too_deep", 400, EXIT_COULD_NOT_RUN, "The value is nested too deep";
+    /// A query parameter is unknown or has a value it cannot have.
+    InvalidQuery = "invalid_query", 400, EXIT_COULD_NOT_RUN, "The query is not valid";
+    /// Credentials are missing or wrong.
+    Unauthorized = "unauthorized", 401, EXIT_COULD_NOT_RUN, "Credentials are missing or wrong";
+    /// Whoever asks is known, and may not.
+    Forbidden = "forbidden", 403, EXIT_COULD_NOT_RUN, "Whoever asks may not do this";
+    /// A web page of another site made the request.
+    ForeignOrigin = "foreign_origin", 403, EXIT_COULD_NOT_RUN, "The request comes from another site";
+    /// No resource at this path.
+    NotFound = "not_found", 404, EXIT_COULD_NOT_RUN, "There is nothing at this path";
+    /// No root workflow of this name.
+    WorkflowNotFound = "workflow_not_found", 404, EXIT_COULD_NOT_RUN, "There is no such workflow";
+    /// No run of this id.
+    RunNotFound = "run_not_found", 404, EXIT_COULD_NOT_RUN, "There is no such run";
+    /// The run has no step of this id.
+    StepNotFound = "step_not_found", 404, EXIT_COULD_NOT_RUN, "The run has no such step";
+    /// The path exists, the method does not.
+    MethodNotAllowed = "method_not_allowed", 405, EXIT_COULD_NOT_RUN, "The method is not allowed here";
+    /// The answer has no form that the client takes.
+    NotAcceptable = "not_acceptable", 406, EXIT_COULD_NOT_RUN, "The client takes no form that the answer has";
+    /// The request took too long to arrive.
+    Timeout = "timeout", 408, EXIT_COULD_NOT_RUN, "The request took too long to arrive";
+    /// The key was used before, for something else.
+    IdempotencyConflict = "idempotency_conflict", 409, EXIT_COULD_NOT_RUN, "The idempotency key was used for another request";
+    /// Several ids start or end like this.
+    AmbiguousId = "ambiguous_id", 409, EXIT_COULD_NOT_RUN, "Several ids match";
+    /// The body is over the limit.
+    BodyTooLarge = "body_too_large", 413, EXIT_COULD_NOT_RUN, "The body is too large";
+    /// The run moved on since it was looked at.
+    StaleRevision = "stale_revision", 409, EXIT_COULD_NOT_RUN, "The run has moved on";
+    /// A run that goes on by itself, or one that would keep a failed step.
+    NotResumable = "not_resumable", 409, EXIT_COULD_NOT_RUN, "The run cannot be resumed like this";
+    /// A word about a run that changes nothing: it has ended, or stands where it is wanted.
+    InvalidRunState = "invalid_run_state", 409, EXIT_COULD_NOT_RUN, "The run is in no state for this";
+    /// Only what is complete has an output.
+    StepNotComplete = "step_not_complete", 409, EXIT_COULD_NOT_RUN, "The step is not complete";
+    /// Neither approved nor rejected.
+    UnknownDecision = "unknown_decision", 400, EXIT_COULD_NOT_RUN, "The decision is none";
+    /// The step has asked nobody about a call.
+    ApprovalNotFound = "approval_not_found", 404, EXIT_COULD_NOT_RUN, "There is nothing to decide on here";
+    /// There is one decision, and it was made.
+    ApprovalDecided = "approval_already_decided", 409, EXIT_COULD_NOT_RUN, "It was decided before";
+    /// The decision does not fit what is asked.
+    ApprovalRefused = "approval_refused", 409, EXIT_COULD_NOT_RUN, "The decision cannot be taken";
+    /// Nobody decided in time.
+    ApprovalExpired = "approval_expired", 409, EXIT_COULD_NOT_RUN, "The time to decide is over";
+    /// The policy asks for somebody else than who started the run.
+    ApproverIsProposer = "approver_is_proposer", 403, EXIT_COULD_NOT_RUN, "Somebody else has to approve";
+    /// A member is missing, unknown or of another type.
+    InvalidRequest = "invalid_request", 422, EXIT_COULD_NOT_RUN, "The request makes no sense";
+    /// The value does not pass the air-lock, or the field is reserved.
+    OverlayRefused = "overlay_refused", 422, EXIT_COULD_NOT_RUN, "The value cannot be laid over the output";
+    /// No such position, or a definition that does not fit.
+    ForkRefused = "fork_refused", 422, EXIT_COULD_NOT_RUN, "The run cannot be forked like this";
+    /// JSON, but not an object.
+    NotAnObject = "not_an_object", 422, EXIT_COULD_NOT_RUN, "The body is not a JSON object";
+    /// The params do not fit the workflow's schema.
+    InvalidParams = "invalid_params", 422, EXIT_COULD_NOT_RUN, "The params do not fit the workflow's schema";
+    /// The run has nothing that could be asked for again, or not here.
+    NotRecomputable = "not_recomputable", 422, EXIT_COULD_NOT_RUN, "The run cannot be recomputed";
+    /// What was recorded is damaged, or of a kind that this version does not understand.
+    Unreadable = "unreadable", 500, EXIT_COULD_NOT_RUN, "What was recorded cannot be read";
+    /// A defect of ktsu.
+    Internal = "internal", 500, EXIT_COULD_NOT_RUN, "Something broke inside ktsu";
+    /// The workflow has an agent step, and the orchestrator knows no runtime.
+    RuntimeUnconfigured = "runtime_unconfigured", 503, EXIT_COULD_NOT_RUN, "No runtime is configured";
+    /// A task has moved on: another attempt, an end, other bytes under a used number.
+    StaleReport = "stale_report", 409, EXIT_COULD_NOT_RUN, "The task is not waiting for this report";
+    /// A report, a completion or a heartbeat that cannot be read, or does not follow.
+    InvalidReport = "invalid_report", 422, EXIT_COULD_NOT_RUN, "The report is not valid";
+    /// The run is not under way just now.
+    Unavailable = "unavailable", 503, EXIT_COULD_NOT_RUN, "Ask again in a moment";
+    /// An agent asked for it: its input tries to give it orders.
+    InjectionAttempt = "injection_attempt", 422, EXIT_VERDICT, "An injection attempt was detected";
+    /// The agent does not trust its input.
+    UntrustedContent = "untrusted_content", 422, EXIT_VERDICT, "Untrusted content was detected";
+    /// The agent says its output is not good enough.
+    LowQualityOutput = "low_quality_output", 422, EXIT_VERDICT, "The output is of low quality";
+    /// The agent wants a person to look.
+    NeedsHumanReview = "needs_human_review", 422, EXIT_VERDICT, "A person has to look";
+    /// The agent is less sure than the step asks for.
+    ConfidenceBelowThreshold = "confidence_below_threshold", 422, EXIT_VERDICT, "The confidence is below the threshold";
+    /// The reply was no JSON object, and neither was its repair.
+    OutputInvalid = "output_invalid", 422, EXIT_VERDICT, "The agent's output is not a JSON object";
+    /// The reflected reply was no JSON object.
+    ReflectOutputInvalid = "reflect_output_invalid", 422, EXIT_VERDICT, "The reflected output is not a JSON object";
+    /// More items failed than the file bears.
+    MaxFailuresExceeded = "max_failures_exceeded", 422, EXIT_VERDICT, "Too many items failed";
+    /// The run has used its budget up.
+    BudgetExceeded = "budget_exceeded", 402, EXIT_VERDICT, "The budget is used up";
+    /// The run has a budget, and the model no price.
+    BudgetUnpriced = "budget_unpriced", 402, EXIT_VERDICT, "The model has no price, and the run a budget";
+    /// A model asked for a tool that the allowlists do not permit.
+    ToolNotPermitted = "tool_not_permitted", 403, EXIT_VERDICT, "The tool may not be called";
+    /// A tool server cannot be reached, or does not speak MCP.
+    ToolServerUnreachable = "tool_server_unreachable", 502, EXIT_VERDICT, "The tool server could not be used";
+    /// A tool is not the one that was locked.
+    ToolDrift = "tool_drift", 409, EXIT_VERDICT, "A tool is not the one that was agreed on";
+    /// Nobody knows whether a call happened, and it is not to be sent again.
+    ToolInDoubt = "tool_in_doubt", 409, EXIT_VERDICT, "Whether a tool call happened is not known";
+    /// A person rejected a call.
+    ApprovalRejected = "approval_rejected", 403, EXIT_VERDICT, "A person rejected the tool call";
+    /// Nobody decided on a call in time.
+    ApprovalTimedOut = "approval_timed_out", 504, EXIT_VERDICT, "Nobody decided on the tool call in time";
+    /// The orchestrator takes ends of tasks alone, so nobody can be asked.
+    ApprovalUnsupported = "approval_unsupported", 501, EXIT_VERDICT, "Nobody can be asked about the tool call here";
+    /// No runtime works on the step any more.
+    HeartbeatTimeout = "heartbeat_timeout", 504, EXIT_VERDICT, "The runtime is gone";
+    /// The runtime would not take the task.
+    RuntimeRefused = "runtime_refused", 502, EXIT_VERDICT, "The runtime refused the task";
+    /// The orchestrator would not take what the runtime reported.
+    ReportRefused = "report_refused", 502, EXIT_VERDICT, "A report of the runtime was refused";
+    /// An outcome has commands nothing executes.
+    CommandNotSupported = "command_not_supported", 422, EXIT_VERDICT, "The command is not supported";
+    /// A secret would have stood in a prompt.
+    SecretInPrompt = "secret_in_prompt", 422, EXIT_VERDICT, "A secret cannot stand in a prompt";
+    /// The gateway has no model group of this name.
+    UnknownGroup = "unknown_group", 400, EXIT_VERDICT, "There is no such model group";
+    /// A provider refused a call, or did not answer.
+    ProviderError = "provider_error", 502, EXIT_VERDICT, "The provider failed";
+    /// No model of a group answered, or a provider's rate limit leaves no turn in time.
+    NoModelsAvailable = "no_models_available", 503, EXIT_VERDICT, "No model of the group is available";
+    /// An agent used all of its turns.
+    MaxTurnsExceeded = "max_turns_exceeded", 422, EXIT_VERDICT, "The agent used all of its turns";
+    /// An agent failed and gave no code.
+    AgentFailed = "agent_failed", 502, EXIT_VERDICT, "The agent failed";
+    /// The ledger stopped after an error of the disk.
+    LedgerStopped = "ledger_stopped", 503, EXIT_COULD_NOT_RUN, "The ledger has stopped";
+    /// More is going on than the limits allow.
+    Overloaded = "overloaded", 503, EXIT_COULD_NOT_RUN, "There is too much to do right now";
+    /// No room for new runs.
+    DiskFull = "disk_full", 507, EXIT_COULD_NOT_RUN, "The disk is full";
+    /// A step's output, or the run's, does not fit its schema.
+    SchemaViolation = "schema_violation", 422, EXIT_VERDICT, "The output does not fit its schema";
+    /// A transform met a value it cannot work on.
+    TransformFailed = "transform_failed", 422, EXIT_VERDICT, "The transform failed";
+    /// An expression failed on the values it met.
+    ExpressionFailed = "expression_failed", 422, EXIT_VERDICT, "The expression failed";
+    /// The receiver answered, but not with a 2xx status.
+    WebhookStatus = "webhook_status", 502, EXIT_VERDICT, "The receiver refused the webhook";
+    /// The receiver did not answer in time.
+    WebhookTimeout = "webhook_timeout", 504, EXIT_VERDICT, "The receiver did not answer in time";
+    /// No connection, or one that broke.
+    WebhookUnreachable = "webhook_unreachable", 502, EXIT_VERDICT, "The receiver could not be reached";
+    /// The address is one ktsu does not connect to.
+    WebhookRefused = "webhook_refused", 403, EXIT_VERDICT, "The address is not allowed";
+    /// The key that the webhook is to be signed with is empty.
+    WebhookUnsigned = "webhook_unsigned", 500, EXIT_VERDICT, "The webhook has no key to be signed with";
+    /// Told to stop because something else ended the run.
+    Stopped = "stopped", 409, EXIT_VERDICT, "The step was stopped";
+    /// The run took longer than its policy allows.
+    RunTimeout = "run_timeout", 504, EXIT_VERDICT, "The run took too long";
+    /// The run ended before this step began.
+    RunFailed = "run_failed", 500, EXIT_VERDICT, "The run failed";
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The text is not the code of an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not an error code")]
+pub struct NotACode;
+
+impl FromStr for ErrorCode {
+    type Err = NotACode;
+
+    fn from_str(text: &str) -> Result<Self, NotACode> {
+        let mut codes = Self::all().iter().copied();
+        codes.find(|code| code.as_str() == text).ok_or(NotACode)
+    }
+}
+
+impl Serialize for ErrorCode {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for ErrorCode {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_code_has_a_page_that_names_it() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/errors");
+        for code in ErrorCode::all() {
+            let page = folder.join(format!("{code}.md"));
+            let text = std::fs::read_to_string(&page).unwrap_or_default();
+            assert!(
+                text.starts_with(&format!("# {code}\n")),
+                "{}",
+                page.display()
+            );
+            let lines = text.lines().count();
+            assert!((5..=20).contains(&lines), "{code}: {lines} lines");
+        }
+    }
+
+    #[test]
+    fn codes_are_distinct_snake_case_and_read_back() {
+        let mut seen = BTreeSet::new();
+        for code in ErrorCode::all() {
+            let text = code.as_str();
+            assert!(seen.insert(text), "{text} twice");
+            assert!(
+                text.bytes()
+                    .all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+            );
+            assert_eq!(text.parse(), Ok(*code));
+            assert!((400..600).contains(&code.status()));
+        }
+        assert_eq!("child_failed".parse::<ErrorCode>(), Err(NotACode));
+    }
+}

@@ -1,0 +1,240 @@
+//! Damage of a ledger: looked for before an owner begins, noticed by whoever reads, and known from
+//! then on. A ledger that is known to be damaged is not written on.
+//!
+//! ```text
+//! start: search ──damaged──▶ refused               a reader ──damaged──▶ Damage ──▶ the owner stops
+//!          └─sound─▶ owner                                                 └──▶ a note for the next start
+//! ```
+//!
+//! A search reads every page and every frame, so a start does it only where that takes no time: on a
+//! small ledger, and on one that an owner found damaged before. Rows of the list of runs are derived,
+//! so wrong ones are made again and are no damage.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use ktsu_ledger::canonical::Json;
+use ktsu_ledger::store::{
+    Cursor, Filter, IndexRow, Inspection, Page, RawBlob, RawFrame, Reader, StoreError, Tail,
+};
+use ktsu_ledger::verify::{Kind, Options, Problem, verify};
+use ktsu_ledger::{Hash, Record, StreamId};
+
+use ktsu_secret::file::beside;
+
+/// Up to this many bytes, its log included, a ledger is searched whenever it is opened.
+pub const SEARCHED_BYTES: u64 = 8 * 1024 * 1024;
+
+/// What is done when damage becomes known.
+type Act = Box<dyn Fn(&str) + Send + Sync>;
+
+/// Whether a ledger is known to be damaged. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Damage {
+    inner: Arc<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    why: OnceLock<String>,
+    act: OnceLock<Act>,
+}
+
+impl std::fmt::Debug for Damage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Damage").field(&self.why()).finish()
+    }
+}
+
+impl Damage {
+    /// What is known to be damaged, if anything is.
+    pub fn why(&self) -> Option<&str> {
+        self.inner.why.get().map(String::as_str)
+    }
+
+    /// Damage was found. The first finding counts.
+    pub fn found(&self, why: &str) {
+        let mut is_first = false;
+        let why = self.inner.why.get_or_init(|| {
+            is_first = true;
+            why.to_owned()
+        });
+        if is_first {
+            tracing::error!("the ledger is damaged: {why}");
+            if let Some(act) = self.inner.act.get() {
+                act(why);
+            }
+        }
+    }
+
+    /// What to do when damage is found: at once, if it was. Set once.
+    pub fn on_found(&self, act: impl Fn(&str) + Send + Sync + 'static) {
+        let set = self.inner.act.set(Box::new(act));
+        if let (Ok(()), Some(why), Some(act)) = (set, self.why(), self.inner.act.get()) {
+            act(why);
+        }
+    }
+
+    fn note<T>(&self, read: Result<T, StoreError>) -> Result<T, StoreError> {
+        if let Err(StoreError::Damaged(why)) = &read {
+            self.found(why);
+        }
+        read
+    }
+}
+
+/// Reads everything once, and gives the first thing that is wrong with what was appended.
+pub fn search(reader: &dyn Reader) -> Option<String> {
+    let report = verify(reader, &Options::default(), &mut |_| {});
+    let mut problems = report.problems.iter();
+    problems
+        .find(|problem| problem.kind != Kind::Index)
+        .map(in_words)
+}
+
+/// A problem, with its place.
+pub fn in_words(problem: &Problem) -> String {
+    match (&problem.stream, problem.seq) {
+        (Some(stream), Some(seq)) => format!("{stream}#{seq}: {}", problem.message),
+        (Some(stream), None) => format!("{stream}: {}", problem.message),
+        (None, _) => problem.message.clone(),
+    }
+}
+
+/// Whether a ledger is searched before anything rests on it.
+pub fn is_searched(ledger: &Path) -> bool {
+    let size = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.len());
+    let bytes = size(ledger).saturating_add(size(&beside(ledger, "-wal")));
+    bytes <= SEARCHED_BYTES || marker(ledger).exists()
+}
+
+/// Leaves a note beside a ledger that is too large to be searched at every start. A disk that takes
+/// no note loses nothing but time.
+pub fn mark(ledger: &Path, why: &str) {
+    let written = std::fs::write(marker(ledger), format!("{why}\n"));
+    drop(written);
+}
+
+/// Takes the note away.
+pub fn unmark(ledger: &Path) {
+    let removed = std::fs::remove_file(marker(ledger));
+    drop(removed);
+}
+
+fn marker(ledger: &Path) -> PathBuf {
+    beside(ledger, ".damaged")
+}
+
+/// A reader that tells [`Damage`] of what it meets.
+pub struct Watched<R> {
+    reader: R,
+    damage: Damage,
+}
+
+impl<R: Reader> Watched<R> {
+    /// A reader around another one.
+    pub fn new(reader: R, damage: Damage) -> Self {
+        Self { reader, damage }
+    }
+}
+
+impl<R: Reader> Reader for Watched<R> {
+    fn read(&self, stream: &StreamId, from: u64, limit: usize) -> Result<Vec<Record>, StoreError> {
+        self.damage.note(self.reader.read(stream, from, limit))
+    }
+
+    fn tail(&self, stream: &StreamId) -> Result<Option<Tail>, StoreError> {
+        self.damage.note(self.reader.tail(stream))
+    }
+
+    fn streams(&self, after: Option<&StreamId>, limit: usize) -> Result<Vec<StreamId>, StoreError> {
+        self.damage.note(self.reader.streams(after, limit))
+    }
+
+    fn blob_get(&self, hash: &Hash) -> Result<Option<Json>, StoreError> {
+        self.damage.note(self.reader.blob_get(hash))
+    }
+
+    fn list(
+        &self,
+        filter: &Filter,
+        cursor: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page, StoreError> {
+        self.damage.note(self.reader.list(filter, cursor, limit))
+    }
+
+    fn row(&self, stream: &StreamId) -> Result<Option<IndexRow>, StoreError> {
+        self.damage.note(self.reader.row(stream))
+    }
+
+    fn by_key(&self, key: &str) -> Result<Option<IndexRow>, StoreError> {
+        self.damage.note(self.reader.by_key(key))
+    }
+
+    fn is_indexed(&self, kind: &str) -> Result<bool, StoreError> {
+        self.damage.note(self.reader.is_indexed(kind))
+    }
+
+    fn wrong_rows(&self) -> Result<Vec<(String, String)>, StoreError> {
+        self.damage.note(self.reader.wrong_rows())
+    }
+
+    fn scan_frames(&self, from: i64, limit: usize) -> Result<Vec<RawFrame>, StoreError> {
+        self.damage.note(self.reader.scan_frames(from, limit))
+    }
+
+    fn scan_blobs(&self, from: i64, limit: usize) -> Result<Vec<RawBlob>, StoreError> {
+        self.damage.note(self.reader.scan_blobs(from, limit))
+    }
+
+    fn inspect(&self) -> Inspection {
+        self.reader.inspect()
+    }
+
+    fn found_damage(&self, why: &str) {
+        self.damage.found(why);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn the_first_finding_counts_and_is_acted_on_once() {
+        for known_before in [true, false] {
+            let damage = Damage::default();
+            let acted = Arc::new(Mutex::new(Vec::new()));
+            let heard = Arc::clone(&acted);
+            let act = move |why: &str| heard.lock().unwrap().push(why.to_owned());
+            if known_before {
+                damage.found("first");
+                damage.on_found(act);
+            } else {
+                damage.on_found(act);
+                assert_eq!(damage.why(), None);
+                damage.found("first");
+            }
+            damage.found("second");
+            assert_eq!(damage.why(), Some("first"));
+            assert_eq!(*acted.lock().unwrap(), ["first"]);
+        }
+    }
+
+    #[test]
+    fn a_ledger_is_searched_while_it_is_small_or_after_an_owner_found_it_damaged() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ledger.db");
+        let file = std::fs::File::create(&path).unwrap();
+        assert!(is_searched(&path));
+        file.set_len(SEARCHED_BYTES + 1).unwrap();
+        assert!(!is_searched(&path));
+        mark(&path, "a frame is not what was appended");
+        assert!(is_searched(&path));
+        unmark(&path);
+        assert!(!is_searched(&path));
+    }
+}

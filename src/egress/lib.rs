@@ -1,0 +1,240 @@
+//! The one way out: every request ktsu sends to an address from a file or a template.
+//!
+//! A URL is hostile until shown otherwise: it may come from a hub's workflow or from a model. So
+//! the address is judged (see [`address`]) after the name is resolved, and the judged address is
+//! the one connected to: there is no second look-up to answer differently. Redirects are not
+//! followed and proxies not asked, since both would choose an address nobody judged.
+//!
+//! ```text
+//! send: parse and judge the URL -> wait for a place at that host -> start the clock
+//!       -> resolve, judge, connect -> write -> the beginning of the answer
+//! ```
+//!
+//! [`Client::send`] is for answers that are kept whole, [`Client::place`] for those that are read as
+//! they come.
+//!
+//! Nothing here knows of webhooks or runs. Messages are ours and carry the host at the most, so
+//! that they may stand in a frame.
+
+pub mod address;
+mod connect;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method};
+use tokio::sync::Semaphore;
+
+pub use address::BadEntry;
+use address::{Rules, Target};
+use connect::{Connections, Names};
+pub use stream::{Broken, Head, KEPT_STREAMS, Place, Stream, Use};
+
+/// The most bytes of an answer's body that are worth keeping. Who looks for something in it reads
+/// a little more, see [`Request::keep`].
+pub const KEPT_BYTES: usize = 64 * 1024;
+
+/// How many requests to one host and port are under way at once. It bounds the sockets and their
+/// buffers (some 20 KiB each) when thousands of runs call one receiver, and is more than one
+/// receiver can usefully work on.
+pub const PER_HOST: usize = 256;
+
+/// Which addresses may be reached beyond the public ones (decision K6).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// Hosts (`intranet.example`), hosts with a port (`intranet.example:8080`, `10.1.2.3:80`),
+    /// addresses (`10.1.2.3`, `fd00::1`) and ranges (`10.0.0.0/8`).
+    pub allow: Vec<String>,
+    /// Whether loopback addresses are allowed without being listed.
+    pub loopback: bool,
+}
+
+/// One sending.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// The method.
+    pub method: Method,
+    /// The URL as it resolved; judged before anything is sent.
+    pub url: String,
+    /// Headers beside `host`, `user-agent` and `content-length`.
+    pub headers: HeaderMap,
+    /// The body, empty for none.
+    pub body: Bytes,
+    /// From the moment there is a place at the host to the end of the answer.
+    pub timeout: Duration,
+    /// How many bytes of the answer's body to read.
+    pub keep: usize,
+}
+
+/// An answer, whatever its status.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Response {
+    /// The HTTP status; redirects are answers too.
+    pub status: u16,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// The body, at most [`Request::keep`] bytes of it.
+    pub body: Vec<u8>,
+    /// Whether the body is not whole: it was longer, or it broke off or was too slow after the
+    /// status had come. A status is an answer in any case.
+    pub truncated: bool,
+    /// Whether it is not whole because [`Request::timeout`] was over.
+    pub timed_out: bool,
+    /// From the moment there was a place at the host.
+    pub duration_ms: u64,
+}
+
+/// Why there was no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailureCode {
+    /// The URL or its address is not allowed; nothing was sent.
+    Refused,
+    /// No status within the time.
+    Timeout,
+    /// No connection, or one that broke before a status.
+    Unreachable,
+}
+
+/// No answer. The message is in our words and may stand in a frame.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// What kind of failure it is.
+    pub code: FailureCode,
+    /// What happened, with the host at the most.
+    pub message: String,
+    /// Whether anything of the request may have reached the other side. False only where that is
+    /// certain: no connection was made.
+    pub sent: bool,
+}
+
+impl Failure {
+    /// A failure before anything was sent.
+    fn new(code: FailureCode, message: impl Into<String>) -> Self {
+        let message = message.into();
+        let sent = false;
+        Self {
+            code,
+            message,
+            sent,
+        }
+    }
+
+    /// The same, where some of it may have been sent.
+    fn after_sending(self) -> Self {
+        let sent = true;
+        Self { sent, ..self }
+    }
+}
+
+/// The guarded client. Cloning is cheap and shares connections and bounds.
+#[derive(Clone)]
+pub struct Client(Arc<Inner>);
+
+struct Inner {
+    rules: Arc<Rules>,
+    connections: Connections,
+    places: Mutex<HashMap<String, Arc<Semaphore>>>,
+    per_host: usize,
+}
+
+impl Client {
+    /// A client for a policy. Connections and certificates are loaded when first needed.
+    pub fn new(policy: &Policy) -> Result<Self, BadEntry> {
+        Self::with(policy, Names::System, PER_HOST)
+    }
+
+    /// A client that opens at most `per_host` connections to a host at a time.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Self::new`].
+    pub fn with_connections_per_host(policy: &Policy, per_host: usize) -> Result<Self, BadEntry> {
+        Self::with(policy, Names::System, per_host)
+    }
+
+    fn with(policy: &Policy, names: Names, per_host: usize) -> Result<Self, BadEntry> {
+        let rules = Arc::new(Rules::new(&policy.allow, policy.loopback)?);
+        Ok(Self(Arc::new(Inner {
+            connections: Connections::new(Arc::clone(&rules), names),
+            rules,
+            places: Mutex::default(),
+            per_host,
+        })))
+    }
+
+    /// Sends once: never repeated, never redirected.
+    pub async fn send(&self, request: Request) -> Result<Response, Failure> {
+        let target = self.0.rules.target(&request.url)?;
+        let places = self.places(&target.place, self.0.per_host);
+        // The wait for a place comes before the clock starts. The queue is of our own making: a
+        // receiver that answers promptly must not be reported as late because 10,000 runs called
+        // it at once.
+        let place = places.acquire().await;
+        // Boxed, so that a run waiting for a place holds a pointer and not the whole exchange.
+        let answer = Box::pin(self.exchange(target, request)).await;
+        drop(place);
+        answer
+    }
+
+    async fn exchange(&self, target: Target, request: Request) -> Result<Response, Failure> {
+        let started = Instant::now();
+        let deadline = tokio::time::Instant::from_std(started) + request.timeout;
+        let place = target.place.clone();
+        let limit = request.timeout.as_millis();
+        let wanted = request.keep;
+        let sending = self.0.connections.send(target, request);
+        let mut answer = match tokio::time::timeout_at(deadline, sending).await {
+            Ok(answer) => answer?,
+            Err(_) => {
+                let message = format!("no answer from {place} within {limit} ms");
+                return Err(Failure::new(FailureCode::Timeout, message).after_sending());
+            }
+        };
+        let status = answer.status().as_u16();
+        let headers = answer.headers().clone();
+        let mut body = Vec::new();
+        let kept = tokio::time::timeout_at(deadline, keep(&mut answer, &mut body, wanted)).await;
+        Ok(Response {
+            status,
+            headers,
+            body,
+            timed_out: kept.is_err(),
+            truncated: kept.unwrap_or(true),
+            duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+        })
+    }
+
+    /// The places at one host and port; hosts nobody waits for are forgotten now and then.
+    fn places(&self, name: &str, count: usize) -> Arc<Semaphore> {
+        // Held for these lines only; a panic in them leaves a map that is still whole.
+        let mut places = self.0.places.lock().unwrap_or_else(PoisonError::into_inner);
+        if places.len() >= 1024 {
+            places.retain(|_, places| Arc::strong_count(places) > 1);
+        }
+        let fresh = || Arc::new(Semaphore::new(count));
+        Arc::clone(places.entry(name.to_owned()).or_insert_with(fresh))
+    }
+}
+
+/// Reads what is kept of a body; true if it is not the whole.
+async fn keep(answer: &mut reqwest::Response, body: &mut Vec<u8>, wanted: usize) -> bool {
+    loop {
+        match answer.chunk().await {
+            Ok(Some(chunk)) => {
+                let room = wanted - body.len();
+                body.extend_from_slice(&chunk[..room.min(chunk.len())]);
+                if chunk.len() > room {
+                    return true;
+                }
+            }
+            Ok(None) => return false,
+            Err(_) => return true,
+        }
+    }
+}

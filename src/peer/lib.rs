@@ -1,0 +1,215 @@
+//! The same router, in process or by URL: whoever calls cannot tell the difference.
+//!
+//! Elsewhere means another process on this machine's network, over `http://`. Connections are kept
+//! alive between calls, by whoever holds the [`Peer`] or one of its clones.
+
+mod connections;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::http::{Request, Response, Uri, header};
+use http_body_util::BodyExt as _;
+use tower::ServiceExt as _;
+
+pub use connections::Connections;
+use ktsu_contract::TOKEN_HEADER;
+
+/// A service to call.
+#[derive(Clone)]
+pub enum Peer {
+    /// In this process.
+    Local(Router),
+    /// Elsewhere.
+    Remote(Remote),
+}
+
+/// A service elsewhere.
+#[derive(Clone)]
+pub struct Remote {
+    url: String,
+    token: Option<String>,
+    connections: Connections,
+}
+
+/// Why a peer could not be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Unreachable {
+    /// The URL is none, or not of this machine's network.
+    #[error("{0} is not a URL of a ktsu service; one looks like http://127.0.0.1:5050")]
+    Url(String),
+    /// Nobody answered.
+    #[error("{url} does not answer: {why}")]
+    Silent {
+        /// Whom.
+        url: String,
+        /// What the system said.
+        why: String,
+    },
+}
+
+impl Unreachable {
+    /// Whom, without a query.
+    pub fn url(&self) -> &str {
+        let (Self::Url(url) | Self::Silent { url, .. }) = self;
+        url.split(['?', '#']).next().unwrap_or_default()
+    }
+}
+
+impl Peer {
+    /// A service by its URL (`http://127.0.0.1:5050`), with a token if there is one. The URL is
+    /// judged when it is called.
+    pub fn remote(url: impl Into<String>, token: Option<String>) -> Self {
+        Self::over(Connections::default(), url, token)
+    }
+
+    /// As [`Peer::remote`], over connections that other peers use, too.
+    pub fn over(connections: Connections, url: impl Into<String>, token: Option<String>) -> Self {
+        let url = url.into();
+        Self::Remote(Remote {
+            url,
+            token,
+            connections,
+        })
+    }
+
+    /// Asks. The path begins with `/`.
+    ///
+    /// # Errors
+    /// [`Unreachable`]; an answer with an error status is an answer.
+    pub async fn call(&self, request: Request<Body>) -> Result<Response<Body>, Unreachable> {
+        match self {
+            Self::Local(router) => match router.clone().oneshot(request).await {
+                Ok(response) => Ok(response),
+                Err(never) => match never {},
+            },
+            Self::Remote(remote) => remote.call(request).await,
+        }
+    }
+
+    /// Asks for something to read.
+    ///
+    /// # Errors
+    /// [`Unreachable`].
+    pub async fn get(&self, path: &str, accept: &str) -> Result<Response<Body>, Unreachable> {
+        let request = Request::get(path)
+            .header("accept", accept)
+            .body(Body::empty());
+        self.call(request.map_err(|_| Unreachable::Url(path.to_owned()))?)
+            .await
+    }
+
+    /// Asks, and reads the whole answer: status and body.
+    ///
+    /// # Errors
+    /// [`Unreachable`].
+    pub async fn whole(&self, request: Request<Body>) -> Result<(u16, Vec<u8>), Unreachable> {
+        let response = self.call(request).await?;
+        let status = response.status().as_u16();
+        let body = response
+            .into_body()
+            .collect()
+            .await
+            .map_err(|error| self.silent(error.to_string()))?;
+        Ok((status, body.to_bytes().to_vec()))
+    }
+
+    /// Posts JSON, and reads the whole answer.
+    ///
+    /// # Errors
+    /// [`Unreachable`].
+    pub async fn post(
+        &self,
+        path: &str,
+        headers: &[(&str, &str)],
+        json: Bytes,
+    ) -> Result<(u16, Vec<u8>), Unreachable> {
+        let mut request = Request::post(path).header(header::CONTENT_TYPE, "application/json");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Body::from(json));
+        self.whole(request.map_err(|_| Unreachable::Url(self.name()))?)
+            .await
+    }
+
+    /// As [`Peer::post`], with a time for the whole exchange.
+    ///
+    /// # Errors
+    /// [`Unreachable`], also where the time was over.
+    pub async fn post_within(
+        &self,
+        limit: Duration,
+        path: &str,
+        headers: &[(&str, &str)],
+        json: Bytes,
+    ) -> Result<(u16, Vec<u8>), Unreachable> {
+        match tokio::time::timeout(limit, self.post(path, headers, json)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(self.silent(format!("no answer within {} ms", limit.as_millis()))),
+        }
+    }
+
+    fn silent(&self, why: String) -> Unreachable {
+        let url = self.name();
+        Unreachable::Silent { url, why }
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Self::Local(_) => "this process".to_owned(),
+            Self::Remote(remote) => remote.url.clone(),
+        }
+    }
+}
+
+impl Remote {
+    async fn call(&self, mut request: Request<Body>) -> Result<Response<Body>, Unreachable> {
+        let host = authority(&self.url)?;
+        if let Some(token) = &self.token
+            && let Ok(value) = token.parse()
+        {
+            // Not `Authorization`, which is for what a workflow asks its callers for.
+            request.headers_mut().insert(TOKEN_HEADER, value);
+        }
+        if let Ok(value) = host.parse() {
+            request.headers_mut().insert(header::HOST, value);
+        }
+        let path = request.uri().path_and_query();
+        let path = path.map_or("/", |path| path.as_str());
+        *request.uri_mut() = format!("http://{host}{path}")
+            .parse()
+            .map_err(|_| Unreachable::Url(self.url.clone()))?;
+        let answer = self.connections.send(request).await;
+        answer.map_err(|why| Unreachable::Silent {
+            url: self.url.clone(),
+            why,
+        })
+    }
+}
+
+/// Splits the URL of a service's route: `http://HOST:PORT`, and the path with its query.
+///
+/// # Errors
+/// [`Unreachable::Url`], which repeats nothing of the query: it may hold a token.
+pub fn split(url: &str) -> Result<(String, String), Unreachable> {
+    let plain = url.split(['?', '#']).next().unwrap_or_default();
+    let host = authority(url).map_err(|_| Unreachable::Url(plain.to_owned()))?;
+    let uri: Uri = url
+        .parse()
+        .map_err(|_| Unreachable::Url(plain.to_owned()))?;
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    Ok((format!("http://{host}"), path.to_owned()))
+}
+
+fn authority(url: &str) -> Result<String, Unreachable> {
+    let bad = || Unreachable::Url(url.to_owned());
+    let uri: Uri = url.parse().map_err(|_| bad())?;
+    let authority = uri.authority().filter(|_| uri.scheme_str() == Some("http"));
+    let authority = authority.ok_or_else(bad)?;
+    let port = authority.port_u16().unwrap_or(80);
+    Ok(format!("{}:{port}", authority.host()))
+}

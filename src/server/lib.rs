@@ -1,0 +1,14 @@
+//! HTTP serving, as every service of an engine does it: limits on what a client can do, request
+//! bodies, the guard against foreign web pages, and errors as clients see them.
+//!
+//! Nothing here knows of runs or workflows. A service builds its router and hands it to [`serve`];
+//! [`guarded`] is the same router without sockets.
+
+pub mod body;
+pub mod document;
+pub mod origin;
+mod problem;
+mod serving;
+
+pub use problem::{Problem, Violation};
+pub use serving::{BindError, Limits, bind, bind_loopback, guarded, guarded_as, serve};

@@ -1,0 +1,322 @@
+//! Serving a router to the network, with a limit on everything a client can do.
+//!
+//! A client has a time to send its headers, a time to send its body, a size for each, a time to
+//! take what it is answered, and there are only so many connections. A handler that panics answers
+//! 500 and takes nobody with it.
+//!
+//! Beyond the cap a connection is accepted rather than left in the kernel's queue. It gets the
+//! place of a client that does not read its answers, that does not send what it announced, or that
+//! asks nothing ([`room`]); if there is none for a few seconds, it is answered 503: a client learns what is wrong instead of
+//! hanging, and whoever looks at the server from outside can tell "full" from "dead".
+//!
+//! ```text
+//! accept ─▶ room: a place ─▶ hyper ─▶ answers: counted ─▶ router
+//!                              └────▶ socket: a time to write, a moment to linger
+//! ```
+//!
+//! Shutdown has two phases: stop accepting and let requests under way finish, then, after a grace
+//! period, cut what is left. The ledger is durable, so cutting is safe.
+
+mod answers;
+mod descriptors;
+mod room;
+mod socket;
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::{HeaderValue, header};
+use axum::middleware::{map_request, map_response};
+use axum::response::{IntoResponse as _, Response};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior};
+use tower::{Layer as _, Service};
+use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::timeout::RequestBodyDeadlineLayer;
+
+use self::answers::{Answers, Asked};
+use self::room::{Room, Seat};
+use self::socket::Socket;
+use crate::Problem;
+use crate::origin::{self, Names};
+use ktsu_codes::ErrorCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What a client may do. The defaults are what the services use; tests use shorter ones.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Connections at once, as far as the system has descriptors for them.
+    pub connections: usize,
+    /// How long a connection beyond that waits for a place before it is answered 503.
+    pub place_time: Duration,
+    /// The time to send a request's headers; an idle connection is closed after it, too.
+    pub header_time: Duration,
+    /// The time to send a request's whole body, so that one byte a second does not count.
+    pub body_time: Duration,
+    /// The most bytes of request line and headers.
+    pub header_bytes: usize,
+    /// The time to take some of what is written to the connection (see [`socket`]).
+    pub write_time: Duration,
+    /// The most bytes of answers that wait for their clients, over all connections; beyond it who
+    /// does not read is closed.
+    pub unsent_bytes: usize,
+    /// The most requests in a row that a connection may send ahead of their answers; the last of
+    /// them is answered, and the connection closed.
+    pub pipelined: usize,
+    /// How long requests under way may take to finish at shutdown.
+    pub grace: Duration,
+    /// Told how many connections there are.
+    pub open: Arc<AtomicUsize>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 2048,
+            place_time: Duration::from_secs(3),
+            header_time: Duration::from_secs(10),
+            body_time: Duration::from_secs(30),
+            header_bytes: 32 * 1024,
+            write_time: Duration::from_secs(30),
+            unsent_bytes: 6 * 1024 * 1024,
+            pipelined: 64,
+            grace: Duration::from_secs(10),
+            open: Arc::default(),
+        }
+    }
+}
+
+/// Why a listener was not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// The address is reachable from other machines.
+    #[error(
+        "cannot listen on {0}: other machines could reach it, and nobody would ask them who they are"
+    )]
+    NotLoopback(IpAddr),
+    /// The system refused.
+    #[error("cannot listen on {address}: {source}")]
+    System {
+        /// Where.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Listens on a loopback address and refuses any other (decision H5); port 0 lets the system
+/// choose.
+pub async fn bind_loopback(address: SocketAddr) -> Result<TcpListener, BindError> {
+    if !address.ip().is_loopback() {
+        return Err(BindError::NotLoopback(address.ip()));
+    }
+    bind(address).await
+}
+
+/// Listens on any address: for a router that asks for a token.
+pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
+    let listener = TcpListener::bind(address).await;
+    listener.map_err(|source| BindError::System { address, source })
+}
+
+/// A router with what every answer of ktsu has: problem documents for unknown paths and wrong
+/// methods, no requests of foreign web pages, panics contained, headers that forbid caching and
+/// guessing. Applied by whoever makes a
+/// router, since it replaces the fallback: over a socket and within the process the same answers.
+pub fn guarded(router: Router) -> Router {
+    guarded_as(router, Names::Loopback)
+}
+
+/// As [`guarded`], for a service that may have other names.
+pub fn guarded_as(router: Router, names: Names) -> Router {
+    router
+        .fallback(async || Problem::from(ErrorCode::NotFound))
+        .method_not_allowed_fallback(async || Problem::from(ErrorCode::MethodNotAllowed))
+        .layer(map_request(move |request| origin::judge(names, request)))
+        .layer(CatchPanicLayer::custom(panicked))
+        .layer(map_response(with_fixed_headers))
+}
+
+/// Serves a [`guarded`] router until `shutdown` resolves and the requests under way are done or cut.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    limits: Limits,
+    shutdown: impl Future<Output = ()>,
+) {
+    let service = RequestBodyDeadlineLayer::new(limits.body_time).layer(router);
+    let (closing, _) = watch::channel(());
+    let places = descriptors::within(limits.connections);
+    let room = Room::new(places, limits.unsent_bytes, limits.pipelined);
+    let mut connections = JoinSet::new();
+    let mut queue = VecDeque::new();
+    let mut looks = tokio::time::interval(LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut shutdown = std::pin::pin!(shutdown);
+    loop {
+        tokio::select! {
+            stream = accept(&listener, &room) => {
+                queue.push_back((stream, Instant::now() + limits.place_time));
+            }
+            Some(_) = connections.join_next() => {}
+            _ = looks.tick(), if !queue.is_empty() => room.make_places(queue.len()),
+            () = &mut shutdown => break,
+        }
+        while !queue.is_empty()
+            && let Some(seat) = room.seat()
+            && let Some((stream, _)) = queue.pop_front()
+        {
+            let service = service.clone();
+            connections.spawn(connection(
+                stream,
+                service,
+                seat,
+                &limits,
+                closing.subscribe(),
+            ));
+        }
+        limits.open.store(room.seated(), Ordering::Relaxed);
+        let refusals = connections.len().saturating_sub(room.seated());
+        for stream in hopeless(&mut queue).take(MAX_REFUSALS.saturating_sub(refusals)) {
+            connections.spawn(turn_away(stream));
+        }
+    }
+    drop(listener);
+    room.close();
+    drop(closing);
+    let finished = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(limits.grace, finished).await.is_err() {
+        connections.shutdown().await;
+    }
+}
+
+/// How often it is looked whether a place can be had for those that wait for one.
+const LOOK: Duration = Duration::from_millis(50);
+/// How many connections may wait for a place; beyond it whoever waited longest is refused.
+const MAX_QUEUE: usize = 256;
+/// How many refusals may be under way; beyond it a connection is just closed.
+const MAX_REFUSALS: usize = 256;
+
+/// Takes out those whose time to wait is over, and those that too many wait behind.
+fn hopeless(queue: &mut VecDeque<(TcpStream, Instant)>) -> impl Iterator<Item = TcpStream> + use<> {
+    let now = Instant::now();
+    let over = queue.iter().take_while(|(_, until)| *until <= now).count();
+    let many = queue.len().saturating_sub(MAX_QUEUE);
+    let out: Vec<_> = queue.drain(..over.max(many)).collect();
+    out.into_iter().map(|(stream, _)| stream)
+}
+
+/// One connection, request by request, until either side is done with it or its place is needed.
+fn connection<S>(
+    stream: TcpStream,
+    service: S,
+    seat: Seat,
+    limits: &Limits,
+    mut closing: watch::Receiver<()>,
+) -> impl Future<Output = ()> + use<S>
+where
+    S: Service<hyper::Request<Asked>, Response = Response, Error = Infallible> + Clone + Send,
+    S: 'static,
+    S::Future: Send,
+{
+    let seat = Arc::new(seat);
+    let socket = Socket::new(stream, Arc::clone(&seat), limits.write_time);
+    let answers = Answers {
+        service,
+        seat: Arc::clone(&seat),
+    };
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.header_time)
+        .max_header_size(limits.header_bytes)
+        // Room for the headers and a piece of the body; a connection grows into it only if used.
+        .max_buf_size((2 * limits.header_bytes).max(8192))
+        .serve_connection(TokioIo::new(socket), answers);
+    async move {
+        let mut connection = std::pin::pin!(connection);
+        // A connection that broke concerns its client alone: both outcomes are the end of it.
+        tokio::select! {
+            _ = &mut connection => return,
+            () = seat.is_needed() => return,
+            // The sender is never used, only dropped: that is the signal.
+            _ = closing.changed() => connection.as_mut().graceful_shutdown(),
+        }
+        let _ = connection.await;
+    }
+}
+
+/// Accepts, waiting out what one client or a lack of descriptors can cause.
+async fn accept(listener: &TcpListener, room: &Room) -> TcpStream {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                // Answers are small and often wait for nothing but the wire.
+                let _ = stream.set_nodelay(true);
+                descriptors::bound_unsent(&stream);
+                return stream;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                room.make_places(1);
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+/// Tells a client that there is no room, without reading what it wants.
+async fn turn_away(mut stream: TcpStream) {
+    let body = Problem::new(ErrorCode::Overloaded, "too many connections").to_json();
+    let body = body.to_string();
+    let answer = format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\n\
+         content-length: {}\r\nconnection: close\r\nretry-after: 1\r\n\
+         cache-control: no-store\r\nx-content-type-options: nosniff\r\n\r\n{body}",
+        body.len()
+    );
+    // Closing a socket with unread bytes in it would destroy the answer on its way: say that
+    // we are done, then read for a moment what the client had already sent.
+    let polite = async {
+        stream.write_all(answer.as_bytes()).await?;
+        stream.shutdown().await?;
+        let mut scrap = [0; 1024];
+        while stream.read(&mut scrap).await? > 0 {}
+        io::Result::Ok(())
+    };
+    let _ = tokio::time::timeout(Duration::from_secs(1), polite).await;
+}
+
+/// The answer where a handler panicked; what it said stays in the log.
+fn panicked(payload: Box<dyn Any + Send>) -> Response {
+    let said = payload
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| payload.downcast_ref::<&str>().copied());
+    tracing::error!(
+        panic = said.unwrap_or("without a message"),
+        "a request handler panicked"
+    );
+    Problem::from(ErrorCode::Internal).into_response()
+}
+
+async fn with_fixed_headers(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    let nosniff = HeaderValue::from_static("nosniff");
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
+    response
+}
+
+#[cfg(test)]
+mod tests;

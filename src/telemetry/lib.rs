@@ -1,0 +1,72 @@
+//! What operators see of an engine at work: a log line for every milestone of a run, and metrics.
+//!
+//! Both follow from frames, and only from those that are durable: what is logged or counted is in
+//! the ledger. Neither shows a payload: names, numbers and codes alone.
+//!
+//! ```text
+//! turn ─▶ milestones ─▶ durable? ─┬▶ log lines   (standard error)
+//!                                 └▶ metrics     (GET /metrics)
+//! ```
+
+mod collect;
+mod labels;
+mod log;
+mod metrics;
+mod milestone;
+mod observer;
+mod text;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use ktsu_ledger::appender::Appender;
+use ktsu_ledger::event::Principal;
+use ktsu_projections::run::RunStatus;
+use prometheus_client::registry::Registry;
+
+pub use metrics::Metrics;
+pub use observer::RunObserver;
+pub use text::Format;
+
+/// The metrics of one process, and where those are read that are not counted.
+#[derive(Debug)]
+pub struct Telemetry {
+    metrics: Metrics,
+    registry: Registry,
+}
+
+impl Telemetry {
+    /// Everything that `GET /metrics` shows. `connections`: those of each service that listens.
+    pub fn new(
+        metrics: Metrics,
+        appender: &Appender,
+        connections: Vec<(&'static str, Arc<AtomicUsize>)>,
+    ) -> Arc<Self> {
+        let mut registry = Registry::with_prefix("ktsu");
+        metrics.register(&mut registry);
+        collect::register(&mut registry, appender, connections);
+        Arc::new(Self { metrics, registry })
+    }
+
+    /// A branch was accepted that has no task of its own yet.
+    pub fn branched(&self, id: &str, workflow: &str, by: &Principal, status: RunStatus) {
+        self.metrics.branched(workflow, status);
+        let accepted = milestone::said("branch accepted", by);
+        if log::is_on(accepted.level) {
+            log::write(id, &milestone::name(workflow), &accepted);
+        }
+    }
+
+    /// What is counted.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// The metrics as text.
+    ///
+    /// # Errors
+    /// [`std::fmt::Error`], which formatting into memory does not give.
+    pub fn text(&self, format: Format) -> Result<String, std::fmt::Error> {
+        text::of(&self.registry, format)
+    }
+}
