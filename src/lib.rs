@@ -1,7 +1,7 @@
 //! ktsu: an event-sourced engine for AI-agent workflows.
 
 pub mod assemble;
-pub mod baseline;
+pub use ktsu_baseline as baseline;
 pub mod cli;
 pub use ktsu_contract as contract;
 pub use ktsu_damage as damage;
@@ -9,9 +9,9 @@ pub use ktsu_egress as egress;
 pub mod environment;
 pub use ktsu_codes as codes;
 pub mod api;
-pub mod evidence;
+pub use ktsu_evidence as evidence;
 pub mod gateway;
-pub mod history;
+pub use ktsu_history as history;
 pub use ktsu_server as server;
 pub mod kit;
 pub mod orchestrator;
@@ -20,9 +20,9 @@ pub mod project;
 pub use ktsu_readers as readers;
 pub mod receiver;
 pub use ktsu_rows as rows;
-pub mod runtime;
+pub use ktsu_runtime as runtime;
 pub use ktsu_schema as schema;
 pub use ktsu_secret as secret;
 pub use ktsu_telemetry as telemetry;
-pub mod tools;
+pub use ktsu_tools as tools;
 pub use ktsu_workflow as workflow;

@@ -7,8 +7,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::Baseline;
-use crate::workflow::recompute::{Before, End, Shape, Task, judge, named, noted};
-use crate::workflow::rules::DecisionRules;
+use ktsu_workflow::recompute::{Before, End, Shape, Task, judge, named, noted};
+use ktsu_workflow::rules::DecisionRules;
 
 /// The step of a plan that a baseline is of.
 #[derive(Debug, Clone, Copy)]

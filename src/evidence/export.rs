@@ -13,7 +13,7 @@ use super::archive::{
 };
 use super::derived;
 use super::tar::{self, Files};
-use crate::workflow::admit::ENGINE;
+use ktsu_workflow::admit::ENGINE;
 
 /// The independent verifier: how to use it, the file that is run, and its parts.
 pub(super) const VERIFIER: [(&str, &str); 7] = [

@@ -27,7 +27,7 @@ use ktsu_ledger::{Cause, StreamId};
 use super::facts;
 use super::store_stream::{Fact, StoreStream};
 use super::witness::Witness;
-use crate::readers::Readers;
+use ktsu_readers::Readers;
 
 /// Beyond this many bytes waiting, bodies are read from the ledger instead.
 const WAITING: usize = 64 * 1024 * 1024;

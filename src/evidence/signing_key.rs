@@ -9,7 +9,7 @@ use ktsu_ledger::Hash;
 use ktsu_ledger::note::SigningKey;
 use zeroize::Zeroizing;
 
-use crate::secret::file;
+use ktsu_secret::file;
 
 /// The variable that holds the key.
 pub const VARIABLE: &str = "KTSU_SIGNING_KEY";

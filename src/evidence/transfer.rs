@@ -19,7 +19,7 @@ use serde_json::value::RawValue;
 
 use super::export::{NotExported, Wanted, named, select, shared};
 use super::facts;
-use crate::rows;
+use ktsu_rows as rows;
 
 /// The version of the format.
 const FORMAT: u32 = 1;

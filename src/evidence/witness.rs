@@ -226,6 +226,6 @@ mod tests {
             assert_eq!(witness.hand_over(note), Ok(()));
         }
         let text = std::fs::read_to_string(&file).unwrap();
-        assert_eq!(crate::evidence::notes(&text).unwrap().len(), 2);
+        assert_eq!(crate::notes(&text).unwrap().len(), 2);
     }
 }

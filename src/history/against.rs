@@ -12,9 +12,9 @@ use ktsu_ledger::{Event, Frame, Timestamp};
 use serde::Serialize;
 
 use super::replay::Failed;
-use crate::workflow::definition::Definition;
-use crate::workflow::rehearse::{Divergence, NotRehearsed, compare, rehearse};
-use crate::workflow::replay::{Definitions, Stopped, replay};
+use ktsu_workflow::definition::Definition;
+use ktsu_workflow::rehearse::{Divergence, NotRehearsed, compare, rehearse};
+use ktsu_workflow::replay::{Definitions, Stopped, replay};
 
 /// Definitions by the name of their workflow.
 pub type Kit = BTreeMap<String, Arc<Definition>>;

@@ -12,7 +12,7 @@ use ktsu_ledger::verify::{Onlooker, Progress};
 use ktsu_ledger::{Event, Frame, Hash, StreamId};
 use ktsu_projections::run::{Outline, RunState};
 
-use crate::rows;
+use ktsu_rows as rows;
 
 /// The most bytes of frames whose runs are held at once.
 const MAX_BYTES: usize = 128 * 1024 * 1024;

@@ -11,8 +11,8 @@ use ktsu_projections::index::RunRow;
 use ktsu_projections::run::RunStatus;
 use serde::{Deserialize, Serialize};
 
-use crate::codes::ErrorCode;
-use crate::rows::listed;
+use ktsu_codes::ErrorCode;
+use ktsu_rows::listed;
 
 /// Rows on a page of the index.
 const PAGE: usize = 1000;

@@ -16,8 +16,8 @@ use ktsu_ledger::store::{
 };
 use ktsu_ledger::{Hash, Record, StreamId};
 
-use crate::damage::{self, Damage};
-use crate::rows;
+use ktsu_damage::{self as damage, Damage};
+use ktsu_rows as rows;
 
 /// See the module documentation.
 #[derive(Debug)]

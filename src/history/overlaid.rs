@@ -7,8 +7,8 @@ use ktsu_ledger::Frame;
 use ktsu_projections::envelope::EnvelopeFold;
 use ktsu_projections::run::FoldError;
 
-use crate::workflow::next::output_now;
-use crate::workflow::replay::Definitions;
+use ktsu_workflow::next::output_now;
+use ktsu_workflow::replay::Definitions;
 
 /// The fold behind the envelopes of recorded frames, each output as its steps stand now.
 ///

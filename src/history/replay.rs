@@ -12,8 +12,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::Unreadable;
-use crate::rows;
-use crate::workflow::replay::{Definitions, Stopped, replay};
+use ktsu_rows as rows;
+use ktsu_workflow::replay::{Definitions, Stopped, replay};
 
 /// A run that was told again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -5,7 +5,7 @@ use ktsu_ledger::store::{Reader, StoreError};
 use ktsu_ledger::{Cause, Frame, Record, StreamId};
 
 use super::Blobs;
-use crate::rows::check_end;
+use ktsu_rows::check_end;
 
 /// The most frames on a page (decision H4).
 pub const MAX_FRAMES: usize = 10_000;

@@ -17,7 +17,7 @@ use ktsu_projections::run::{FoldError, RunState};
 use serde::Serialize;
 
 use super::alongside::Alongside;
-use crate::rows;
+use ktsu_rows as rows;
 
 /// Verifies the ledger at a path, without any lock.
 ///

@@ -11,9 +11,9 @@ use ktsu_ledger::{Event, Frame, Hash, Json};
 use ktsu_projections::run::{Outline, RunState};
 use serde::Serialize;
 
-use crate::workflow::definition::Definition;
-use crate::workflow::next::{REQUEST_HEADERS, SIGNATURE_HEADERS, shown};
-use crate::workflow::replay::Definitions;
+use ktsu_workflow::definition::Definition;
+use ktsu_workflow::next::{REQUEST_HEADERS, SIGNATURE_HEADERS, shown};
+use ktsu_workflow::replay::Definitions;
 
 /// A request to an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -11,8 +11,8 @@ use serde::Serialize;
 use super::items::{self, ItemState};
 use super::provenance::{NoSuchField, Origin, Story, origins};
 use super::walk::depth_first;
-use crate::workflow::expression::marks::{Marks, Place};
-use crate::workflow::expression::tracked::Tracker;
+use ktsu_workflow::expression::marks::{Marks, Place};
+use ktsu_workflow::expression::tracked::Tracker;
 
 /// Why a step is where it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Bytes;
 
-use crate::peer::{self, Connections, Peer, Unreachable};
+use ktsu_peer::{self as peer, Connections, Peer, Unreachable};
 
 /// The time for one try of a report. The orchestrator may hold one longer (decision F4): it is
 /// then sent again and held on.

@@ -6,7 +6,7 @@ use axum::body::Bytes;
 use tokio::time::MissedTickBehavior;
 
 use super::Inner;
-use crate::contract::report::{BEAT_SECONDS, Heard, Heartbeat};
+use ktsu_contract::report::{BEAT_SECONDS, Heard, Heartbeat};
 
 const BEAT: Duration = Duration::from_secs(BEAT_SECONDS);
 

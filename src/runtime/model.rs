@@ -10,9 +10,9 @@ use tokio::sync::Semaphore;
 use super::callbacks::{Backoff, Silence};
 use super::conversation::MAX_DEPTH;
 use super::reply::depth;
-use crate::contract::gateway::{Invoke, NoReply, Reply, ToolCall};
-use crate::contract::report::{Failure, LlmResponse};
-use crate::peer::{Peer, Unreachable};
+use ktsu_contract::gateway::{Invoke, NoReply, Reply, ToolCall};
+use ktsu_contract::report::{Failure, LlmResponse};
+use ktsu_peer::{Peer, Unreachable};
 
 /// Calls to a gateway in another process under way at once: it bounds the sockets when thousands
 /// of tasks wait, and leaves room under the gateway's own cap on connections.

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use crate::contract::gateway::Message;
-use crate::contract::report::Told;
-use crate::contract::runtime::Invoke;
+use ktsu_contract::gateway::Message;
+use ktsu_contract::report::Told;
+use ktsu_contract::runtime::Invoke;
 
 /// Asks for a draft that is JSON after all (decision R3).
 const REPAIR: &str = "Your response was not valid JSON. Please respond with only a valid JSON \

@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use self::own::Own;
 use super::callbacks::{Callbacks, Delivered, Silence};
-use crate::contract::report::{Answer, Event, Report};
-use crate::contract::runtime::Invoke;
+use ktsu_contract::report::{Answer, Event, Report};
+use ktsu_contract::runtime::Invoke;
 
 /// Who records a task.
 pub(super) enum Record {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::contract::runtime::Invoke;
+use ktsu_contract::runtime::Invoke;
 
 /// A draft that says one of these is final: the step fails by it.
 const FATAL: [&str; 4] = [

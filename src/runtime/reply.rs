@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::contract::gateway::unfenced;
-use crate::server::body;
+use ktsu_contract::gateway::unfenced;
+use ktsu_server::body;
 
 /// Levels a draft may have: a report puts some more around it, and has 64 at the most. Whatever is
 /// deeper is no draft.

@@ -15,9 +15,9 @@ use utoipa_axum::routes;
 
 use super::Runtime;
 use super::tasks::Started;
-use crate::contract::runtime::{Accepted, Invoke, Refused};
-use crate::peer;
-use crate::server::{self, document};
+use ktsu_contract::runtime::{Accepted, Invoke, Refused};
+use ktsu_peer as peer;
+use ktsu_server::{self as server, document};
 
 /// The most bytes of a dispatch. Its history holds whole conversations.
 const MAX_BODY: usize = 64 * 1024 * 1024;

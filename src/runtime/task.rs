@@ -17,8 +17,8 @@ use super::time::{Over, Time};
 use super::tools::ToolClient;
 use super::tools::catalogue::Catalogue;
 use super::tools::sessions::{Sending, Sessions};
-use crate::contract::report::{Answer, Decided, Event, Finished};
-use crate::contract::runtime::Invoke;
+use ktsu_contract::report::{Answer, Decided, Event, Finished};
+use ktsu_contract::runtime::Invoke;
 
 pub(super) use model_call::name;
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::task::AbortHandle;
 
 use super::time::Time;
-use crate::contract::report::Task;
+use ktsu_contract::report::Task;
 
 /// Run and step.
 pub(super) type Key = (String, String);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::egress::{self, FailureCode};
+use ktsu_egress::{self as egress, FailureCode};
 
 /// What kind of failure it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -74,12 +74,12 @@ pub struct ToolError {
 
 impl ToolError {
     /// A failure that left the call unsent.
-    pub(crate) fn unsent(code: ToolErrorCode, message: impl Into<String>) -> Self {
+    pub fn unsent(code: ToolErrorCode, message: impl Into<String>) -> Self {
         Self::new(code, message, false)
     }
 
     /// A failure after the call, or some of it, was sent.
-    pub(crate) fn sent(code: ToolErrorCode, message: impl Into<String>) -> Self {
+    pub fn sent(code: ToolErrorCode, message: impl Into<String>) -> Self {
         Self::new(code, message, true)
     }
 

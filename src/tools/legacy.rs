@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::http::Method;
+use http::Method;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use url::Url;
@@ -19,7 +19,7 @@ use super::streamable::{heard, patient, unreadable, within};
 use super::way::{self, Body, Way};
 use super::wire::{Fate, Listener, Shared};
 use super::{ToolError, ToolErrorCode};
-use crate::egress::{Broken, Use};
+use ktsu_egress::{Broken, Use};
 
 /// A session's stream.
 pub(super) struct Legacy {

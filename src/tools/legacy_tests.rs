@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use super::dialect::Dialect;
 use super::scripted_tests::*;
 use super::*;
-use crate::egress::{KEPT_STREAMS, Policy};
 use ToolErrorCode::{
     Protocol, Refused, SessionExpired, Status, Timeout, TooLarge, Unauthorized, Unreachable,
 };
+use ktsu_egress::{KEPT_STREAMS, Policy};
 
 const ACCEPTED: &[u8] = b"HTTP/1.1 202 Accepted\r\ncontent-length: 8\r\n\r\nAccepted";
 const REFUSED: &[u8] = b"HTTP/1.1 405 Method Not Allowed\r\ncontent-length: 0\r\n\r\n";

@@ -12,7 +12,7 @@ use tokio::sync::broadcast;
 
 use super::limits::Limits;
 use super::{Server, Session, Tools};
-use crate::egress::{Client, Policy};
+use ktsu_egress::{Client, Policy};
 
 /// Far more than any call of these tests takes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);

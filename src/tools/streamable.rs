@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
-use axum::http::{HeaderValue, Method, StatusCode};
+use http::{HeaderValue, Method, StatusCode};
 use rmcp::model::{Implementation, InitializeResult, ProtocolVersion, ServerCapabilities};
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
@@ -16,7 +16,7 @@ use super::sse::{Event, Reader, Unreadable};
 use super::way::{self, Answer, Body};
 use super::wire::{Fate, Listener, Shared};
 use super::{ToolError, ToolErrorCode};
-use crate::egress::{Broken, Head, Use};
+use ktsu_egress::{Broken, Head, Use};
 
 /// What the first request shows.
 pub(super) enum Probe {

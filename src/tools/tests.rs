@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use axum::http::HeaderName;
+use http::HeaderName;
 use serde_json::{Value, json};
 
 use super::scripted_tests::*;
@@ -203,7 +203,7 @@ async fn a_call_that_is_given_up_ends_and_so_does_a_session_that_is_dropped() {
 #[tokio::test]
 async fn a_server_of_our_own_is_called_without_a_socket() {
     use axum::body::{Body, to_bytes};
-    use axum::http::{Request, Response};
+    use http::{Request, Response};
 
     let answer = |request: Request<Body>| async move {
         let (parts, body) = request.into_parts();

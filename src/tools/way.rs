@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::http::{HeaderMap, Request, StatusCode, header};
+use http::{HeaderMap, Request, StatusCode, header};
 use http_body_util::BodyExt as _;
 use tokio::time::timeout;
 
 use super::{ToolError, ToolErrorCode};
-use crate::egress::{self, Broken, Head, Use};
-use crate::peer::Peer;
+use ktsu_egress::{self as egress, Broken, Head, Use};
+use ktsu_peer::Peer;
 
 /// Whose server it is.
 #[derive(Clone)]

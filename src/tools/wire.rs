@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use rmcp::RoleClient;
 use rmcp::model::{
     ClientJsonRpcMessage, CustomResult, ErrorCode, ErrorData, GetExtensions, JsonRpcMessage,
@@ -31,7 +31,7 @@ use super::message::{self, Outcome};
 use super::streamable;
 use super::way::Way;
 use super::{Server, ToolError, ToolErrorCode};
-use crate::egress::{Head, Use};
+use ktsu_egress::{Head, Use};
 
 const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");

@@ -7,7 +7,7 @@ use super::super::derived;
 use super::super::export::VERIFIER;
 use super::reading::Evidence;
 use super::{Against, Claim, Wrong};
-use crate::workflow::admit::ENGINE;
+use ktsu_workflow::admit::ENGINE;
 
 impl Evidence {
     /// Whether the verifier in the archive is the one that this version knows: whoever made the

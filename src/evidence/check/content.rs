@@ -8,7 +8,7 @@ use ktsu_ledger::{Event, Frame};
 use super::super::archive::{Extract, describe, extracts};
 use super::reading::Evidence;
 use super::{Against, Claim, Wrong};
-use crate::workflow::replay::{Definitions, Stopped, replay};
+use ktsu_workflow::replay::{Definitions, Stopped, replay};
 
 impl Evidence {
     /// Whether the files beside the frames say what the frames say.

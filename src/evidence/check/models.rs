@@ -8,7 +8,7 @@ use ktsu_ledger::{Frame, Hash, Json};
 use serde_json::{Value, json};
 
 use super::story::{Call, Of, Story, Task};
-use crate::workflow::admit::report::sha256;
+use ktsu_workflow::admit::report::sha256;
 
 impl<'a> Story<'a> {
     pub(super) fn ask(&mut self, task: &mut Task<'a>, frame: &Frame, asked: &'a LlmRequest) {

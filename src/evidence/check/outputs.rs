@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::content::too_large;
 use super::reading::Evidence;
 use super::{Against, Claim, Wrong};
-use crate::contract::gateway::unfenced;
+use ktsu_contract::gateway::unfenced;
 
 /// What stands where a secret was.
 const HIDDEN: &str = "[REDACTED]";

@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::Wrong;
 use super::history::History;
 use super::repeated::Results;
-use crate::workflow::admit::tools::RECOMPUTE_KIND;
+use ktsu_workflow::admit::tools::RECOMPUTE_KIND;
 
 /// Which claim something is wrong with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -16,7 +16,7 @@ use super::history::server;
 use super::reading::Evidence;
 use super::story::{Call, Of, Question, Story, Task};
 use super::{Against, Claim, Wrong};
-use crate::workflow::admit::tools::key;
+use ktsu_workflow::admit::tools::key;
 
 impl Evidence {
     /// Whether every call of a tool is accounted for.

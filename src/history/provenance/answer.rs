@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::hops;
 use super::path::{Asked, NoSuchField, nowhere};
 use super::story::Story;
-use crate::workflow::expression::marks::{Marks, Place};
+use ktsu_workflow::expression::marks::{Marks, Place};
 
 /// Where a value came from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

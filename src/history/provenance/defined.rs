@@ -4,8 +4,8 @@ use ktsu_ledger::event::StepEvent;
 use ktsu_ledger::{Event, Frame};
 
 use super::story::Story;
-use crate::history::Unreadable;
-use crate::workflow::definition::{Definition, Step, Workflow};
+use crate::Unreadable;
+use ktsu_workflow::definition::{Definition, Step, Workflow};
 
 /// Each with the frame that brought it: the run's own, then those of forks that changed it.
 #[derive(Debug)]

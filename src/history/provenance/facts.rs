@@ -182,7 +182,7 @@ impl AllFacts {
     /// laid over its output stays.
     fn forget(&mut self, scope: &str, step: &str) {
         let child = super::story::join(scope, step);
-        let inside = |scope: &str| crate::history::shown::is_within(scope, &child);
+        let inside = |scope: &str| crate::shown::is_within(scope, &child);
         self.about.retain(|key, _| {
             let own = key.0 == scope && key.1 == step;
             !own && !inside(&key.0)

@@ -8,11 +8,11 @@ use super::answer::Hop;
 use super::facts::Facts;
 use super::path::Asked;
 use super::story::{Story, join};
-use crate::history::walk::depth_first;
-use crate::workflow::definition::CompiledWork;
-use crate::workflow::expression::Root;
-use crate::workflow::expression::marks::{Marks, Place, Tracked};
-use crate::workflow::template::Template;
+use crate::walk::depth_first;
+use ktsu_workflow::definition::CompiledWork;
+use ktsu_workflow::expression::Root;
+use ktsu_workflow::expression::marks::{Marks, Place, Tracked};
+use ktsu_workflow::template::Template;
 
 /// The most hops that are told.
 const MAX_HOPS: usize = 1000;

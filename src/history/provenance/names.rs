@@ -4,9 +4,9 @@ use ktsu_ledger::event::EnvValue;
 use serde_json::Value;
 
 use super::story::Story;
-use crate::workflow::expression::marks::{Place, Tracked};
-use crate::workflow::expression::tracked::TrackedNames;
-use crate::workflow::expression::{Root, from_value};
+use ktsu_workflow::expression::marks::{Place, Tracked};
+use ktsu_workflow::expression::tracked::TrackedNames;
+use ktsu_workflow::expression::{Root, from_value};
 
 /// The names of a scope, and of one item in it.
 pub(super) struct ScopeNames<'s> {

@@ -5,7 +5,7 @@
 //! and `call/params.x` inside an inline child; `read.2.field` in the result of an item. Elements are `[3]` or `.3`, odd names `["a.b"]`.
 
 use super::story::{Story, join};
-use crate::workflow::expression::marks::Tracked;
+use ktsu_workflow::expression::marks::Tracked;
 
 /// A field of an envelope.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,15 +14,15 @@ use super::defined::Defined;
 use super::facts::{AllFacts, Facts};
 use super::names::ScopeNames;
 use super::track::{Overlay, StepTrack};
-use crate::history::Unreadable;
-use crate::workflow::definition::{CompiledWork, Step};
-use crate::workflow::expression::marks::{Marks, Place, Tracked, all};
-use crate::workflow::expression::tracked::Tracker;
-use crate::workflow::expression::{EvaluationError, from_json, from_value};
-use crate::workflow::graph;
-use crate::workflow::params;
-use crate::workflow::rules::DecisionRules;
-use crate::workflow::template::Template;
+use crate::Unreadable;
+use ktsu_workflow::definition::{CompiledWork, Step};
+use ktsu_workflow::expression::marks::{Marks, Place, Tracked, all};
+use ktsu_workflow::expression::tracked::Tracker;
+use ktsu_workflow::expression::{EvaluationError, from_json, from_value};
+use ktsu_workflow::graph;
+use ktsu_workflow::params;
+use ktsu_workflow::rules::DecisionRules;
+use ktsu_workflow::template::Template;
 
 /// A run, its definition, and its values with their places.
 pub struct Story<'f> {
@@ -52,7 +52,7 @@ impl<'f> Story<'f> {
     /// # Errors
     /// [`Unreadable`].
     pub fn of(frames: &'f [Frame]) -> Result<Self, Unreadable> {
-        let fold = crate::history::fold(frames)?;
+        let fold = crate::fold(frames)?;
         let mut story = Self {
             frames,
             defined: Defined::of(frames)?,

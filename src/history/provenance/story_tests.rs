@@ -5,11 +5,11 @@ use ktsu_ledger::{Frame, Json, StreamId, Timestamp};
 use serde_json::{Value, json};
 
 use super::Story;
-use crate::workflow::admit::{self, Answer, Invocation};
-use crate::workflow::definition::Definition;
-use crate::workflow::expression::marks::{Marks, kept};
-use crate::workflow::next::Memo;
-use crate::workflow::turn::{self, Turn};
+use ktsu_workflow::admit::{self, Answer, Invocation};
+use ktsu_workflow::definition::Definition;
+use ktsu_workflow::expression::marks::{Marks, kept};
+use ktsu_workflow::next::Memo;
+use ktsu_workflow::turn::{self, Turn};
 
 /// The frames of a run of webhooks, one after another, of which one fails, or none does.
 fn webhooks(count: usize, failing: Option<usize>) -> Vec<Frame> {

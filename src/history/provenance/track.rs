@@ -1,6 +1,6 @@
 //! A step of a run that is told again: its value, and what that rests on.
 
-use crate::workflow::expression::marks::{Marks, Tracked};
+use ktsu_workflow::expression::marks::{Marks, Tracked};
 
 /// A step with its value and what it rests on.
 #[derive(Debug, Clone, Default)]

@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 
 use super::facts::Facts;
 use super::story::Story;
-use crate::workflow::expression::from_value;
-use crate::workflow::expression::marks::{Marks, Place, Tracked, all};
+use ktsu_workflow::expression::from_value;
+use ktsu_workflow::expression::marks::{Marks, Place, Tracked, all};
 
 /// What a failure said, and the places that its code and its words were made of.
 struct Failure {

@@ -7,10 +7,10 @@ use ktsu_projections::envelope::Metrics;
 use ktsu_projections::lineage::dollars;
 use serde_json::Value;
 
-use crate::history::shown::MAX_BYTES;
-use crate::history::steps::{Item, Step, Told};
-use crate::history::tools::Use;
-use crate::history::webhooks::{self, Request};
+use crate::shown::MAX_BYTES;
+use crate::steps::{Item, Step, Told};
+use crate::tools::Use;
+use crate::webhooks::{self, Request};
 
 /// The most frames in the table; `ktsu frames` has all.
 const MAX_FRAMES: usize = 5000;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::history::steps::Told;
-use crate::history::tools::Use;
+use crate::steps::Told;
+use crate::tools::Use;
 
 /// The most steps that are drawn.
 const MAX_STEPS: usize = 500;

@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
-use crate::contract::gateway::{Message, Tool};
-use crate::contract::report::{Event, Finished, Offered, Purpose, Told};
-use crate::runtime::tools::sessions::Sending;
+use crate::tools::sessions::Sending;
+use ktsu_contract::gateway::{Message, Tool};
+use ktsu_contract::report::{Event, Finished, Offered, Purpose, Told};
 
 /// What to do now.
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::runtime) enum Action {
+pub(crate) enum Action {
     /// Announce a model call.
     Call(Box<Announced>),
     /// Make the call that is announced.
@@ -29,37 +29,37 @@ pub(in crate::runtime) enum Action {
 
 /// A model call to announce.
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::runtime) struct Announced {
+pub(crate) struct Announced {
     /// What for.
-    pub(in crate::runtime) purpose: Purpose,
+    pub(crate) purpose: Purpose,
     /// The request it goes on from.
-    pub(in crate::runtime) base: Option<u64>,
+    pub(crate) base: Option<u64>,
     /// The messages that are new.
-    pub(in crate::runtime) messages: Vec<Told>,
+    pub(crate) messages: Vec<Told>,
     /// The tools, if they are others than those of the base.
-    pub(in crate::runtime) tools: Option<Vec<Offered>>,
+    pub(crate) tools: Option<Vec<Offered>>,
 }
 
 /// A model call to make.
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::runtime) struct Asking {
+pub(crate) struct Asking {
     /// The announcement's number.
-    pub(in crate::runtime) seq: u64,
+    pub(crate) seq: u64,
     /// What for.
-    pub(in crate::runtime) purpose: Purpose,
+    pub(crate) purpose: Purpose,
     /// Its messages, as recorded.
-    pub(in crate::runtime) messages: Vec<Message>,
+    pub(crate) messages: Vec<Message>,
     /// Its tools, as recorded.
-    pub(in crate::runtime) tools: Vec<Tool>,
+    pub(crate) tools: Vec<Tool>,
 }
 
 /// What a task is bound to.
 #[derive(Debug, Clone)]
-pub(in crate::runtime) struct Terms {
+pub(crate) struct Terms {
     /// Turns of the loop; 0 stands for ten.
-    pub(in crate::runtime) max_turns: u32,
+    pub(crate) max_turns: u32,
     /// Whether people can be asked.
-    pub(in crate::runtime) people: bool,
+    pub(crate) people: bool,
 }
 
 impl Action {

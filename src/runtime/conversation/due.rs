@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 use super::action::{Action, Terms};
 use super::end;
 use super::round::{Call, Round, State};
-use crate::contract::report::{
+use crate::tools::catalogue::{Catalogue, Target, Verdict};
+use crate::tools::sessions::Sending;
+use crate::tools::{Returned, ToolError};
+use ktsu_contract::report::{
     ApprovalRequested, Decided, Event, Finished, ToolCalled, ToolInDoubt, ToolReturned,
 };
-use crate::runtime::tools::catalogue::{Catalogue, Target, Verdict};
-use crate::runtime::tools::sessions::Sending;
-use crate::runtime::tools::{Returned, ToolError};
 
 /// How many calls of a task are under way at once.
 pub(super) const AT_ONCE: usize = 16;
@@ -281,7 +281,7 @@ fn returned(
 }
 
 /// Levels that a result may have within its frame, and arguments within theirs.
-pub(in crate::runtime) const MAX_DEPTH: usize = 48;
+pub(crate) const MAX_DEPTH: usize = 48;
 
 fn texts(words: &str) -> Vec<Value> {
     vec![text(words)]

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::contract::report::{Failure, Finished, Outcome};
+use ktsu_contract::report::{Failure, Finished, Outcome};
 
 /// The end with an output.
 pub(super) fn completed(output: &Value) -> Finished {
@@ -16,11 +16,7 @@ pub(super) fn completed(output: &Value) -> Finished {
 }
 
 /// The end with an error, for a reason of decision W7.
-pub(in crate::runtime) fn failed(
-    reason: &str,
-    error: Failure,
-    raw_output: Option<String>,
-) -> Finished {
+pub(crate) fn failed(reason: &str, error: Failure, raw_output: Option<String>) -> Finished {
     Finished {
         reason: reason.to_owned(),
         outcome: Outcome {
@@ -32,7 +28,7 @@ pub(in crate::runtime) fn failed(
 }
 
 /// The end by an error of the gateway, or of the orchestrator that refused a call.
-pub(in crate::runtime) fn refused(error: Failure) -> Finished {
+pub(crate) fn refused(error: Failure) -> Finished {
     let reason = if error.code == "budget_exceeded" {
         "budget_exceeded"
     } else {
@@ -42,7 +38,7 @@ pub(in crate::runtime) fn refused(error: Failure) -> Finished {
 }
 
 /// The end by an error of this runtime's making.
-pub(in crate::runtime) fn broken(code: &str, message: impl Into<String>) -> Finished {
+pub(crate) fn broken(code: &str, message: impl Into<String>) -> Finished {
     failed("error", failure(code, message), None)
 }
 
@@ -70,7 +66,7 @@ pub(super) fn not_permitted(name: &str) -> Finished {
 }
 
 /// An error that another try would meet again.
-pub(in crate::runtime) fn failure(code: &str, message: impl Into<String>) -> Failure {
+pub(crate) fn failure(code: &str, message: impl Into<String>) -> Failure {
     Failure {
         code: code.to_owned(),
         message: message.into(),

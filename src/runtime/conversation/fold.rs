@@ -7,10 +7,10 @@ use super::frames::Returned;
 use super::requests::{Request, read};
 use super::round::Round;
 use super::{Conversation, Stage, end, refused};
-use crate::contract::gateway::ToolCall;
-use crate::contract::report::{Failure, Purpose};
-use crate::contract::result;
-use crate::runtime::reply;
+use crate::reply;
+use ktsu_contract::gateway::ToolCall;
+use ktsu_contract::report::{Failure, Purpose};
+use ktsu_contract::result;
 
 /// The members of a recorded `llm.response` that matter here.
 #[derive(Deserialize)]

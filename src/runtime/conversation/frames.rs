@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::contract::gateway::ToolCall;
+use ktsu_contract::gateway::ToolCall;
 
 /// A tool that a reply asks for, as it is recorded.
 #[derive(Debug, Deserialize)]

@@ -33,8 +33,8 @@ use self::round::Round;
 use super::prompt::Prompt;
 use super::tools::catalogue::{Catalogue, Target};
 use super::tools::{self, ToolError, ToolErrorCode};
-use crate::contract::report::{Decided, Event, Finished, LlmResponse, Purpose, ToolInDoubt};
-use crate::contract::runtime::Recorded;
+use ktsu_contract::report::{Decided, Event, Finished, LlmResponse, Purpose, ToolInDoubt};
+use ktsu_contract::runtime::Recorded;
 
 pub(super) use action::{Action, Announced, Asking, Terms};
 pub(super) use due::MAX_DEPTH;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::contract::gateway::{Message, Tool, ToolCall};
-use crate::contract::report::{Offered, Purpose, Told};
+use ktsu_contract::gateway::{Message, Tool, ToolCall};
+use ktsu_contract::report::{Offered, Purpose, Told};
 
 /// The members of a recorded `llm.request` that matter here.
 #[derive(Debug, Clone, Deserialize)]

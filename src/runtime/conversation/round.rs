@@ -13,9 +13,9 @@ use serde_json::Value;
 
 use super::frames::{Called, Decided, Requested, Returned, Wanted};
 use super::requests::read;
-use crate::contract::gateway::ToolCall;
-use crate::contract::runtime::Recorded;
-use crate::runtime::tools::catalogue::Target;
+use crate::tools::catalogue::Target;
+use ktsu_contract::gateway::ToolCall;
+use ktsu_contract::runtime::Recorded;
 
 /// The calls of a reply, in its order.
 #[derive(Debug, Clone)]

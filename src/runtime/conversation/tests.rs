@@ -1,8 +1,8 @@
 use serde_json::json;
 
 use super::*;
-use crate::contract::gateway::Message;
-use crate::contract::report::{Failure, LlmRequest, Told};
+use ktsu_contract::gateway::Message;
+use ktsu_contract::report::{Failure, LlmRequest, Told};
 
 /// What a call gets: a text, or an error with this code.
 type Said = Result<&'static str, &'static str>;

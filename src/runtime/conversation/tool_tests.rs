@@ -11,7 +11,7 @@ use serde_json::json;
 
 use self::world_tests::*;
 use super::*;
-use crate::contract::gateway::Message;
+use ktsu_contract::gateway::Message;
 
 fn kinds() -> impl Strategy<Value = Kind> {
     let mut common = vec![

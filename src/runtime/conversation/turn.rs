@@ -3,9 +3,9 @@
 use super::Conversation;
 use super::action::Announced;
 use super::requests::{assistant, text, tool};
-use crate::contract::report::Purpose;
-use crate::runtime::prompt::Prompt;
-use crate::runtime::tools::catalogue::Catalogue;
+use crate::prompt::Prompt;
+use crate::tools::catalogue::Catalogue;
+use ktsu_contract::report::Purpose;
 
 impl Conversation {
     /// The request of the turn that is due. Whole at the beginning of an attempt, then what is new.

@@ -5,15 +5,15 @@ use std::sync::{Mutex, PoisonError};
 use serde_json::Value;
 
 use super::Stop;
-use crate::contract::report::{
+use crate::callbacks::{Callbacks, Silence};
+use crate::reflect::Trigger;
+use ktsu_contract::report::{
     Answer, ClaimedMetrics, Complete, Event, Finished, LlmResponse, Purpose,
 };
-use crate::contract::runtime::{Invoke, Recorded};
-use crate::runtime::callbacks::{Callbacks, Silence};
-use crate::runtime::reflect::Trigger;
+use ktsu_contract::runtime::{Invoke, Recorded};
 
 /// See the module documentation.
-pub(in crate::runtime) struct Own {
+pub(crate) struct Own {
     callbacks: Callbacks,
     silence: Silence,
     url: String,

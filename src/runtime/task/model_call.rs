@@ -1,12 +1,12 @@
 //! Announcing a model call, and making it.
 
 use super::Work;
-use crate::contract::gateway;
-use crate::contract::report::{Answer, Event, LlmRequest, LlmResponse, Purpose};
-use crate::contract::runtime::Invoke;
-use crate::runtime::conversation::{Announced, Asking};
-use crate::runtime::model;
-use crate::runtime::record::Stop;
+use crate::conversation::{Announced, Asking};
+use crate::model;
+use crate::record::Stop;
+use ktsu_contract::gateway;
+use ktsu_contract::report::{Answer, Event, LlmRequest, LlmResponse, Purpose};
+use ktsu_contract::runtime::Invoke;
 
 impl Work {
     /// Reports that a model is about to be called.
@@ -52,7 +52,7 @@ impl Work {
 
 /// The name of a model call. As long however deep the run of a child is: a gateway takes no name of
 /// more than 255 characters.
-pub(in crate::runtime) fn name(run_id: &str, step_id: &str, seq: u64) -> String {
+pub(crate) fn name(run_id: &str, step_id: &str, seq: u64) -> String {
     let words = format!("{run_id}/{step_id}/{seq}");
     format!("ktsu-{}", blake3::hash(words.as_bytes()).to_hex())
 }

@@ -5,13 +5,13 @@ use url::Url;
 use url::form_urlencoded::Serializer;
 
 use super::{Bench, Work};
-use crate::contract::report::{Failure, Finished};
-use crate::contract::runtime::{Invoke, ToolServer};
-use crate::runtime::conversation;
-use crate::runtime::tools::catalogue::Catalogue;
-use crate::runtime::tools::sessions::NotOpened;
-use crate::runtime::tools::{Reach, Server, ToolError, ToolErrorCode};
-use crate::secret::Secret;
+use crate::conversation;
+use crate::tools::catalogue::Catalogue;
+use crate::tools::sessions::NotOpened;
+use crate::tools::{Reach, Server, ToolError, ToolErrorCode};
+use ktsu_contract::report::{Failure, Finished};
+use ktsu_contract::runtime::{Invoke, ToolServer};
+use ktsu_secret::Secret;
 
 /// What the URL of one of the orchestrator's own servers begins with.
 const OWN: &str = "ktsu:";

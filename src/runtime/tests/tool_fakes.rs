@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use crate::runtime::tools::{
+use crate::tools::{
     Call, Doing, Offer, Reach, Returned, Server, Session, Tool, ToolClient, ToolError,
     ToolErrorCode,
 };

@@ -8,14 +8,14 @@ use serde_json::Value;
 use super::Tool;
 use super::names::{covered, qualified, told};
 use super::pins::{Drift, pinned};
-use crate::contract::gateway::ToolCall;
-use crate::contract::report::Offered;
-use crate::contract::runtime::ToolServer;
-use crate::schema::Schema;
+use ktsu_contract::gateway::ToolCall;
+use ktsu_contract::report::Offered;
+use ktsu_contract::runtime::ToolServer;
+use ktsu_schema::Schema;
 
 /// The tools of a task.
 #[derive(Default)]
-pub(in crate::runtime) struct Catalogue {
+pub(crate) struct Catalogue {
     shelves: Vec<Shelf>,
     /// What a model calls them, in the order in which it is told.
     names: Vec<Named>,
@@ -33,7 +33,7 @@ struct Shelf {
 }
 
 /// A tool that may be called.
-pub(in crate::runtime) struct Known {
+pub(crate) struct Known {
     tool: Arc<Tool>,
     /// Compiled for the first call.
     schema: OnceLock<Result<Schema, String>>,
@@ -47,14 +47,14 @@ struct Named {
 
 /// A tool of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::runtime) struct Target {
-    pub(in crate::runtime) server: String,
-    pub(in crate::runtime) tool: String,
+pub(crate) struct Target {
+    pub(crate) server: String,
+    pub(crate) tool: String,
 }
 
 /// What is to become of a call that a model asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::runtime) enum Verdict {
+pub(crate) enum Verdict {
     /// No allowlist permits the name: the task ends by it (seed 000, invariant 5).
     NotPermitted,
     /// It is not sent, and the model is told why: the word of `not_sent`, and the text.
@@ -68,7 +68,7 @@ pub(in crate::runtime) enum Verdict {
 impl Catalogue {
     /// What may be called, before anybody says what is offered. A server of which nothing may be
     /// called is left out.
-    pub(in crate::runtime) fn of(servers: &[ToolServer]) -> Self {
+    pub(crate) fn of(servers: &[ToolServer]) -> Self {
         let used = servers.iter().filter(|server| !server.allowlist.is_empty());
         let shelves = used.map(|server| Shelf {
             server: server.name.clone(),
@@ -93,11 +93,7 @@ impl Catalogue {
     ///
     /// # Errors
     /// [`Drift`]: where its tools are locked, each that may be called has to be as it was.
-    pub(in crate::runtime) fn list(
-        &mut self,
-        server: &ToolServer,
-        offered: &[Arc<Tool>],
-    ) -> Result<(), Drift> {
+    pub(crate) fn list(&mut self, server: &ToolServer, offered: &[Arc<Tool>]) -> Result<(), Drift> {
         let permitted = |tool: &&Arc<Tool>| covered(&server.allowlist, &tool.name);
         let permitted: Vec<&Arc<Tool>> = offered.iter().filter(permitted).collect();
         let plain: Vec<&Tool> = permitted.iter().map(|tool| tool.as_ref()).collect();
@@ -144,7 +140,7 @@ impl Catalogue {
     }
 
     /// What a model is told of.
-    pub(in crate::runtime) fn offered(&self) -> Vec<Offered> {
+    pub(crate) fn offered(&self) -> Vec<Offered> {
         let offered = self.names.iter().filter_map(|named| {
             let shelf = self.shelves.get(named.shelf)?;
             let tool = &shelf.tools.get(named.tool)?.tool;
@@ -162,17 +158,14 @@ impl Catalogue {
 
     /// Whether a call to this server without an answer is never sent again by itself. One that is
     /// not known any more may have been.
-    pub(in crate::runtime) fn stateful(&self, server: &str) -> bool {
+    pub(crate) fn stateful(&self, server: &str) -> bool {
         let shelf = self.shelves.iter().find(|shelf| shelf.server == server);
         shelf.is_none_or(|shelf| shelf.stateful)
     }
 
     /// The tools of these calls whose schema nobody has compiled yet. It is a stranger's and may take
     /// its time, so whoever judges has it done before, where nobody waits for the thread.
-    pub(in crate::runtime) fn uncompiled(
-        &self,
-        calls: &[(&str, Option<&Target>)],
-    ) -> Vec<Arc<Known>> {
+    pub(crate) fn uncompiled(&self, calls: &[(&str, Option<&Target>)]) -> Vec<Arc<Known>> {
         let known = calls.iter().filter_map(|(name, target)| {
             let target = match target {
                 Some(target) => (*target).clone(),
@@ -185,7 +178,7 @@ impl Catalogue {
     }
 
     /// What is to become of a call, as it is recorded.
-    pub(in crate::runtime) fn judge(&self, call: &ToolCall, secret: bool) -> Verdict {
+    pub(crate) fn judge(&self, call: &ToolCall, secret: bool) -> Verdict {
         let Some(target) = self.target(&call.name) else {
             if !self.permits(&call.name) {
                 return Verdict::NotPermitted;
@@ -206,12 +199,7 @@ impl Catalogue {
 
     /// As [`Catalogue::judge`], for a call of which it is settled whose it is, and that nobody needs
     /// to be asked about any more.
-    pub(in crate::runtime) fn settled(
-        &self,
-        target: &Target,
-        call: &ToolCall,
-        secret: bool,
-    ) -> Verdict {
+    pub(crate) fn settled(&self, target: &Target, call: &ToolCall, secret: bool) -> Verdict {
         self.fault(target, &call.arguments, secret)
             .unwrap_or_else(|| Verdict::Free(target.clone()))
     }
@@ -285,7 +273,7 @@ impl Catalogue {
 
 impl Known {
     /// The schema of its arguments; why it cannot be used, if it cannot.
-    pub(in crate::runtime) fn compile(&self) -> &Result<Schema, String> {
+    pub(crate) fn compile(&self) -> &Result<Schema, String> {
         self.schema.get_or_init(|| {
             let schema = Schema::of_stranger(&self.tool.input_schema);
             schema.map_err(|error| error.to_string())

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Call, Doing, Offer, Reach, Returned, Server, Session, ToolClient, ToolError};
-use crate::tools::{self, Tools};
+use ktsu_tools::{self as tools, Tools};
 
 impl ToolClient for Tools {
     fn open(&self, server: Server) -> Doing<'_, Result<Arc<dyn Session>, ToolError>> {

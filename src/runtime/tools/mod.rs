@@ -7,7 +7,7 @@
 //!                ▲ sends, gives results    conversation
 //! ```
 //!
-//! How MCP is spoken is [`crate::tools`]': a [`ToolClient`] opens sessions, and nothing here knows of
+//! How MCP is spoken is [`ktsu_tools`]': a [`ToolClient`] opens sessions, and nothing here knows of
 //! transports. What is said of tools, results and failures is said in the same words on both sides.
 
 pub(super) mod catalogue;
@@ -24,9 +24,9 @@ use std::time::Duration;
 use axum::http::HeaderName;
 use serde_json::{Map, Value};
 
-use crate::peer::Peer;
-use crate::secret::Secret;
-pub use crate::tools::{Offer, Returned, Tool, ToolError, ToolErrorCode};
+use ktsu_peer::Peer;
+use ktsu_secret::Secret;
+pub use ktsu_tools::{Offer, Returned, Tool, ToolError, ToolErrorCode};
 
 /// Something that takes its time.
 pub type Doing<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

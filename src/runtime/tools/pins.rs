@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use super::names::covered;
 use super::{Tool, ToolError, ToolErrorCode};
-use crate::contract::runtime::ToolServer;
+use ktsu_contract::runtime::ToolServer;
 
 /// A tool is not what its lock says, or what the model was told; or is gone.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the tool {tool} of the server {server} {}; look at it, then {}", how.words(), how.hint())]
-pub(in crate::runtime) struct Drift {
+pub(crate) struct Drift {
     server: String,
     tool: String,
     how: How,

@@ -12,7 +12,7 @@ use tokio::time::{Instant as Until, timeout};
 use super::catalogue::Catalogue;
 use super::pins::{Agreed, Drift};
 use super::{Call, Returned, Server, Session, ToolClient, ToolError, ToolErrorCode};
-use crate::contract::runtime::ToolServer;
+use ktsu_contract::runtime::ToolServer;
 
 /// How long one call may take, where its server's file says nothing and the task has more time left.
 const CALL: Duration = Duration::from_secs(60);
@@ -23,7 +23,7 @@ const CLOSE: Duration = Duration::from_secs(10);
 
 /// The sessions of one task.
 #[derive(Default)]
-pub(in crate::runtime) struct Sessions {
+pub(crate) struct Sessions {
     open: BTreeMap<String, Arc<dyn Session>>,
     /// By the name of the server, too.
     terms: BTreeMap<String, Arc<Terms>>,
@@ -41,19 +41,19 @@ struct Terms {
 
 /// A call to send: announced, and durable.
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::runtime) struct Sending {
+pub(crate) struct Sending {
     /// The number of its `tool.called`.
-    pub(in crate::runtime) called: u64,
-    pub(in crate::runtime) server: String,
-    pub(in crate::runtime) tool: String,
-    pub(in crate::runtime) arguments: Map<String, Value>,
+    pub(crate) called: u64,
+    pub(crate) server: String,
+    pub(crate) tool: String,
+    pub(crate) arguments: Map<String, Value>,
     /// Absent where nobody recorded one.
-    pub(in crate::runtime) key: Option<String>,
+    pub(crate) key: Option<String>,
 }
 
 /// Why a task cannot begin.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::runtime) enum NotOpened {
+pub(crate) enum NotOpened {
     /// A server is out of reach, or does not say what it offers.
     #[error("the tool server {0} cannot be used: {1}")]
     Unreachable(String, ToolError),
@@ -79,7 +79,7 @@ impl Sessions {
     ///
     /// # Errors
     /// [`NotOpened`], for the first server in order; the sessions that are open are closed.
-    pub(in crate::runtime) async fn open(
+    pub(crate) async fn open(
         &mut self,
         client: &Arc<dyn ToolClient>,
         servers: Vec<(&ToolServer, Server)>,
@@ -118,7 +118,7 @@ impl Sessions {
     }
 
     /// Sends a call, and does not wait for it.
-    pub(in crate::runtime) fn send(&mut self, sending: Sending, key: String, until: Until) {
+    pub(crate) fn send(&mut self, sending: Sending, key: String, until: Until) {
         let session = self.open.get(&sending.server).map(Arc::clone);
         let terms = self.terms.get(&sending.server).map(Arc::clone);
         let called = sending.called;
@@ -135,7 +135,7 @@ impl Sessions {
 
     /// The next answers: waits for one, and takes those that are there as well. Empty if no call is
     /// under way.
-    pub(in crate::runtime) async fn answers(&mut self) -> Vec<(u64, Result<Returned, ToolError>)> {
+    pub(crate) async fn answers(&mut self) -> Vec<(u64, Result<Returned, ToolError>)> {
         let mut answers = Vec::new();
         let mut next = self.under_way.join_next_with_id().await;
         while let Some(joined) = next {

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use super::super::*;
-use crate::contract::gateway::{Message, ToolCall};
-use crate::contract::report::LlmRequest;
-use crate::contract::runtime::{Recorded, ToolServer};
-use crate::runtime::tools::Tool as Listed;
-use crate::runtime::tools::sessions::Sending;
+use crate::tools::Tool as Listed;
+use crate::tools::sessions::Sending;
+use ktsu_contract::gateway::{Message, ToolCall};
+use ktsu_contract::report::LlmRequest;
+use ktsu_contract::runtime::{Recorded, ToolServer};
 
 /// A call that a model asks for, and what becomes of it.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use super::*;
-use crate::contract::runtime::ApprovalRule;
+use ktsu_contract::runtime::ApprovalRule;
 
 fn server(name: &str, allowlist: &[&str]) -> ToolServer {
     ToolServer {

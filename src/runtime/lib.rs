@@ -40,8 +40,8 @@ use self::record::Record;
 use self::task::Work;
 use self::tasks::{Started, Tasks};
 use self::time::Time;
-use crate::contract::runtime::Invoke;
-use crate::peer::Peer;
+use ktsu_contract::runtime::Invoke;
+use ktsu_peer::Peer;
 
 pub use callbacks::Callbacks;
 pub use routes::openapi;
@@ -98,7 +98,7 @@ impl Runtime {
     }
 
     /// Says that it is alive and what it works on, at once and then every
-    /// [`crate::contract::report::BEAT_SECONDS`], until `shutdown` resolves. Tasks nobody waits for
+    /// [`ktsu_contract::report::BEAT_SECONDS`], until `shutdown` resolves. Tasks nobody waits for
     /// any more are dropped.
     pub async fn beat(&self, shutdown: impl Future<Output = ()>) {
         heartbeat::run(&self.0, shutdown).await;

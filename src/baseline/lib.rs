@@ -19,7 +19,7 @@ use serde_json::{Map, Value};
 pub use check::{Counts, Found, Held, Report, Status, find, held};
 pub use results::ToolResult;
 
-use crate::workflow::recompute::{Recorded, Task};
+use ktsu_workflow::recompute::{Recorded, Task};
 
 /// The form of these files. 1: as declared here.
 pub const FORMAT: &str = "ktsu-baseline@1";

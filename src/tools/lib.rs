@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The protocol is that of the official SDK ([`rmcp`]): its messages, its handshake, its ids. What
-//! it sends goes through [`wire`], which is ours: every byte leaves by [`crate::egress`], every byte
+//! it sends goes through [`wire`], which is ours: every byte leaves by [`ktsu_egress`], every byte
 //! that comes is counted and read strictly, and only an answer that was waited for gets as far as
 //! the SDK. A server is hostile until shown otherwise; what it does to one session touches no other.
 //!
@@ -44,16 +44,16 @@ mod wire;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use axum::http::HeaderName;
+use http::HeaderName;
 use serde_json::Value;
 
 pub use error::{ToolError, ToolErrorCode};
 pub use session::Session;
 
-use crate::egress;
-use crate::peer::Peer;
-use crate::secret::Secret;
 use dialect::Dialects;
+use ktsu_egress as egress;
+use ktsu_peer::Peer;
+use ktsu_secret::Secret;
 use limits::Limits;
 use way::Way;
 

@@ -32,7 +32,7 @@ use ktsu_ledger::{Frame, StreamId};
 use ktsu_projections::envelope::EnvelopeFold;
 use ktsu_projections::run::FoldError;
 
-use crate::rows::{check_end, is_cut, listed_row};
+use ktsu_rows::{check_end, is_cut, listed_row};
 
 /// Why a recorded run cannot be shown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
