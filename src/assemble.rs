@@ -31,13 +31,13 @@ use tokio::task::JoinHandle;
 
 use crate::api::access::Access;
 use crate::api::routes;
+use crate::config::fault::Faults;
 use crate::egress::{self, Policy};
 use crate::environment::{self, Environment, ResolveError};
 use crate::evidence::notary::{Feed, Notary, Parts as Notarial};
 use crate::evidence::store_stream::StoreStream;
 use crate::gateway::{self, Gateway};
 use crate::kit::Kit;
-use crate::kit::fault::Faults;
 use crate::orchestrator::{
     Clock, MAX_ACTIVE, Orchestrator, Parts, Recovered, Standing, clock, rebuild_index,
 };

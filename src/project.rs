@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::assemble;
+use crate::config::fault::{Fault, Faults};
 use crate::egress;
 use crate::environment::principals::Declared;
 use crate::environment::{self, Environment, Principals};
 use crate::gateway::{self, Gateway};
 use crate::kit::asked::{self, Approvers};
-use crate::kit::fault::{Fault, Faults};
 use crate::kit::{self, GATEWAY, Kit};
 
 /// What was found.
@@ -214,3 +214,6 @@ fn judge_gateway(
         _ => Faults::default(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -18,13 +18,13 @@ use axum::response::{IntoResponse as _, Response};
 use ktsu_ledger::event::Principal;
 
 use super::routes::policy::{self, Policy};
-use crate::codes::ErrorCode;
-use crate::contract::TOKEN_HEADER;
-use crate::environment::Principals;
-use crate::environment::people::{BY_TOKEN, Known};
-use crate::environment::principals::{LOCAL, Role};
-use crate::server::Problem;
-use crate::server::body::BodyLimit;
+use ktsu_codes::ErrorCode;
+use ktsu_contract::TOKEN_HEADER;
+use ktsu_environment::Principals;
+use ktsu_environment::people::{BY_TOKEN, Known};
+use ktsu_environment::principals::{LOCAL, Role};
+use ktsu_server::Problem;
+use ktsu_server::body::BodyLimit;
 
 /// How a router tells who asks.
 #[derive(Debug, Clone, Default)]

@@ -2,16 +2,16 @@
 
 use ktsu_ledger::{StoreError, event};
 
-use crate::codes::ErrorCode;
-use crate::history::Unreadable;
-use crate::history::diff::Failed;
-use crate::orchestrator::recompute::NotBegun;
-use crate::orchestrator::{NotDone, NotStarted, NotTaken};
-use crate::schema::placed;
-use crate::server::{Problem, Violation};
-use crate::workflow::admit::approval::NotDecided;
-use crate::workflow::admit::person::NotSaid;
-use crate::workflow::recompute::NotRecomputed;
+use ktsu_codes::ErrorCode;
+use ktsu_history::Unreadable;
+use ktsu_history::diff::Failed;
+use ktsu_orchestrator::recompute::NotBegun;
+use ktsu_orchestrator::{NotDone, NotStarted, NotTaken};
+use ktsu_schema::placed;
+use ktsu_server::{Problem, Violation};
+use ktsu_workflow::admit::approval::NotDecided;
+use ktsu_workflow::admit::person::NotSaid;
+use ktsu_workflow::recompute::NotRecomputed;
 
 pub(crate) fn unreadable_run(error: Unreadable) -> Problem {
     match &error {

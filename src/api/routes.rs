@@ -45,13 +45,13 @@ use utoipa_axum::routes;
 use self::query::{Nothing, Query};
 use super::access::{self, Access};
 use super::ids::RunPath;
-use crate::api::problems::unreadable;
-use crate::codes::ErrorCode;
-use crate::history::find::{self, Found};
-use crate::orchestrator::Orchestrator;
-use crate::server::Problem;
-use crate::server::document;
-use crate::server::origin::Names;
+use crate::problems::unreadable;
+use ktsu_codes::ErrorCode;
+use ktsu_history::find::{self, Found};
+use ktsu_orchestrator::Orchestrator;
+use ktsu_server::Problem;
+use ktsu_server::document;
+use ktsu_server::origin::Names;
 
 #[derive(OpenApi)]
 #[openapi(info(
@@ -79,7 +79,7 @@ pub fn router_for(orchestrator: Orchestrator, access: Access) -> Router {
         .layer(from_fn(move |request, next| {
             access::judge(access.clone(), request, next)
         }));
-    let router = crate::server::guarded_as(router, names);
+    let router = ktsu_server::guarded_as(router, names);
     // `R/call` may be written with raw slashes; the routes below know one segment a run.
     let inner = tower::util::MapRequest::new(router, paths::join_scopes);
     Router::new().fallback_service(inner)

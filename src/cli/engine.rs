@@ -17,9 +17,10 @@ use super::reading::{CLOSED, way_back};
 use super::{Common, Failure, folder};
 use crate::assemble::reading::Reading;
 use crate::assemble::{self, Engine, LedgerPlace, NotOpened, Setup};
+use crate::config::fault::{Faults, Severity};
+use crate::config::render;
 use crate::contract::TOKEN_HEADER;
 use crate::environment::Environment;
-use crate::kit::fault::{Faults, Severity};
 use crate::kit::{self, Kit};
 use crate::peer::Peer;
 use crate::receiver::Receiver;
@@ -118,7 +119,7 @@ fn not_locked(faults: &Faults, dir: &Path) -> Failure {
 
 /// Faults below what they come to.
 pub(super) fn in_words(verdict: &str, faults: &Faults) -> String {
-    let shown = kit::render::text(faults, false);
+    let shown = render::text(faults, false);
     format!("{verdict}\n\n{}", shown.trim_end())
 }
 
@@ -156,7 +157,7 @@ pub(super) fn load_environment(
     };
     must_be_file(&path)?;
     Environment::load(&path).map(Some).map_err(|faults| {
-        let shown = kit::render::text(&faults, false);
+        let shown = render::text(&faults, false);
         Failure::could_not_run(format!(
             "the environment file is not valid\n\n{}",
             shown.trim_end()
@@ -348,12 +349,12 @@ pub(super) fn explain(refused: NotOpened, path: &str) -> Failure {
             }
         }
         NotOpened::Gateway(faults) => {
-            let shown = kit::render::text(&faults, false);
+            let shown = render::text(&faults, false);
             let words = format!("the gateway is not configured well\n\n{}", shown.trim_end());
             Failure::could_not_run(words)
         }
         NotOpened::Principals(faults) => {
-            let shown = kit::render::text(&faults, false);
+            let shown = render::text(&faults, false);
             let words = format!("principals cannot be told\n\n{}", shown.trim_end());
             Failure::could_not_run(words)
         }

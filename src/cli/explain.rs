@@ -9,7 +9,7 @@ use serde_json::json;
 use self::pages::PAGES;
 use super::output::line;
 use super::{Common, Failure};
-use crate::workflow::nearest;
+use ktsu_codes::nearest;
 
 /// What `explain` takes.
 #[derive(Debug, clap::Args)]

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::Failure;
 use crate::kit::Kit;
-use crate::workflow::nearest;
+use ktsu_codes::nearest;
 
 /// The workflow to run: the one named, else the kit's default or only root (decision C3).
 pub(super) fn workflow_of(kit: &Kit, named: Option<&str>) -> Result<String, Failure> {

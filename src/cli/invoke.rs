@@ -23,7 +23,7 @@ use super::signals::Signals;
 use super::{Common, Failure};
 use crate::codes::EXIT_COULD_NOT_RUN;
 use crate::peer::Peer;
-use crate::workflow::nearest;
+use ktsu_codes::nearest;
 
 /// The time an engine has to answer that a run is accepted. It answers once the run is durable, which
 /// takes milliseconds.

@@ -13,9 +13,10 @@ use super::folder::Folder;
 use super::output::{BAD, DIM, GOOD, ODD, is_coloured, line, note, painted};
 use super::{Common, Failure, json as shape, text};
 use crate::codes::EXIT_VERDICT;
-use crate::kit::fault::Faults;
+use crate::config::fault::Faults;
+use crate::config::render;
 use crate::kit::lock::{self, Drift, FILE};
-use crate::kit::{self, Kit, render};
+use crate::kit::{self, Kit};
 
 /// What `lock` takes.
 #[derive(Debug, clap::Args)]

@@ -10,7 +10,7 @@ use super::{Failure, text};
 use crate::history::Unreadable;
 use crate::history::provenance::{self, Answer, Decider, NoSuchField, Origin, Story, Why};
 use crate::history::why::{self, WhyNot};
-use crate::workflow::nearest;
+use ktsu_codes::nearest;
 
 /// How many places of a kind are told; `--json` has all.
 const TOLD: usize = 20;

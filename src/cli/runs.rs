@@ -13,9 +13,9 @@ use super::output::{DIM, is_terminal, line, note, painted};
 use super::reading::{find_run, no_such_child, open};
 use super::table::Rows;
 use super::{Common, Failure, json as shape, text};
+use crate::config::read::duration_ms;
 use crate::history;
 use crate::history::steered::Steered;
-use crate::kit::read::duration_ms;
 use crate::orchestrator::clock;
 use crate::rows::listed;
 

@@ -7,11 +7,12 @@ use serde_json::Value;
 
 use super::output::line;
 use super::{Common, Failure, json as shape};
+use crate::config::shape::Shape;
 use crate::environment::shape::ENVIRONMENT;
 use crate::gateway;
 use crate::kit::lock::shape::LOCK;
 use crate::kit::shape::json::document;
-use crate::kit::shape::{Shape, agent, kit, server, workflow};
+use crate::kit::shape::{agent, kit, server, workflow};
 
 /// What `schema` takes.
 #[derive(Debug, clap::Args)]

@@ -14,8 +14,9 @@ use super::folder::Folder;
 use super::output::{BAD, DIM, GOOD, is_coloured, line, note, note_sheet, painted, symbols};
 use super::{Common, Failure, json as shape, text};
 use crate::codes::EXIT_VERDICT;
-use crate::kit::fault::Severity;
-use crate::kit::{Kit, render};
+use crate::config::fault::Severity;
+use crate::config::render;
+use crate::kit::Kit;
 use crate::project::{self, Judged, Under};
 
 /// What `validate` takes.

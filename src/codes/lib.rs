@@ -4,9 +4,12 @@
 //! title. Each code has a page, `docs/errors/CODE.md`: cause, how to check, way out. What goes
 //! over the wire is a `Problem` (RFC 9457); what goes into a frame is the code's text alone.
 
+mod nearest;
+
 use std::fmt;
 use std::str::FromStr;
 
+pub use nearest::nearest;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The exit code of the command line for a verdict against (decision C1).

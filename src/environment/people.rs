@@ -11,8 +11,8 @@ use subtle::{Choice, ConditionallySelectable as _, ConstantTimeEq as _};
 use super::Environment;
 use super::principals::{Declared, Reference, Role};
 use super::resolve::value;
-use crate::kit::fault::{Fault, FaultCode, Faults};
-use crate::secret::{MIN_LENGTH, Secret, is_too_short};
+use ktsu_config::fault::{Fault, FaultCode, Faults};
+use ktsu_secret::{MIN_LENGTH, Secret, is_too_short};
 
 /// What frames record of a principal that has shown its token.
 pub const BY_TOKEN: &str = "token";

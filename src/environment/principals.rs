@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use ktsu_ledger::id::is_name;
 
 use super::shape;
-use crate::kit::fault::{Fault, FaultCode};
-use crate::kit::read::{Reader, nearest};
-use crate::kit::yaml::{Data, Node, Place};
+use ktsu_codes::nearest;
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_config::read::Reader;
+use ktsu_config::yaml::{Data, Node, Place};
 
 /// What a principal may do. Each route says which of these it takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

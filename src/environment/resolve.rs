@@ -8,7 +8,7 @@ use ktsu_ledger::event::plan::Variable;
 
 use super::Environment;
 use super::people::Principals;
-use crate::secret::{MIN_LENGTH, Secret, is_too_short};
+use ktsu_secret::{MIN_LENGTH, Secret, is_too_short};
 
 /// Values of all declared variables.
 #[derive(Debug, Clone, Default)]

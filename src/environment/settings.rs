@@ -9,10 +9,10 @@ use ktsu_ledger::id::is_name;
 use url::Url;
 
 use super::shape;
-use crate::egress::address::is_entry;
-use crate::kit::fault::{Fault, FaultCode};
-use crate::kit::read::{Fields, Reader};
-use crate::kit::yaml::{Data, Node};
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_config::read::{Fields, Reader};
+use ktsu_config::yaml::{Data, Node};
+use ktsu_egress::address::is_entry;
 
 /// The most runs under way at once. A waiting run takes some ten kilobytes, so this many stay well
 /// within a gigabyte.

@@ -1,55 +1,63 @@
 //! The shape of `environments/NAME.env.yaml`.
 
 use super::settings::{MOST_BODY, MOST_CONNECTIONS, MOST_RUNS};
-use crate::kit::shape::{Key, NAME, Of, Shape, VARIABLE};
+use ktsu_config::shape::{FieldType, Key, NAME, Shape, VARIABLE};
 
 /// The whole file.
-pub(crate) const ENVIRONMENT: Shape = Shape::new(
+pub const ENVIRONMENT: Shape = Shape::new(
     "the environment",
     &[
         Key::new(
             "egress",
-            Of::Map(&EGRESS),
+            FieldType::Map(&EGRESS),
             "Private addresses that may be reached",
         ),
         Key::new(
             "evidence",
-            Of::Map(&EVIDENCE),
+            FieldType::Map(&EVIDENCE),
             "Who keeps checkpoints, and their key",
         ),
-        Key::new("ledger", Of::Text, "Path of the ledger"),
-        Key::new("limits", Of::Map(&LIMITS), "How much an engine takes on"),
-        Key::new("listen", Of::Map(&LISTEN), "Where services listen"),
-        Key::new("name", Of::Text, "Otherwise that of the file"),
+        Key::new("ledger", FieldType::Text, "Path of the ledger"),
+        Key::new(
+            "limits",
+            FieldType::Map(&LIMITS),
+            "How much an engine takes on",
+        ),
+        Key::new("listen", FieldType::Map(&LISTEN), "Where services listen"),
+        Key::new("name", FieldType::Text, "Otherwise that of the file"),
         Key::new(
             "principals",
-            Of::List(&Of::Map(&PRINCIPAL)),
+            FieldType::List(&FieldType::Map(&PRINCIPAL)),
             "Who may ask, and what",
         ),
         Key::new(
             "providers",
-            Of::List(&Of::Each(&Of::Any)),
+            FieldType::List(&FieldType::Each(&FieldType::Any)),
             "Replace providers of gateway.yaml by name",
         ),
         Key::new(
             "receiver",
-            Of::Map(&RECEIVER),
+            FieldType::Map(&RECEIVER),
             "A local receiver of webhooks",
         ),
         Key::new(
             "retention",
-            Of::Map(&RETENTION),
+            FieldType::Map(&RETENTION),
             "Judged, and followed by nobody yet",
         ),
         Key::new(
             "servers",
-            Of::Each(&Of::Map(&SERVER)),
+            FieldType::Each(&FieldType::Map(&SERVER)),
             "Where each tool server is",
         ),
-        Key::new("state", Of::Map(&STATE), "Another way to write ledger"),
+        Key::new(
+            "state",
+            FieldType::Map(&STATE),
+            "Another way to write ledger",
+        ),
         Key::new(
             "variables",
-            Of::Each(&Of::Text),
+            FieldType::Each(&FieldType::Text),
             "Values; the process environment goes before",
         ),
     ],
@@ -57,7 +65,12 @@ pub(crate) const ENVIRONMENT: Shape = Shape::new(
 
 pub(super) const EGRESS: Shape = Shape::new(
     "egress",
-    &[Key::new("allow", Of::List(&Of::Text), "Hosts, addresses, ranges").required()],
+    &[Key::new(
+        "allow",
+        FieldType::List(&FieldType::Text),
+        "Hosts, addresses, ranges",
+    )
+    .required()],
 );
 
 pub(super) const EVIDENCE: Shape = Shape::new(
@@ -65,10 +78,14 @@ pub(super) const EVIDENCE: Shape = Shape::new(
     &[
         Key::new(
             "signing_key",
-            Of::Form("."),
+            FieldType::Form("."),
             "Path of the key, from this file's folder",
         ),
-        Key::new("witness", Of::Form("."), "file:PATH, command:… or a URL"),
+        Key::new(
+            "witness",
+            FieldType::Form("."),
+            "file:PATH, command:… or a URL",
+        ),
     ],
 );
 
@@ -77,23 +94,23 @@ pub(super) const LIMITS: Shape = Shape::new(
     &[
         Key::new(
             "active_runs",
-            Of::Whole(1, MOST_RUNS as i64),
+            FieldType::Whole(1, MOST_RUNS as i64),
             "Runs under way at once",
         ),
         Key::new(
             "body_bytes",
-            Of::Whole(1024, MOST_BODY as i64),
+            FieldType::Whole(1024, MOST_BODY as i64),
             "Bytes of a request's body",
         ),
         Key::new(
             "connections",
-            Of::Whole(1, MOST_CONNECTIONS as i64),
+            FieldType::Whole(1, MOST_CONNECTIONS as i64),
             "Connections at once",
         ),
     ],
 );
 
-const ADDRESS: Of = Of::Form(":[0-9]+$");
+const ADDRESS: FieldType = FieldType::Form(":[0-9]+$");
 
 pub(super) const LISTEN: Shape = Shape::new(
     "listen",
@@ -109,9 +126,9 @@ pub(super) const LISTEN: Shape = Shape::new(
 );
 
 /// A secret, named and never written out.
-const REFERENCE: Of = Of::Either(&[
-    Of::Map(&VALUE),
-    Of::Form("^\\s*\\{\\{\\s*env\\.[A-Za-z_][A-Za-z0-9_]{0,63}\\s*\\}\\}\\s*$"),
+const REFERENCE: FieldType = FieldType::Either(&[
+    FieldType::Map(&VALUE),
+    FieldType::Form("^\\s*\\{\\{\\s*env\\.[A-Za-z_][A-Za-z0-9_]{0,63}\\s*\\}\\}\\s*$"),
 ]);
 
 pub(super) const VALUE: Shape = Shape::new(
@@ -119,7 +136,7 @@ pub(super) const VALUE: Shape = Shape::new(
     &[Key::new("env", VARIABLE, "The variable that holds it").required()],
 );
 
-const ROLE: Of = Of::Words(&[
+const ROLE: FieldType = FieldType::Words(&[
     "viewer", "operator", "approver", "auditor", "admin", "runtime",
 ]);
 
@@ -127,10 +144,10 @@ pub(super) const PRINCIPAL: Shape = Shape::new(
     "the principal",
     &[
         Key::new("name", NAME, "As frames record it").required(),
-        Key::new("roles", Of::List(&ROLE), "What it may do").required(),
+        Key::new("roles", FieldType::List(&ROLE), "What it may do").required(),
         Key::new(
             "secrets",
-            Of::Each(&REFERENCE),
+            FieldType::Each(&REFERENCE),
             "Values of its own for secret variables",
         ),
         Key::new("token", REFERENCE, "{env: VARIABLE}").required(),
@@ -139,10 +156,10 @@ pub(super) const PRINCIPAL: Shape = Shape::new(
 
 pub(super) const RECEIVER: Shape = Shape::new(
     "receiver",
-    &[Key::new("variable", Of::Text, "Gets the receiver's URL").required()],
+    &[Key::new("variable", FieldType::Text, "Gets the receiver's URL").required()],
 );
 
-const DAYS: Of = Of::Whole(1, 36_500);
+const DAYS: FieldType = FieldType::Whole(1, 36_500);
 
 pub(super) const RETENTION: Shape = Shape::new(
     "retention",
@@ -156,7 +173,7 @@ pub(super) const SERVER: Shape = Shape::new(
     "the server",
     &[Key::new(
         "url",
-        Of::Form("^\\s*[Hh][Tt][Tt][Pp][Ss]?:"),
+        FieldType::Form("^\\s*[Hh][Tt][Tt][Pp][Ss]?:"),
         "Where it is",
     )
     .required()],
@@ -165,7 +182,7 @@ pub(super) const SERVER: Shape = Shape::new(
 pub(super) const STATE: Shape = Shape::new(
     "state",
     &[
-        Key::new("driver", Of::Words(&["sqlite"]), "The one there is").required(),
-        Key::new("dsn", Of::Form("."), "Path of the ledger").required(),
+        Key::new("driver", FieldType::Words(&["sqlite"]), "The one there is").required(),
+        Key::new("dsn", FieldType::Form("."), "Path of the ledger").required(),
     ],
 );

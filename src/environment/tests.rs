@@ -230,7 +230,7 @@ fn the_mark_of_a_signing_key_is_no_part_of_its_length() {
 
 #[test]
 fn every_environment_of_the_repository_is_sound() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("environments");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../environments");
     let mut found = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

@@ -22,7 +22,7 @@ use super::limit::{Entered, Shut};
 use super::provider::{Answer, Call, Provider};
 use super::route::Route;
 use super::{Inner, Served};
-use crate::contract::gateway::Invoke;
+use ktsu_contract::gateway::Invoke;
 
 /// How long a call may take whose group names no deadline. One whose providers may take longer has
 /// as long as they.

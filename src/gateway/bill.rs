@@ -10,7 +10,7 @@ use super::config::{Group, Model};
 use super::error::Failure;
 use super::price::Tokens;
 use super::provider::Answer;
-use crate::contract::gateway::{AttemptUsage, MAX_ATTEMPTS_LISTED, ModelAttempt};
+use ktsu_contract::gateway::{AttemptUsage, MAX_ATTEMPTS_LISTED, ModelAttempt};
 
 /// The status of an attempt that gave the reply.
 const OK: &str = "ok";
@@ -95,8 +95,8 @@ fn add(total: &mut AttemptUsage, usage: &AttemptUsage) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gateway::config::Strategy;
-    use crate::gateway::price::{Price, Prices};
+    use crate::config::Strategy;
+    use crate::price::{Price, Prices};
 
     fn group() -> Group {
         let mut prices = Prices::default();

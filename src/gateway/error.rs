@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::bill::Bill;
 use super::price::Tokens;
-use crate::contract::gateway::NoReply;
+use ktsu_contract::gateway::NoReply;
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $text:literal, $status:literal,)*) => {

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::tests::{ask, gateway, post};
-use crate::peer::Peer;
+use ktsu_peer::Peer;
 
 /// A fallback from `s/first` to `t/second`, each provider with its limit; and one in a hurry.
 fn pair(group: &str, limits: [&str; 2], rules: &str) -> Peer {

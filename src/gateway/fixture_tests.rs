@@ -10,7 +10,7 @@ use super::tests::{KEY, Reply, gateway, post, provider};
 
 #[tokio::test]
 async fn every_conversation_converts_exactly_both_ways() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/providers");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/providers");
     let files = std::fs::read_dir(folder).unwrap();
     let mut files: Vec<_> = files.map(|entry| entry.unwrap().path()).collect();
     files.sort();

@@ -14,9 +14,9 @@ use utoipa_axum::routes;
 
 use super::error::{Code, Failure};
 use super::{Gateway, price};
-use crate::codes::ErrorCode;
-use crate::contract::gateway::{Invoke, NoReply, Reply};
-use crate::server::{self, body, document};
+use ktsu_codes::ErrorCode;
+use ktsu_contract::gateway::{Invoke, NoReply, Reply};
+use ktsu_server::{self as server, body, document};
 
 /// The most bytes of a request: a conversation with long documents in it.
 pub const MAX_BODY: usize = 8 << 20;

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use super::error::{Code, Failure};
-use crate::contract::gateway::{Message, ToolCall};
+use ktsu_contract::gateway::{Message, ToolCall};
 
 /// Refuses what is no conversation, with the place of the first thing that is wrong. Calls without
 /// arguments get none, in the form that every provider takes.

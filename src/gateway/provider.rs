@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 
 use super::error::Failure;
 use super::price::Tokens;
-use crate::contract::gateway::{Message, Tool, ToolCall};
-use crate::server::body;
+use ktsu_contract::gateway::{Message, Tool, ToolCall};
+use ktsu_server::body;
 
 /// A call whose model is decided.
 #[derive(Debug, Clone, PartialEq)]

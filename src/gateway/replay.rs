@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use super::error::{Cause, Code, Failure};
-use crate::contract::gateway::{AttemptUsage, Reply};
+use ktsu_contract::gateway::{AttemptUsage, Reply};
 
 /// How long a reply is kept: longer than it takes to notice that a runtime is gone, to dispatch
 /// its step again and to come back to the call.

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use axum::http::HeaderMap;
 
 use super::error::{Cause, Failure};
-use crate::kit::retry::On;
+use ktsu_config::retry::On;
 
 /// What a group's `retry:` says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +64,7 @@ pub(super) fn after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gateway::error::Code;
+    use crate::error::Code;
 
     fn retry(on: &[On]) -> Retry {
         Retry {

@@ -62,7 +62,7 @@ impl Route {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gateway::price::{Price, Prices};
+    use crate::price::{Price, Prices};
 
     fn route(strategy: Strategy, prices: &[(&str, u64, u64)]) -> Route {
         let models = ["a/1", "b/2", "c/x/y"].map(|name| Model::parse(name).unwrap());

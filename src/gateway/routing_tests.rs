@@ -10,7 +10,7 @@ use axum::Router;
 use serde_json::{Value, json};
 
 use super::tests::{Asked, KEY, Reply, ask, completion, gateway, post, provider, served};
-use crate::peer::Peer;
+use ktsu_peer::Peer;
 
 type Seen = tokio::sync::mpsc::UnboundedReceiver<Asked>;
 

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::egress::Policy;
-use crate::peer::Peer;
+use ktsu_egress::Policy;
+use ktsu_peer::Peer;
 
 pub(super) const KEY: &str = "sk-0123456789";
 
@@ -49,7 +49,7 @@ pub(super) async fn provider(replies: Vec<Reply>) -> (String, mpsc::UnboundedRec
         let (tell, replies, count) = (tell.clone(), Arc::clone(&replies), Arc::clone(&count));
         async move {
             let (head, sent) = request.into_parts();
-            let sent: Bytes = crate::server::body::read(sent).await.unwrap();
+            let sent: Bytes = ktsu_server::body::read(sent).await.unwrap();
             let at = count.fetch_add(1, Ordering::SeqCst).min(replies.len() - 1);
             let _ = tell.send(Asked {
                 path: head.uri.path().to_owned(),

@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use ktsu_ledger::Json;
 use ktsu_ledger::event::plan::{AgentFile, Prompt};
 
-use super::fault::{Fault, FaultCode};
 use super::read::{Fields, Reader};
 use super::shape::PARAMS;
 use super::shape::agent::{AGENT, OUTPUT};
 use super::tools::ServerCall;
 use super::workflow::optional_params;
-use super::yaml::{Data, Node, Place};
 use super::{marks, prompt, sealed, tools};
-use crate::schema;
-use crate::workflow::params::ParamsSchema;
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_config::yaml::{Data, Node, Place};
+use ktsu_schema as schema;
+use ktsu_workflow::params::ParamsSchema;
 
 /// An agent file as read.
 pub(super) struct AgentDraft {
@@ -238,7 +238,7 @@ pub(super) fn reserved_fields(reader: &mut Reader<'_>, schema: &Node) {
         }
         let words = format!("{name:?} is no reserved field and is dropped from every output");
         let fault = Fault::new(FaultCode::UnknownReserved, place, words).warning();
-        let near = crate::workflow::nearest(name, RESERVED);
+        let near = ktsu_codes::nearest(name, RESERVED);
         reader.fault(match near {
             Some(near) => fault.hint(format!("did you mean {near}?")),
             None => fault.hint("names of your own do not begin with ktsu_"),
@@ -254,7 +254,7 @@ pub(super) fn member<'n>(node: Option<&'n Node>, name: &str) -> Option<&'n Node>
 }
 
 /// The members of a map; none of anything else.
-pub(super) fn members(node: Option<&Node>) -> &[(super::yaml::Key, Node)] {
+pub(super) fn members(node: Option<&Node>) -> &[(ktsu_config::yaml::Key, Node)] {
     match node.map(|node| &node.data) {
         Some(Data::Map(members)) => members,
         Some(Data::Null | Data::Bool(_) | Data::Number(_) | Data::Text(_) | Data::List(_))

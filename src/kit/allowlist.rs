@@ -7,10 +7,10 @@ use std::collections::HashMap;
 use ktsu_ledger::event::plan::{ApprovalPolicy, ToolRule};
 
 use super::approval;
-use super::fault::{Fault, FaultCode};
 use super::read::{Fields, Reader};
 use super::shape::server as shape;
-use super::yaml::{Data, Node};
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_config::yaml::{Data, Node};
 
 /// The most entries of a list. Two lists are held against each other, entry by entry.
 const MOST: usize = 1_000;

@@ -3,10 +3,10 @@
 
 use ktsu_ledger::event::plan::{ApprovalPolicy, ApprovalTimeout, OnReject, TimeoutBehavior};
 
-use super::fault::{Fault, FaultCode};
 use super::read::{Fields, Reader, milliseconds};
 use super::shape::server as shape;
-use super::yaml::{Data, Node};
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_config::yaml::{Data, Node};
 
 /// The most people that may have to approve.
 pub(super) const MOST_PEOPLE: i64 = 10;

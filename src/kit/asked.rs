@@ -6,9 +6,9 @@ use std::path::Path;
 use ktsu_ledger::event::plan::{ApprovalPolicy, Work};
 
 use super::Kit;
-use super::fault::{Fault, FaultCode};
 use super::loader::Loader;
 use super::step::StepDraft;
+use ktsu_config::fault::{Fault, FaultCode};
 
 /// A webhook that fires for approvals only, in a workflow of which nobody is asked anything.
 pub(super) fn check(loader: &mut Loader) {

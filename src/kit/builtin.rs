@@ -1,11 +1,11 @@
 //! Agents and tool servers of this program: files like any other, read by the same readers, and
 //! nothing more (seed 000, invariants 4 and 24). Their name is their path: `ktsu/NAME@VERSION`.
 
-use super::fault::{Fault, FaultCode};
 use super::reference::split;
 use super::step::AgentCall;
-use super::yaml::Place;
-use crate::workflow::nearest;
+use ktsu_codes::nearest;
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_config::yaml::Place;
 
 /// How the names of first-party agents and servers begin.
 const PREFIX: &str = "ktsu/";

@@ -8,13 +8,13 @@ use serde_json::Value;
 
 use super::agent::{self, AgentDraft, Params};
 use super::builtin;
-use super::fault::{Fault, FaultCode};
 use super::reference::{self, Kind};
 use super::step::{AgentCall, GivenParam};
 use super::workflow::Draft;
-use crate::workflow::nearest;
-use crate::workflow::rules::DecisionRules;
-use crate::workflow::template::text_of;
+use ktsu_codes::nearest;
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_workflow::rules::DecisionRules;
+use ktsu_workflow::template::text_of;
 
 /// Files of agents.
 pub(super) const KIND: Kind = Kind {

@@ -1,10 +1,10 @@
 //! `servers.yaml`: the tool servers of others, declared in one place (seed 000, invariant 3).
 
-use super::fault::{Fault, FaultCode};
 use super::read::Reader;
 use super::server::{self, ServerDraft};
 use super::shape::server::SERVERS;
-use super::yaml::{Data, Node};
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_config::yaml::{Data, Node};
 
 /// What the list has.
 pub(super) struct Central {

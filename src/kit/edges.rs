@@ -3,13 +3,14 @@
 use ktsu_ledger::Json;
 use ktsu_ledger::event::plan::{Variable, Visibility, Work};
 
-use super::fault::{Fault, FaultCode};
 use super::read::{Fields, Mention, Reader, Usage};
 use super::step::StepDraft;
-use super::yaml::{Data, Place};
-use crate::workflow::expression::Root;
-use crate::workflow::params::ParamsSchema;
-use crate::workflow::{graph, nearest};
+use ktsu_codes::nearest;
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_config::yaml::{Data, Place};
+use ktsu_workflow::expression::Root;
+use ktsu_workflow::graph;
+use ktsu_workflow::params::ParamsSchema;
 
 /// The ids that stand in the file, those of broken steps too: a reference to one is no fault.
 pub(super) fn ids(fields: &Fields<'_>) -> Vec<String> {

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use super::GATEWAY;
 use super::builtin;
-use super::fault::{Fault, FaultCode};
 use super::loader::Loader;
-use super::yaml::{self, Data, Place};
-use crate::workflow::nearest;
+use ktsu_codes::nearest;
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_config::yaml::{self, Data, Place};
 
 /// Every group that an agent, a step or a policy names must stand in `gateway.yaml`, if the kit
 /// has one.

@@ -6,14 +6,14 @@ use ktsu_ledger::event::plan::{Visibility, Webhooks, Work, WorkflowPlan};
 use serde_json::Value;
 
 use super::calls;
-use super::fault::{Fault, FaultCode};
 use super::loader::Loader;
 use super::reference::{self, Kind};
 use super::step::{ChildDraft, StepDraft};
 use super::workflow::{Draft, SUFFIX};
-use crate::workflow::graph::{self, Expansion, MAX_LEVELS, MAX_SCOPES};
-use crate::workflow::nearest;
-use crate::workflow::params::ParamsSchema;
+use ktsu_codes::nearest;
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_workflow::graph::{self, Expansion, MAX_LEVELS, MAX_SCOPES};
+use ktsu_workflow::params::ParamsSchema;
 
 /// Files of workflows.
 pub(super) const KIND: Kind = Kind {

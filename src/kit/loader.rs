@@ -8,18 +8,18 @@ use ktsu_ledger::event::plan::{FORMAT, Plan, Visibility};
 use ktsu_ledger::id::is_name;
 
 use super::agent::{self, AgentDraft};
-use super::fault::{Fault, FaultCode, Faults};
 use super::read::{self, Reader};
 use super::server::{self, ServerDraft};
 use super::servers::{self, ServerUse};
 use super::shape::kit::KIT as KIT_SHAPE;
 use super::workflow::{self, Draft, SUFFIX};
-use super::yaml::{self, Place};
 use super::{
     CENTRAL, FileKind, GATEWAY, Kit, KitFile, KitWorkflow, builtin, calls, central, links,
     reference,
 };
-use crate::workflow::definition::Definition;
+use ktsu_config::fault::{Fault, FaultCode, Faults};
+use ktsu_config::yaml::{self, Place};
+use ktsu_workflow::definition::Definition;
 
 /// What `kit.yaml` says.
 #[derive(Default)]
@@ -491,7 +491,7 @@ fn read_settings(reader: &mut Reader<'_>, node: &yaml::Node) -> Option<Settings>
 }
 
 /// The names of the files of a folder, sorted; none if it does not exist.
-pub(crate) fn file_names(dir: &Path) -> Vec<String> {
+pub fn file_names(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries
         .filter(|entry| entry.path().is_file())

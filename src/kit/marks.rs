@@ -4,9 +4,9 @@
 use ktsu_ledger::event::plan::Visibility;
 
 use super::agent::{member, members};
-use super::fault::{Fault, FaultCode};
 use super::read::Reader;
-use super::yaml::{Data, Node, Place};
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_config::yaml::{Data, Node, Place};
 
 /// Keywords whose value is a schema of the same value, or of its elements.
 const SCHEMA: [&str; 4] = ["items", "if", "then", "else"];

@@ -1,12 +1,12 @@
 //! The `prompt:` of an agent file: static instructions, and templates over the params alone.
 
 use super::agent::Params;
-use super::fault::{Fault, FaultCode};
 use super::read::{Fields, Reader, Usage};
 use super::shape::agent::PROMPT;
-use super::yaml::{Node, Place};
-use crate::workflow::expression::{Expression, Root};
-use crate::workflow::template::Template;
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_config::yaml::{Node, Place};
+use ktsu_workflow::expression::{Expression, Root};
+use ktsu_workflow::template::Template;
 
 /// The three texts.
 pub(super) struct PromptDraft {
@@ -129,7 +129,7 @@ fn judge(expression: &Expression, place: Place, what: &str, params: Option<&Para
         } else {
             continue;
         };
-        let near = crate::workflow::nearest(name, known.iter().copied());
+        let near = ktsu_codes::nearest(name, known.iter().copied());
         faults.push(match near {
             Some(near) => fault.hint(format!("did you mean {near}?")),
             None => fault.hint("declare it in params.schema.properties"),

@@ -1,88 +1,18 @@
-//! From located YAML to checked values: one small reader for every kind of key.
+//! Reads the files of a kit: what every file has, and the names that expressions mention.
 
+use std::ops::{Deref, DerefMut};
 use std::path::Path;
 
-use super::fault::{Fault, FaultCode, Faults};
-use ktsu_ledger::id::is_name;
+use ktsu_config::fault::{Fault, FaultCode};
+pub(crate) use ktsu_config::read::*;
+use ktsu_config::{read, yaml::Place};
+use ktsu_workflow::expression::Root;
 
 use super::agent::NO_VERSION;
-use super::shape::{Of, Shape};
-use super::yaml::{self, Data, Key, Node, Place};
-use crate::workflow::expression::Root;
-pub(crate) use crate::workflow::nearest;
 
-/// The text of a file that holds YAML, kept for reports under the name it is `shown` by.
-pub(crate) fn source(path: &Path, shown: &Path, faults: &mut Faults) -> Option<String> {
-    let text = match std::fs::metadata(path) {
-        Ok(about) if about.len() > yaml::MAX_FILE => {
-            Err((FaultCode::FileTooLarge, "the file is larger than 1 MiB"))
-        }
-        // Devices and pipes say nothing of how much they give.
-        Ok(about) if about.is_file() => std::fs::read_to_string(path)
-            .map_err(|_| (FaultCode::FileUnreadable, "the file cannot be read")),
-        Ok(_) | Err(_) => Err((FaultCode::FileUnreadable, "the file cannot be read")),
-    };
-    match text {
-        Ok(text) => {
-            faults.sources.insert(shown.to_owned(), text.clone());
-            Some(text)
-        }
-        Err((code, words)) => {
-            faults.add(Fault::new(code, Place::default(), words).in_file(shown));
-            None
-        }
-    }
-}
-
-/// Whether a path stays in a folder, links followed. Where nothing is, nothing leads out.
-pub(crate) fn stays(folder: &Path, path: &Path) -> bool {
-    let folder = match folder.as_os_str().is_empty() {
-        true => Path::new("."),
-        false => folder,
-    };
-    match path.canonicalize() {
-        Ok(real) => folder
-            .canonicalize()
-            .is_ok_and(|folder| real.starts_with(folder)),
-        Err(_) => true,
-    }
-}
-
-/// The tree of such a text.
-pub(crate) fn tree(text: &str, shown: &Path, faults: &mut Faults) -> Option<Node> {
-    match yaml::parse(text) {
-        Ok(node) => Some(node),
-        Err(fault) => {
-            faults.add(fault.in_file(shown));
-            None
-        }
-    }
-}
-
-/// Headers that carry no secret of a workflow or a server.
-const TAKEN: [&str; 12] = [
-    "accept",
-    "connection",
-    "content-length",
-    "content-type",
-    "expect",
-    "host",
-    "idempotency-key",
-    "ktsu-token",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
-
-/// A year.
-const LONGEST_DURATION: u64 = 31_536_000_000;
-
-/// Reads one file and gathers its faults.
+/// Reads one file of a kit and gathers its faults.
 pub(crate) struct Reader<'a> {
-    pub(crate) file: &'a Path,
-    pub(crate) text: &'a str,
-    pub(crate) faults: Vec<Fault>,
+    reader: read::Reader<'a>,
     /// Names that expressions of the part being read mention.
     pub(super) mentions: Vec<Mention>,
 }
@@ -127,256 +57,17 @@ impl Usage {
     }
 }
 
-/// The members of a map whose keys are known.
-pub(crate) struct Fields<'n> {
-    pub(crate) place: Place,
-    members: Vec<(&'n Key, &'n Node)>,
-}
-
-impl<'n> Fields<'n> {
-    /// The value of a key that is there and not null.
-    pub(crate) fn get(&self, name: &str) -> Option<&'n Node> {
-        let found = self.members.iter().find(|(key, _)| key.text == name);
-        found
-            .map(|(_, node)| *node)
-            .filter(|node| !matches!(node.data, Data::Null))
-    }
-
-    /// The place of a key that is there, null or not.
-    pub(crate) fn key(&self, name: &str) -> Option<Place> {
-        let found = self.members.iter().find(|(key, _)| key.text == name);
-        found.map(|(key, _)| key.place)
-    }
-}
-
 impl<'a> Reader<'a> {
     pub(crate) fn new(file: &'a Path, text: &'a str) -> Self {
         Self {
-            file,
-            text,
-            faults: Vec::new(),
+            reader: read::Reader::new(file, text),
             mentions: Vec::new(),
         }
     }
 
-    /// Adds a fault; its hint can still be given.
-    pub(crate) fn fault(&mut self, fault: Fault) {
-        self.faults.push(fault.in_file(self.file));
-    }
-
-    fn wrong_type<T>(&mut self, node: &Node, what: &str, wanted: &str) -> Option<T> {
-        let words = format!("{what} must be {wanted}, got {}", node.kind());
-        self.fault(Fault::new(FaultCode::WrongType, node.place, words));
-        None
-    }
-
-    pub(crate) fn bad_value<T>(&mut self, node: &Node, words: impl Into<String>) -> Option<T> {
-        self.fault(Fault::new(FaultCode::BadValue, node.place, words));
-        None
-    }
-
-    /// A map with these keys and no others; none of them twice.
-    pub(crate) fn map<'n>(
-        &mut self,
-        node: &'n Node,
-        what: &str,
-        known: &[&str],
-    ) -> Option<Fields<'n>> {
-        let fields = self.open_map(node, what)?;
-        for (key, node) in &fields.members {
-            if !known.contains(&key.text.as_str()) {
-                self.unknown_key(key, what, known);
-                self.hide_if_secret(key, node, known);
-            }
-        }
-        if known.contains(&"description")
-            && let Some(node) = fields.get("description")
-        {
-            self.string(node, "description");
-        }
-        Some(fields)
-    }
-
-    /// A map of a shape: no other keys, none of them twice, and those that must be there.
-    pub(crate) fn shaped<'n>(&mut self, node: &'n Node, shape: &Shape) -> Option<Fields<'n>> {
-        let fields = self.map(node, shape.what, &shape.names())?;
-        for key in shape.keys {
-            if key.required {
-                self.required(&fields, key.name, shape.what);
-            }
-            if let (Of::Note, Some(node)) = (&key.of, fields.get(key.name)) {
-                self.string(node, key.name);
-            }
-        }
-        Some(fields)
-    }
-
-    pub(crate) fn unknown_key(&mut self, key: &Key, what: &str, known: &[&str]) {
-        let words = format!("unknown key {:?} in {what}", key.text);
-        let fault = Fault::new(FaultCode::UnknownKey, key.place, words);
-        let fault = match (key.text.as_str(), nearest(&key.text, known.iter().copied())) {
-            ("consolidation", _) => fault
-                .hint("results always arrive as the list `results`; reshape them in a transform"),
-            ("command" | "args" | "image" | "build" | "env", _) if what == "the server" => fault
-                .hint("a server runs elsewhere and is reached by its url: nothing is started here"),
-            ("blocklist" | "denylist", _) => {
-                fault.hint("access: {allowlist: […]} says what may be called")
-            }
-            ("continue_on_error" | "optional" | "allow_failed", _) => {
-                fault.hint("a failed step always fails the run; use a condition or max_failures")
-            }
-            (_, Some(near)) => fault.hint(format!("did you mean {near}?")),
-            (_, None) => fault.hint(format!("known keys: {}", known.join(", "))),
-        };
-        self.fault(fault);
-    }
-
-    /// Keeps what stands behind an unknown key out of reports, where the key may be a slip for
-    /// `secret`.
-    fn hide_if_secret(&mut self, key: &Key, node: &Node, known: &[&str]) {
-        let near = nearest(&key.text, known.iter().copied()).unwrap_or("secret");
-        if let (true, "secret", Some(fault)) =
-            (known.contains(&"secret"), near, self.faults.last_mut())
-        {
-            fault.hide(node.scalars());
-        }
-    }
-
-    /// A part that is about a secret: where it is no map, whatever it is may be the secret.
-    pub(crate) fn secretive<'n>(&mut self, node: &'n Node, shape: &Shape) -> Option<Fields<'n>> {
-        let before = self.faults.len();
-        let fields = self.shaped(node, shape);
-        if let (None, Some(fault)) = (&fields, self.faults.get_mut(before)) {
-            fault.hide(node.scalars());
-        }
-        fields
-    }
-
-    /// The text of a secret. One of another type is a secret as well, and no report shows it.
-    pub(crate) fn secret_text<'n>(&mut self, node: &'n Node, what: &str) -> Option<&'n str> {
-        if let Data::Text(text) = &node.data {
-            return Some(text);
-        }
-        let words = format!("{what} must be text, got {}", node.kind());
-        self.fault(Fault::new(FaultCode::WrongType, node.place, words).hiding_all_of(node));
-        None
-    }
-
-    /// A map with any keys, none of them twice.
-    pub(crate) fn open_map<'n>(&mut self, node: &'n Node, what: &str) -> Option<Fields<'n>> {
-        let Data::Map(members) = &node.data else {
-            return self.wrong_type(node, what, "a map");
-        };
-        self.twice(members);
-        Some(Fields {
-            place: node.place,
-            members: members.iter().map(|(key, node)| (key, node)).collect(),
-        })
-    }
-
-    fn twice(&mut self, members: &[(Key, Node)]) {
-        for (position, (key, _)) in members.iter().enumerate() {
-            let earlier = members[..position]
-                .iter()
-                .find(|(other, _)| other.text == key.text);
-            if let Some((first, _)) = earlier {
-                let words = format!("the key {:?} stands twice", key.text);
-                let hint = format!("the first one is on line {}", first.place.line);
-                self.fault(Fault::new(FaultCode::DuplicateKey, key.place, words).hint(hint));
-            }
-        }
-    }
-
-    /// Keys twice anywhere in a free tree (schemas, bodies).
-    pub(super) fn twice_within(&mut self, node: &Node) {
-        match &node.data {
-            Data::Map(members) => {
-                self.twice(members);
-                members
-                    .iter()
-                    .for_each(|(_, member)| self.twice_within(member));
-            }
-            Data::List(items) => items.iter().for_each(|item| self.twice_within(item)),
-            Data::Null | Data::Bool(_) | Data::Number(_) | Data::Text(_) => {}
-        }
-    }
-
-    /// A key that must be there.
-    pub(crate) fn required<'n>(
-        &mut self,
-        fields: &Fields<'n>,
-        name: &str,
-        what: &str,
-    ) -> Option<&'n Node> {
-        let found = fields.get(name);
-        if found.is_none() {
-            let place = fields.key(name).unwrap_or(fields.place);
-            let words = format!("{what} needs {name:?}");
-            self.fault(Fault::new(FaultCode::MissingKey, place, words));
-        }
-        found
-    }
-
-    pub(crate) fn list<'n>(&mut self, node: &'n Node, what: &str) -> Option<&'n [Node]> {
-        match &node.data {
-            Data::List(items) => Some(items),
-            Data::Null | Data::Bool(_) | Data::Number(_) | Data::Text(_) | Data::Map(_) => {
-                self.wrong_type(node, what, "a list")
-            }
-        }
-    }
-
-    pub(crate) fn string<'n>(&mut self, node: &'n Node, what: &str) -> Option<&'n str> {
-        match &node.data {
-            Data::Text(text) => Some(text),
-            Data::Number(_) | Data::Bool(_) => {
-                let words = format!("{what} must be text, got {}", node.kind());
-                let fault = Fault::new(FaultCode::WrongType, node.place, words);
-                self.fault(fault.hint("put it in quotes"));
-                None
-            }
-            Data::Null | Data::List(_) | Data::Map(_) => self.wrong_type(node, what, "text"),
-        }
-    }
-
-    /// The name of an HTTP header.
-    pub(crate) fn header(&mut self, node: &Node) -> Option<String> {
-        let header = self.string(node, "header")?;
-        let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
-        if header.is_empty() || !header.chars().all(token) {
-            return self.bad_value(node, format!("{header:?} is not the name of a header"));
-        }
-        if TAKEN.iter().any(|taken| header.eq_ignore_ascii_case(taken)) {
-            let words = format!("the header {header} means something else in every request");
-            let fault = Fault::new(FaultCode::BadValue, node.place, words);
-            self.fault(fault.hint("header: X-Api-Key, for instance"));
-            return None;
-        }
-        Some(header.to_owned())
-    }
-
-    /// A name from outside (decision S1), and its place.
-    pub(super) fn name(&mut self, fields: &Fields<'_>) -> Option<(String, Place)> {
-        let node = fields.get("name")?;
-        let name = self.string(node, "name")?;
-        if !is_name(name) {
-            let words =
-                format!("{name:?} is not a name: letters, digits, '.', '_' and '-', at most 64");
-            return self.bad_value(node, words);
-        }
-        Some((name.to_owned(), node.place))
-    }
-
-    /// A semantic version.
-    pub(super) fn version(&mut self, node: &Node) -> Option<String> {
-        let version = self.string(node, "version")?;
-        if semver::Version::parse(version).is_err() {
-            let words = format!("{version:?} is not a semantic version");
-            let fault = Fault::new(FaultCode::BadVersion, node.place, words);
-            self.fault(fault.hint("version: \"1.0.0\""));
-            return None;
-        }
-        Some(version.to_owned())
+    /// The faults that were found.
+    pub(crate) fn into_faults(self) -> Vec<Fault> {
+        self.reader.faults
     }
 
     /// The version of an agent or a server, which may have none (decision K2).
@@ -390,141 +81,18 @@ impl<'a> Reader<'a> {
         self.fault(fault.hint("version: \"1.0.0\""));
         Some(NO_VERSION.to_owned())
     }
+}
 
-    pub(crate) fn flag(&mut self, node: &Node, what: &str) -> Option<bool> {
-        match &node.data {
-            Data::Bool(flag) => Some(*flag),
-            Data::Null | Data::Number(_) | Data::Text(_) | Data::List(_) | Data::Map(_) => {
-                self.wrong_type(node, what, "true or false")
-            }
-        }
-    }
+impl<'a> Deref for Reader<'a> {
+    type Target = read::Reader<'a>;
 
-    pub(crate) fn number(&mut self, node: &Node, what: &str, least: f64, most: f64) -> Option<f64> {
-        let Data::Number(number) = &node.data else {
-            return self.wrong_type(node, what, "a number");
-        };
-        let float = number.as_f64().unwrap_or(f64::INFINITY);
-        if float < least || float > most {
-            return self.bad_value(node, format!("{what} must be between {least} and {most}"));
-        }
-        Some(float)
-    }
-
-    pub(crate) fn whole(&mut self, node: &Node, what: &str, least: i64, most: i64) -> Option<i64> {
-        let Data::Number(number) = &node.data else {
-            return self.wrong_type(node, what, "a whole number");
-        };
-        match number
-            .as_i64()
-            .filter(|whole| (least..=most).contains(whole))
-        {
-            Some(whole) => Some(whole),
-            None => self.bad_value(
-                node,
-                format!("{what} must be a whole number between {least} and {most}"),
-            ),
-        }
-    }
-
-    /// Seconds, more than none, as milliseconds.
-    pub(crate) fn seconds(&mut self, node: &Node, what: &str) -> Option<u64> {
-        const LONGEST: f64 = 31_536_000.0;
-        let seconds = self.number(node, what, 0.001, LONGEST)?;
-        Some(rounded(seconds * 1_000.0))
-    }
-
-    /// A duration such as `1m30s` or `500ms`, as milliseconds.
-    pub(crate) fn duration(&mut self, node: &Node, what: &str) -> Option<u64> {
-        self.duration_up_to(node, what, ("8760h, a year", LONGEST_DURATION))
-    }
-
-    /// The same up to a bound, which has words.
-    pub(crate) fn duration_up_to(
-        &mut self,
-        node: &Node,
-        what: &str,
-        (words, longest): (&str, u64),
-    ) -> Option<u64> {
-        if let Data::Number(number) = &node.data {
-            let words =
-                format!("{what} must be a duration such as 500ms, 2s or 1m30s, got a number");
-            let fault = Fault::new(FaultCode::WrongType, node.place, words);
-            self.fault(fault.hint(format!("with a unit: {number}s, or {number}ms")));
-            return None;
-        }
-        let text = self.string(node, what)?;
-        match (milliseconds(text), duration_ms(text)) {
-            (_, Some(duration)) if duration <= longest => Some(duration),
-            (Some(_), _) => self.bad_value(node, format!("{what} must be between 1ms and {words}")),
-            (None, _) => self.bad_value(
-                node,
-                format!("{what} must be a duration such as 500ms, 2s or 1m30s"),
-            ),
-        }
-    }
-
-    /// One of a few words.
-    pub(crate) fn word<T: Copy>(
-        &mut self,
-        node: &Node,
-        what: &str,
-        words: &[(&str, T)],
-    ) -> Option<T> {
-        let text = self.string(node, what)?;
-        let found = words.iter().find(|(word, _)| *word == text);
-        if let Some((_, meaning)) = found {
-            return Some(*meaning);
-        }
-        let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-        self.bad_value(
-            node,
-            format!("{what} must be {}, got {text:?}", known.join(" or ")),
-        )
+    fn deref(&self) -> &Self::Target {
+        &self.reader
     }
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "callers pass what was checked to be positive and far below 2^63"
-)]
-pub(crate) fn rounded(float: f64) -> u64 {
-    float.round() as u64
-}
-
-/// The milliseconds of a duration text such as `1h30m`, `1.5s` or `500ms`; at least one, at most
-/// a year.
-pub(crate) fn duration_ms(text: &str) -> Option<u64> {
-    let total = milliseconds(text)?;
-    (1.0..=31_536_000_000.0)
-        .contains(&total)
-        .then(|| rounded(total))
-}
-
-/// The same without bounds.
-pub(crate) fn milliseconds(text: &str) -> Option<f64> {
-    let mut rest = text.trim();
-    let mut total = 0.0;
-    if rest.is_empty() {
-        return None;
+impl DerefMut for Reader<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.reader
     }
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !(c.is_ascii_digit() || c == '.'))?;
-        let amount: f64 = rest[..digits].parse().ok()?;
-        rest = &rest[digits..];
-        let end = rest
-            .find(|c: char| !c.is_ascii_alphabetic())
-            .unwrap_or(rest.len());
-        let unit = match &rest[..end] {
-            "ms" => 1.0,
-            "s" => 1_000.0,
-            "m" => 60_000.0,
-            "h" => 3_600_000.0,
-            _ => return None,
-        };
-        total += amount * unit;
-        rest = &rest[end..];
-    }
-    Some(total)
 }

@@ -2,9 +2,9 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use super::fault::{Fault, FaultCode};
-use super::yaml::Place;
-use crate::workflow::nearest;
+use ktsu_codes::nearest;
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_config::yaml::Place;
 
 /// A reference, and what is looked for.
 pub(super) struct Reference<'a> {

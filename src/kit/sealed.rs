@@ -1,11 +1,11 @@
 //! Files that see their params alone: nothing in them names a variable, in any form (seed 000,
 //! invariant 10; decision T5).
 
-use super::fault::{Fault, FaultCode};
 use super::read::Reader;
-use super::yaml::{Data, Node};
-use crate::workflow::expression::Root;
-use crate::workflow::template::Template;
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_config::yaml::{Data, Node};
+use ktsu_workflow::expression::Root;
+use ktsu_workflow::template::Template;
 
 /// What is said where a file reaches for the environment.
 #[derive(Debug, Clone, Copy)]

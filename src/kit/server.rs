@@ -9,14 +9,14 @@ use ktsu_ledger::event::plan::{AuthScheme, ServerAuth};
 
 use super::agent::members;
 use super::allowlist::{self, Allowlist};
-use super::fault::{Fault, FaultCode};
 use super::read::Reader;
 use super::sealed;
 use super::shape::server as shape;
-use super::yaml::{Node, Place};
-use crate::workflow::expression::Root;
-use crate::workflow::nearest;
-use crate::workflow::template::Template;
+use ktsu_codes::nearest;
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_config::yaml::{Node, Place};
+use ktsu_workflow::expression::Root;
+use ktsu_workflow::template::Template;
 
 /// A tool server of a kit.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -16,14 +16,14 @@ use ktsu_ledger::event::plan::{ServerParam, ServerPlan};
 
 use super::agent::AgentDraft;
 use super::allowlist::Allowlist;
-use super::fault::{Fault, FaultCode};
 use super::loader::Loader;
 use super::reference::{self, Kind, Reference};
 use super::server::{self, KitServer, SUFFIX, ServerDraft};
 use super::tools::{GivenText, ServerCall};
-use super::yaml::Place;
 use super::{CENTRAL, builtin, file_of};
-use crate::workflow::nearest;
+use ktsu_codes::nearest;
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_config::yaml::Place;
 
 /// A tool server, as one agent uses it.
 #[derive(Debug, Clone, PartialEq, Eq)]

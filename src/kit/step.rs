@@ -6,14 +6,14 @@ use ktsu_ledger::Json;
 use ktsu_ledger::event::plan::{AgentPlan, ChildPlan, FanOut, StepPlan, Webhooks, Work};
 use serde_json::Value;
 
-use super::fault::{Fault, FaultCode};
 use super::read::{Fields, Mention, Reader, Usage, rounded};
 use super::reference::Reference;
 use super::shape::workflow::{self as shape, PRIMITIVES};
-use super::yaml::{Data, Node, Place};
 use super::{agent, calls, links, text, transform, webhook};
-use crate::workflow::expression::Root;
-use crate::workflow::template::Template;
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_config::yaml::{Data, Node, Place};
+use ktsu_workflow::expression::Root;
+use ktsu_workflow::template::Template;
 
 /// A step as read: its edges, and the plans of its children, are not resolved yet.
 pub(super) struct StepDraft {

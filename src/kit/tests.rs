@@ -1,5 +1,3 @@
-mod allowed_tests;
-mod broken;
 mod servers;
 
 use std::fs;
@@ -8,9 +6,10 @@ use std::collections::BTreeSet;
 
 use super::loader::file_names;
 use super::*;
-use crate::workflow::rules::DecisionRules;
+use ktsu_config::render;
 use ktsu_ledger::event::plan::Plan;
 use ktsu_ledger::event::plan::Work;
+use ktsu_workflow::rules::DecisionRules;
 
 /// A kit in a temporary folder.
 pub(crate) fn kit(files: &[(&str, &str)]) -> tempfile::TempDir {
@@ -423,7 +422,7 @@ fn a_plan_that_spreads_too_far_does_not_compile() {
 
 #[test]
 fn every_code_has_a_page_and_every_page_a_code() {
-    let pages = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/errors");
+    let pages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/errors");
     let codes: BTreeSet<String> = FaultCode::all()
         .iter()
         .map(|code| format!("{}.md", code.text()))
@@ -443,7 +442,7 @@ fn every_code_has_a_page_and_every_page_a_code() {
 
 #[test]
 fn the_kits_of_this_repository_are_sound_and_nothing_is_to_be_warned_of() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kits");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kits");
     let kits = fs::read_dir(&folder).unwrap();
     let mut names = BTreeSet::new();
     for entry in kits.map(Result::unwrap) {
@@ -459,7 +458,7 @@ fn the_kits_of_this_repository_are_sound_and_nothing_is_to_be_warned_of() {
 
 #[test]
 fn the_examples_of_the_kits_fit_their_params() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kits");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kits");
     for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
         let kit = load(&entry.path()).unwrap();
         let root = &kit.workflows[kit.default_root().unwrap()];
@@ -467,7 +466,7 @@ fn the_examples_of_the_kits_fit_their_params() {
         let text = fs::read_to_string(&kit.examples["default"]).unwrap();
         let body = serde_json::from_str(&text).unwrap();
         let resolved =
-            crate::workflow::params::resolve(root.params.as_ref(), body, DecisionRules::NEWEST);
+            ktsu_workflow::params::resolve(root.params.as_ref(), body, DecisionRules::NEWEST);
         assert!(resolved.is_ok(), "{}: {resolved:?}", kit.name);
     }
 }

@@ -3,14 +3,14 @@
 use ktsu_ledger::Json;
 
 use super::agent::{member, members};
-use super::fault::{Fault, FaultCode};
 use super::read::{Mention, Reader, Usage};
-use super::yaml::{Data, Node, Place};
-use crate::workflow::airlock::{Schema, SchemaError};
-use crate::workflow::defaults;
-use crate::workflow::expression::{Expression, ExpressionError, Root};
-use crate::workflow::params::ParamsSchema;
-use crate::workflow::template::{Template, located};
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_config::yaml::{Data, Node, Place};
+use ktsu_workflow::airlock::{Schema, SchemaError};
+use ktsu_workflow::defaults;
+use ktsu_workflow::expression::{Expression, ExpressionError, Root};
+use ktsu_workflow::params::ParamsSchema;
+use ktsu_workflow::template::{Template, located};
 
 impl Reader<'_> {
     /// A tree as canonical JSON.

@@ -8,13 +8,13 @@ use ktsu_ledger::id::is_name;
 use super::agent::{Params, member, members};
 use super::allowlist::{self, Allowlist};
 use super::builtin;
-use super::fault::{Fault, FaultCode};
 use super::read::{Reader, Usage};
 use super::reference::split;
 use super::shape::agent as shape;
-use super::yaml::{Data, Node, Place};
-use crate::workflow::expression::Root;
-use crate::workflow::template::Template;
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_config::yaml::{Data, Node, Place};
+use ktsu_workflow::expression::Root;
+use ktsu_workflow::template::Template;
 
 /// What an agent says about a server it uses.
 pub(super) struct ServerCall {
@@ -164,12 +164,10 @@ fn undeclared(reader: &mut Reader<'_>, node: &Node, params: Option<&Params>) {
             }
             let words = format!("the params of this agent do not declare {name:?}");
             let fault = Fault::new(FaultCode::UnknownParam, node.place, words);
-            reader.fault(
-                match crate::workflow::nearest(name, known.iter().copied()) {
-                    Some(near) => fault.hint(format!("did you mean {near}?")),
-                    None => fault.hint("declare it in params.schema.properties"),
-                },
-            );
+            reader.fault(match ktsu_codes::nearest(name, known.iter().copied()) {
+                Some(near) => fault.hint(format!("did you mean {near}?")),
+                None => fault.hint("declare it in params.schema.properties"),
+            });
         }
     }
 }

@@ -2,13 +2,13 @@
 
 use ktsu_ledger::event::plan::{Op, TransformPlan};
 
-use super::fault::{Fault, FaultCode};
 use super::read::{Reader, Usage};
 use super::shape::{Shape, workflow as shape};
 use super::step::RESERVED;
-use super::yaml::{Data, Node};
-use crate::workflow::nearest;
-use crate::workflow::transform::OPS;
+use ktsu_codes::nearest;
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_config::yaml::{Data, Node};
+use ktsu_workflow::transform::OPS;
 
 pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<TransformPlan> {
     let fields = reader.shaped(node, &shape::TRANSFORM)?;

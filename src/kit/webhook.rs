@@ -2,12 +2,12 @@
 
 use ktsu_ledger::event::plan::{RetryOn, RetryPlan, WebhookPlan};
 
-use super::fault::{Fault, FaultCode};
 use super::read::{Fields, Reader, Usage};
-use super::retry::{self, On};
 use super::shape::workflow as shape;
 use super::workflow::secret;
-use super::yaml::Node;
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_config::retry::{self, On};
+use ktsu_config::yaml::Node;
 
 pub(super) fn read(reader: &mut Reader<'_>, step: &Fields<'_>, body: &Node) -> Option<WebhookPlan> {
     let fields = reader.shaped(body, &shape::WEBHOOK)?;

@@ -9,13 +9,14 @@ use ktsu_ledger::event::plan::{
 use ktsu_projections::run::reserved::is_reserved;
 
 use super::edges;
-use super::fault::{Fault, FaultCode};
 use super::marks;
 use super::read::{Fields, Mention, Reader, Usage, rounded};
-use super::shape::{DECLARED, PARAMS, workflow as shape};
+use super::shape::{PARAMS, workflow as shape};
 use super::step::{self, StepDraft};
-use super::yaml::{Data, Node, Place};
-use crate::workflow::expression::Root;
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_config::variables::declared;
+use ktsu_config::yaml::{Data, Node, Place};
+use ktsu_workflow::expression::Root;
 
 /// A workflow file as read; its children are not resolved yet.
 pub(super) struct Draft {
@@ -146,56 +147,6 @@ fn variables(
         reader.fault(fault.hint("hand the value down as a param"));
     }
     declared(reader, node)
-}
-
-/// The variables of an `env:` list, each with its place.
-pub(crate) fn declared(reader: &mut Reader<'_>, node: &Node) -> Vec<(Variable, Place)> {
-    let mut variables: Vec<(Variable, Place)> = Vec::new();
-    for node in reader.list(node, "env").unwrap_or_default() {
-        let Some(variable) = variable(reader, node) else {
-            continue;
-        };
-        if variables
-            .iter()
-            .any(|(other, _)| other.name == variable.name)
-        {
-            let words = format!("the variable {:?} is declared twice", variable.name);
-            reader.fault(Fault::new(FaultCode::DuplicateVariable, node.place, words));
-        }
-        variables.push((variable, node.place));
-    }
-    variables
-}
-
-fn variable(reader: &mut Reader<'_>, node: &Node) -> Option<Variable> {
-    let fields = reader.shaped(node, &DECLARED)?;
-    let secret = fields
-        .get("secret")
-        .and_then(|node| reader.flag(node, "secret"));
-    let default = fields.get("default");
-    if let Some(node) = default.filter(|_| secret == Some(true)) {
-        let words = "the default of a secret variable is a secret written out";
-        let fault = Fault::new(FaultCode::LiteralSecret, node.place, words).hiding(node.place);
-        reader.fault(fault.hint("set it in the process environment; for tests, in .env.yaml"));
-    }
-    let default = default.and_then(|node| reader.string(node, "default"));
-    let node = fields.get("name")?;
-    let name = reader.string(node, "name")?;
-    let first = name.chars().next();
-    let fits = first.is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
-        && name.len() <= 64
-        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    if !fits {
-        return reader.bad_value(
-            node,
-            format!("{name:?} is not the name of a variable: letters, digits and _"),
-        );
-    }
-    Some(Variable {
-        default: default.map(str::to_owned),
-        name: name.to_owned(),
-        secret: secret.unwrap_or(false),
-    })
 }
 
 fn invoke(reader: &mut Reader<'_>, node: &Node) -> Option<InvokeAuth> {

@@ -23,12 +23,12 @@ use super::clock::Observed;
 use super::people::{NotDone, redact_overlay};
 use super::run::RunTask;
 use super::{NotStarted, Orchestrator, recover, wait_for};
-use crate::secret::Redactor;
-use crate::workflow::admit::ENGINE;
-use crate::workflow::admit::person::{self, NotSaid, Overlay, Point};
-use crate::workflow::definition::Definition;
-use crate::workflow::next::Memo;
-use crate::workflow::rules::{DecisionRules, named_by};
+use ktsu_secret::Redactor;
+use ktsu_workflow::admit::ENGINE;
+use ktsu_workflow::admit::person::{self, NotSaid, Overlay, Point};
+use ktsu_workflow::definition::Definition;
+use ktsu_workflow::next::Memo;
+use ktsu_workflow::rules::{DecisionRules, named_by};
 
 /// A fork as it is asked for.
 #[derive(Debug, Clone)]
@@ -404,7 +404,7 @@ fn shared(
     let rules = rules.ok_or_else(|| StoreError::Damaged(format!("{run}#0 is missing")))?;
     let row = match reader.row(run)? {
         Some(row) => row,
-        None => crate::rows::make(reader, run)?.row,
+        None => ktsu_rows::make(reader, run)?.row,
     };
     let row = serde_json::from_str(row.row.as_str());
     let row = row.map_err(|error| StoreError::Damaged(format!("the row of {run}: {error}")))?;

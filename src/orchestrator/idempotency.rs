@@ -10,7 +10,7 @@ use ktsu_projections::index::RunRow;
 use tokio::sync::watch;
 
 use super::{NotStarted, lock};
-use crate::readers::Readers;
+use ktsu_readers::Readers;
 
 /// Keys whose first request is under way, each with what came of it.
 #[derive(Default)]

@@ -19,12 +19,12 @@ use tokio::sync::{oneshot, watch};
 use super::clock::Observed;
 use super::run::{Message, Progress, RunTask};
 use super::{NotStarted, Orchestrator, Shared, lock, recover, wait_for};
-use crate::secret::Redactor;
-use crate::workflow::admit::approval::{Decide, NotDecided};
-use crate::workflow::admit::person::{NotSaid, Overlay};
-use crate::workflow::admit::steer::Steer;
-use crate::workflow::definition::Definition;
-use crate::workflow::next::Memo;
+use ktsu_secret::Redactor;
+use ktsu_workflow::admit::approval::{Decide, NotDecided};
+use ktsu_workflow::admit::person::{NotSaid, Overlay};
+use ktsu_workflow::admit::steer::Steer;
+use ktsu_workflow::definition::Definition;
+use ktsu_workflow::next::Memo;
 
 /// A person's word about a run.
 #[derive(Debug, Clone)]

@@ -11,9 +11,9 @@ use ktsu_projections::run::RunState;
 
 use super::people::NotDone;
 use super::{Orchestrator, Shared, recover};
-use crate::environment::people::BY_TOKEN;
-use crate::secret::Secret;
-use crate::workflow::definition::Definition;
+use ktsu_environment::people::BY_TOKEN;
+use ktsu_secret::Secret;
+use ktsu_workflow::definition::Definition;
 
 impl Shared {
     /// The value of a secret variable in a run.

@@ -17,9 +17,9 @@ use tokio::sync::mpsc;
 use super::clock::Observed;
 use super::run::{Message, RunTask};
 use super::{Accepted, NotStarted, Orchestrator, Shared, lock, wait_for};
-use crate::workflow::next::Memo;
-use crate::workflow::recompute::{self, NotRecomputed, Prepared, Recorded};
-use crate::workflow::{rules, turn};
+use ktsu_workflow::next::Memo;
+use ktsu_workflow::recompute::{self, NotRecomputed, Prepared, Recorded};
+use ktsu_workflow::{rules, turn};
 
 /// Why no recompute was started. Nothing was recorded.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]

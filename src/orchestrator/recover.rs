@@ -11,10 +11,10 @@ use ktsu_projections::run::{RunState, RunStatus};
 use super::clock::Observed;
 use super::run::RunTask;
 use super::{Shared, lock};
-use crate::rows;
-use crate::workflow::definition::Definition;
-use crate::workflow::next::Memo;
-use crate::workflow::rules::{self, UnknownRules};
+use ktsu_rows as rows;
+use ktsu_workflow::definition::Definition;
+use ktsu_workflow::next::Memo;
+use ktsu_workflow::rules::{self, UnknownRules};
 
 /// What was found at the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -17,10 +17,10 @@ use super::effects::recorded;
 use super::run::{Message, Taken};
 use super::token::TaskName;
 use super::{Orchestrator, lock, wait_for};
-use crate::contract::gateway::{MAX_ATTEMPTS_LISTED, ModelAttempt};
-use crate::contract::report::{self as wire, Answer, Complete, Failure, Heard, Heartbeat, Outcome};
-use crate::secret::Redactor;
-use crate::workflow::admit::report::{Reported, report};
+use ktsu_contract::gateway::{MAX_ATTEMPTS_LISTED, ModelAttempt};
+use ktsu_contract::report::{self as wire, Answer, Complete, Failure, Heard, Heartbeat, Outcome};
+use ktsu_secret::Redactor;
+use ktsu_workflow::admit::report::{Reported, report};
 
 /// The most characters of a tool's name in a message.
 const MAX_TOOL_NAME_SHOWN: usize = 128;

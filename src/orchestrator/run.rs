@@ -27,12 +27,12 @@ use super::reports::Addressed;
 use super::token::TaskName;
 use super::tools::{Own, OwnCall};
 use super::{Shared, UnderWay, effects, lock, recompute};
-use crate::rows;
-use crate::telemetry::RunObserver;
-use crate::workflow::admit::{self, Answer};
-use crate::workflow::definition::Definition;
-use crate::workflow::next::Memo;
-use crate::workflow::turn::{self, Broken, Turn};
+use ktsu_rows as rows;
+use ktsu_telemetry::RunObserver;
+use ktsu_workflow::admit::{self, Answer};
+use ktsu_workflow::definition::Definition;
+use ktsu_workflow::next::Memo;
+use ktsu_workflow::turn::{self, Broken, Turn};
 
 /// Whoever sends here waits for room: the bound keeps a burst of answers from being held twice,
 /// here and by their senders. Boxed, since a channel makes room for thirty-two messages before the

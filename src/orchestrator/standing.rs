@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::recover::{self, Recovered};
 use super::{Orchestrator, Shared};
-use crate::damage::Damage;
+use ktsu_damage::Damage;
 
 /// What an engine knows about its ledger from its start on. Cheap to clone.
 #[derive(Debug, Clone, Default)]

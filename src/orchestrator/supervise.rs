@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use super::run::Message;
 use super::token::TaskName;
-use crate::contract::report::{Heard, Heartbeat, Task};
+use ktsu_contract::report::{Heard, Heartbeat, Task};
 
 /// The length of a tick.
 pub(super) const TICK: Duration = Duration::from_secs(1);

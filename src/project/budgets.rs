@@ -5,11 +5,11 @@ use std::path::Path;
 
 use ktsu_ledger::event::plan::{Plan, Unpriced, Visibility, Work};
 
+use crate::config::fault::{Fault, FaultCode};
+use crate::config::yaml::{self, Place};
 use crate::environment::Environment;
 use crate::gateway::Config;
 use crate::gateway::config::Group;
-use crate::kit::fault::{Fault, FaultCode};
-use crate::kit::yaml::{self, Place};
 use crate::kit::{GATEWAY, Kit};
 
 /// What `model_policy` calls the budget.

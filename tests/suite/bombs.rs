@@ -148,7 +148,7 @@ fn refused(what: &str, files: &[(String, String)]) {
     let Err(faults) = kit::load(kit.dir.path()) else {
         panic!("{what} is taken: {}", files[0].1.len());
     };
-    let shown = kit::render::text(&faults, false);
+    let shown = ktsu::config::render::text(&faults, false);
     assert!(shown.contains("error["), "{what}: {shown}");
     assert!(
         shown.len() < 1 << 20,

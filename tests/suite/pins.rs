@@ -92,7 +92,7 @@ pipeline:
         let Err(faults) = ktsu::kit::load(kit.dir.path()) else {
             panic!("{step} was accepted");
         };
-        let told = ktsu::kit::render::text(&faults, false);
+        let told = ktsu::config::render::text(&faults, false);
         for word in words {
             assert!(
                 told.contains(word),

@@ -105,7 +105,7 @@ impl KitDir {
 pub(crate) fn load(dir: &Path) -> Arc<Kit> {
     match kit::load(dir) {
         Ok(kit) => Arc::new(kit),
-        Err(faults) => panic!("{}", kit::render::text(&faults, false)),
+        Err(faults) => panic!("{}", ktsu::config::render::text(&faults, false)),
     }
 }
 

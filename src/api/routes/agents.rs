@@ -13,13 +13,13 @@ use super::parameter::{Kind, Parameter};
 use super::query::{Asked, Given, Nothing, Query};
 use super::shape::{Shape, in_words};
 use super::wire;
-use crate::api::ids;
-use crate::api::problems;
-use crate::codes::ErrorCode;
-use crate::contract::report::{Answer, Complete, Heard, Heartbeat, Report};
-use crate::orchestrator::{Addressed, Orchestrator};
-use crate::server::Problem;
-use crate::server::body;
+use crate::ids;
+use crate::problems;
+use ktsu_codes::ErrorCode;
+use ktsu_contract::report::{Answer, Complete, Heard, Heartbeat, Report};
+use ktsu_orchestrator::{Addressed, Orchestrator};
+use ktsu_server::Problem;
+use ktsu_server::body;
 
 /// The most bytes of a report: a conversation may be longer than a request to start a run, and a
 /// reply of a model may be told twice in one, as text and as an output.
@@ -166,7 +166,7 @@ pub(super) async fn address(
             .with(move |reader| reader.tail(&asked))
             .await;
         if tail
-            .map_err(|error| crate::api::problems::unreadable(&error))?
+            .map_err(|error| crate::problems::unreadable(&error))?
             .is_none()
         {
             return Err(super::no_such_run());

@@ -15,15 +15,15 @@ use super::parameter::{Kind, Parameter};
 use super::people::{Members, invalid};
 use super::query::{Asked, Given, Nothing, Query};
 use super::{Run, found, json, no_such_run, wire};
-use crate::api::access::Asker;
-use crate::api::ids;
-use crate::api::problems::{self, unreadable};
-use crate::codes::ErrorCode;
-use crate::history::approvals::{self, Place};
-use crate::orchestrator::{NotDone, Orchestrator, Word};
-use crate::server::Problem;
-use crate::server::body::JsonObject;
-use crate::workflow::admit::approval::{Decide, NotDecided};
+use crate::access::Asker;
+use crate::ids;
+use crate::problems::{self, unreadable};
+use ktsu_codes::ErrorCode;
+use ktsu_history::approvals::{self, Place};
+use ktsu_orchestrator::{NotDone, Orchestrator, Word};
+use ktsu_server::Problem;
+use ktsu_server::body::JsonObject;
+use ktsu_workflow::admit::approval::{Decide, NotDecided};
 
 /// Runs that are looked at, unless asked for fewer or more.
 const LOOKED_AT: usize = 1000;

@@ -7,12 +7,12 @@ use serde_json::Value;
 use super::parameter::{Kind, Parameter};
 use super::query::{Asked, Given, Query, invalid};
 use super::{Run, found, json, wire};
-use crate::api::ids::RunPath;
-use crate::api::problems;
-use crate::api::problems::unreadable;
-use crate::history::diff;
-use crate::orchestrator::Orchestrator;
-use crate::server::Problem;
+use crate::ids::RunPath;
+use crate::problems;
+use crate::problems::unreadable;
+use ktsu_history::diff;
+use ktsu_orchestrator::Orchestrator;
+use ktsu_server::Problem;
 
 /// What to compare.
 #[derive(Debug)]

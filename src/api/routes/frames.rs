@@ -14,10 +14,10 @@ use tokio::sync::watch;
 use super::parameter::{Kind, LastEventId, MAX_NUMBER, Parameter, whole};
 use super::query::{Asked, Given, Query};
 use super::{Run, json, wire};
-use crate::api::problems::unreadable;
-use crate::history::shown::{self, Bound, Page};
-use crate::orchestrator::{Orchestrator, Progress};
-use crate::server::Problem;
+use crate::problems::unreadable;
+use ktsu_history::shown::{self, Bound, Page};
+use ktsu_orchestrator::{Orchestrator, Progress};
+use ktsu_server::Problem;
 
 /// Which frames.
 #[derive(Debug)]

@@ -10,10 +10,10 @@ use axum::http::{Request, StatusCode};
 
 use super::query::{Nothing, Query};
 use super::wire;
-use crate::evidence::notary::Status;
-use crate::orchestrator::Orchestrator;
-use crate::peer::Peer;
-use crate::workflow::admit::ENGINE;
+use ktsu_evidence::notary::Status;
+use ktsu_orchestrator::Orchestrator;
+use ktsu_peer::Peer;
+use ktsu_workflow::admit::ENGINE;
 
 /// How long a service may take to say how it is.
 const PATIENCE: Duration = Duration::from_secs(2);

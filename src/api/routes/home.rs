@@ -17,11 +17,11 @@ use sha2::{Digest as _, Sha256};
 use super::policy::{self, Policy};
 use super::query::{Nothing, Query};
 use super::{served, wire};
-use crate::api::access::Asker;
-use crate::environment::principals::Role;
-use crate::history::report::escaped;
-use crate::kit::KitWorkflow;
-use crate::orchestrator::{LedgerState, Orchestrator};
+use crate::access::Asker;
+use ktsu_environment::principals::Role;
+use ktsu_history::report::escaped;
+use ktsu_kit::KitWorkflow;
+use ktsu_orchestrator::{LedgerState, Orchestrator};
 
 /// Where the routes are told in words.
 const DOCUMENTATION: &str = "docs/http.md";

@@ -14,14 +14,14 @@ use subtle::ConstantTimeEq as _;
 use super::parameter::IdempotencyKey;
 use super::query::{Query, Wait};
 use super::{json, wire};
-use crate::api::access::Asker;
-use crate::api::ids;
-use crate::api::problems;
-use crate::codes::ErrorCode;
-use crate::history;
-use crate::orchestrator::{Accepted, Orchestrator, Request};
-use crate::server::Problem;
-use crate::server::body::JsonObject;
+use crate::access::Asker;
+use crate::ids;
+use crate::problems;
+use ktsu_codes::ErrorCode;
+use ktsu_history as history;
+use ktsu_orchestrator::{Accepted, Orchestrator, Request};
+use ktsu_server::Problem;
+use ktsu_server::body::JsonObject;
 
 /// Starts a run.
 #[utoipa::path(post, path = "/invoke/{workflow}",

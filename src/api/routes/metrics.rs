@@ -6,10 +6,10 @@ use axum::response::{IntoResponse as _, Response};
 
 use super::query::{Nothing, Query};
 use super::wire;
-use crate::codes::ErrorCode;
-use crate::orchestrator::Orchestrator;
-use crate::server::Problem;
-use crate::telemetry::Format;
+use ktsu_codes::ErrorCode;
+use ktsu_orchestrator::Orchestrator;
+use ktsu_server::Problem;
+use ktsu_telemetry::Format;
 
 /// What the engine counts, for Prometheus and whatever reads its text.
 ///

@@ -8,8 +8,8 @@ use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::{RefOr, Required, Schema};
 
 use super::query::invalid;
-use crate::api::ids::RunPath;
-use crate::server::Problem;
+use crate::ids::RunPath;
+use ktsu_server::Problem;
 
 /// The largest whole number that every JSON library reads as it stands.
 pub(super) const MAX_NUMBER: u64 = (1 << 53) - 1;
@@ -122,7 +122,7 @@ impl Parameter {
     /// The value of a header, if the request has it.
     ///
     /// # Errors
-    /// [`crate::codes::ErrorCode::InvalidQuery`].
+    /// [`ktsu_codes::ErrorCode::InvalidQuery`].
     pub(super) fn header<'h>(&self, headers: &'h HeaderMap) -> Result<Option<&'h str>, Problem> {
         let mut values = headers.get_all(self.name).iter();
         let Some(value) = values.next() else {

@@ -12,14 +12,14 @@ use super::parameter::{IfMatch, MAX_NUMBER, whole};
 use super::query::{Nothing, Query};
 use super::shape::{in_words, integer};
 use super::{Run, placed, wire};
-use crate::api::access::Asker;
-use crate::api::problems;
-use crate::codes::ErrorCode;
-use crate::orchestrator::{ForkAsked, Orchestrator, Said, Word};
-use crate::server::Problem;
-use crate::server::body::JsonObject;
-use crate::workflow::admit::person::{Overlay, Point};
-use crate::workflow::definition::Definition;
+use crate::access::Asker;
+use crate::problems;
+use ktsu_codes::ErrorCode;
+use ktsu_orchestrator::{ForkAsked, Orchestrator, Said, Word};
+use ktsu_server::Problem;
+use ktsu_server::body::JsonObject;
+use ktsu_workflow::admit::person::{Overlay, Point};
+use ktsu_workflow::definition::Definition;
 
 /// Makes a branch of a run: a copy that shares the frames before the fork position.
 #[utoipa::path(post, path = "/runs/{id}/fork",

@@ -11,8 +11,8 @@ use serde::de::{
 use serde_json::{Map, Number, Value};
 
 use super::shape::integer;
-use crate::schema::kind_of;
-use crate::server::Violation;
+use ktsu_schema::kind_of;
+use ktsu_server::Violation;
 
 /// Reads a value that stands at a JSON pointer of a body.
 ///

@@ -8,8 +8,8 @@ use utoipa::openapi::OpenApi;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 
-use crate::environment::principals::Role;
-use crate::environment::principals::Role::{Admin, Approver, Auditor, Operator, Runtime, Viewer};
+use ktsu_environment::principals::Role;
+use ktsu_environment::principals::Role::{Admin, Approver, Auditor, Operator, Runtime, Viewer};
 
 /// Who may call a route, where principals are configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

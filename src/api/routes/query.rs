@@ -10,8 +10,8 @@ use utoipa::IntoParams;
 use utoipa::openapi::path::{self, ParameterIn};
 
 use super::parameter::{Kind, Parameter, whole};
-use crate::codes::ErrorCode;
-use crate::server::Problem;
+use ktsu_codes::ErrorCode;
+use ktsu_server::Problem;
 
 /// The query of a request, as what a route takes.
 pub(super) struct Query<T>(pub(super) T);

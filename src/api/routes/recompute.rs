@@ -10,14 +10,14 @@ use serde_json::Value;
 
 use super::query::{Nothing, Query, Wait};
 use super::{Run, json, wire};
-use crate::api::access::Asker;
-use crate::api::problems;
-use crate::api::problems::unreadable;
-use crate::codes::ErrorCode;
-use crate::history::recompute::recomputed;
-use crate::orchestrator::Orchestrator;
-use crate::server::Problem;
-use crate::server::body::JsonObject;
+use crate::access::Asker;
+use crate::problems;
+use crate::problems::unreadable;
+use ktsu_codes::ErrorCode;
+use ktsu_history::recompute::recomputed;
+use ktsu_orchestrator::Orchestrator;
+use ktsu_server::Problem;
+use ktsu_server::body::JsonObject;
 
 /// Asks the models of a run once more, on the inputs it recorded, in a stream apart.
 #[utoipa::path(post, path = "/runs/{id}/recompute",

@@ -6,12 +6,12 @@ use axum::response::Response;
 use super::people::Members;
 use super::query::{Nothing, Query};
 use super::{Run, json, wire};
-use crate::api::problems::unreadable;
-use crate::history::replay;
-use crate::orchestrator::Orchestrator;
-use crate::server::Problem;
-use crate::server::body::JsonObject;
-use crate::workflow::replay::Definitions;
+use crate::problems::unreadable;
+use ktsu_history::replay;
+use ktsu_orchestrator::Orchestrator;
+use ktsu_server::Problem;
+use ktsu_server::body::JsonObject;
+use ktsu_workflow::replay::Definitions;
 
 /// Folds a recorded run or, strictly, decides it again from its recorded inputs and compares every
 /// byte. Nothing outside the ledger is asked, and nothing is written.

@@ -10,14 +10,14 @@ use serde_json::{Value, json as value};
 use super::parameter::{Kind, Parameter};
 use super::query::{Asked, Given, Nothing, Query};
 use super::{Run, json, wire};
-use crate::api::problems;
-use crate::api::problems::unreadable;
-use crate::codes::ErrorCode;
-use crate::history;
-use crate::history::steered::Steered;
-use crate::orchestrator::Orchestrator;
-use crate::rows::{UNREADABLE, listed};
-use crate::server::Problem;
+use crate::problems;
+use crate::problems::unreadable;
+use ktsu_codes::ErrorCode;
+use ktsu_history as history;
+use ktsu_history::steered::Steered;
+use ktsu_orchestrator::Orchestrator;
+use ktsu_rows::{UNREADABLE, listed};
+use ktsu_server::Problem;
 
 /// Rows on a page, unless asked for fewer or more.
 const PAGE: usize = 50;

@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 use serde_json::{Map, Value, json};
 
 use super::trace;
-use crate::schema::Schema;
-use crate::server::Violation;
+use ktsu_schema::Schema;
+use ktsu_server::Violation;
 
 /// A shape of the description, by its name.
 pub(super) struct Shape {
@@ -31,7 +31,7 @@ impl Shape {
             Schema::of_value(&whole).ok()
         });
         let found = compiled.as_ref().map(|schema| schema.check(body));
-        let told = |one: crate::schema::Violation| Violation {
+        let told = |one: ktsu_schema::Violation| Violation {
             path: one.pointer,
             message: one.message,
             rule: one.rule,

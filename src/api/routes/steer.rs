@@ -9,13 +9,13 @@ use super::parameter::IfMatch;
 use super::people::{Members, answer, expected};
 use super::query::{Nothing, Query};
 use super::{Run, wire};
-use crate::api::access::Asker;
-use crate::api::problems;
-use crate::codes::ErrorCode;
-use crate::orchestrator::{Orchestrator, Word};
-use crate::server::Problem;
-use crate::server::body::JsonObject;
-use crate::workflow::admit::steer::Steer;
+use crate::access::Asker;
+use crate::problems;
+use ktsu_codes::ErrorCode;
+use ktsu_orchestrator::{Orchestrator, Word};
+use ktsu_server::Problem;
+use ktsu_server::body::JsonObject;
+use ktsu_workflow::admit::steer::Steer;
 
 /// A route that says one of these words.
 macro_rules! word {

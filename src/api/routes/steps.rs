@@ -5,12 +5,12 @@ use axum::response::Response;
 
 use super::query::{Nothing, Query};
 use super::{found, json, no_such_run, wire};
-use crate::api::ids;
-use crate::api::problems;
-use crate::codes::ErrorCode;
-use crate::history;
-use crate::orchestrator::Orchestrator;
-use crate::server::Problem;
+use crate::ids;
+use crate::problems;
+use ktsu_codes::ErrorCode;
+use ktsu_history as history;
+use ktsu_orchestrator::Orchestrator;
+use ktsu_server::Problem;
 
 /// A step, as the envelope shows it, or one item of a fan-out.
 #[utoipa::path(get, path = "/runs/{id}/steps/{step}",

@@ -16,11 +16,11 @@ use super::json;
 use super::parameter::{Kind, Parameter};
 use super::query::{Asked, Given, Query};
 use super::wire;
-use crate::api::problems;
-use crate::codes::ErrorCode;
-use crate::orchestrator::{Addressed, Answered, Orchestrator, Own};
-use crate::server::Problem;
-use crate::server::body;
+use crate::problems;
+use ktsu_codes::ErrorCode;
+use ktsu_orchestrator::{Addressed, Answered, Orchestrator, Own};
+use ktsu_server::Problem;
+use ktsu_server::body;
 
 /// The most bytes of a message.
 const MAX_MESSAGE: usize = 1024 * 1024;

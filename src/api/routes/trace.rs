@@ -12,16 +12,16 @@ use serde_json::json as value;
 use super::parameter::{Kind, MAX_NUMBER, Parameter};
 use super::query::{Asked, Given, Query, invalid};
 use super::{Run, json, policy, wire};
-use crate::api::access::Asker;
-use crate::api::problems::{unreadable, unreadable_run};
-use crate::codes::ErrorCode;
-use crate::history::provenance::{self, NoSuchField, Story};
-use crate::history::shown::is_within;
-use crate::history::trace::{self, Placed, Wanted};
-use crate::history::webhooks::Request;
-use crate::history::{self, webhooks, why};
-use crate::orchestrator::Orchestrator;
-use crate::server::Problem;
+use crate::access::Asker;
+use crate::problems::{unreadable, unreadable_run};
+use ktsu_codes::ErrorCode;
+use ktsu_history::provenance::{self, NoSuchField, Story};
+use ktsu_history::shown::is_within;
+use ktsu_history::trace::{self, Placed, Wanted};
+use ktsu_history::webhooks::Request;
+use ktsu_history::{self as history, webhooks, why};
+use ktsu_orchestrator::Orchestrator;
+use ktsu_server::Problem;
 
 /// What to trace.
 #[derive(Debug)]

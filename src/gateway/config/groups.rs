@@ -4,12 +4,13 @@ use std::fmt;
 use std::time::Duration;
 
 use super::shape::{CACHED, GROUP, INPUT, OUTPUT, PRICE, RETRY, STRATEGIES};
-use crate::gateway::price::{self, Price, Prices};
-use crate::gateway::retry::Retry;
-use crate::kit::fault::{Fault, FaultCode};
-use crate::kit::read::{Fields, Reader, nearest};
-use crate::kit::retry::{self, On};
-use crate::kit::yaml::{Data, Node, Place};
+use crate::price::{self, Price, Prices};
+use crate::retry::Retry;
+use ktsu_codes::nearest;
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_config::read::{Fields, Reader};
+use ktsu_config::retry::{self, On};
+use ktsu_config::yaml::{Data, Node, Place};
 
 /// What an agent names as its model (seed 000, invariant 17).
 #[derive(Debug, Clone, PartialEq)]

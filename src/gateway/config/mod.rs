@@ -20,11 +20,12 @@ mod text;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use crate::environment::{self, Environment, Resolved, Variable};
-use crate::kit::fault::{Fault, FaultCode, Faults};
-use crate::kit::read::{self, Reader, nearest};
-use crate::kit::workflow::declared;
-use crate::kit::yaml::{Node, Place};
+use ktsu_codes::nearest;
+use ktsu_config::fault::{Fault, FaultCode, Faults};
+use ktsu_config::read::{self, Reader};
+use ktsu_config::variables::declared;
+use ktsu_config::yaml::{Node, Place};
+use ktsu_environment::{self as environment, Environment, Resolved, Variable};
 
 pub use groups::{Group, Model, Strategy};
 use providers::Origin;

@@ -6,36 +6,37 @@ use std::time::Duration;
 
 use super::shape;
 use super::text::Text;
-use crate::gateway::provider::scripted::Scripted;
-use crate::kit::fault::{Fault, FaultCode, Faults};
-use crate::kit::read::{self, Fields, Reader, nearest};
-use crate::kit::yaml::Node;
+use crate::provider::scripted::Scripted;
+use ktsu_codes::nearest;
+use ktsu_config::fault::{Fault, FaultCode, Faults};
+use ktsu_config::read::{self, Fields, Reader};
+use ktsu_config::yaml::Node;
 
 /// Like other clients of this API; replies of large models take their time.
 const TIMEOUT_MS: u64 = 120_000;
 
 /// A provider as its file has it: checked, without values of variables.
 #[derive(Debug, Clone)]
-pub(in crate::gateway) struct Plan {
-    pub(in crate::gateway) name: String,
+pub(crate) struct Plan {
+    pub(crate) name: String,
     /// The file that has it, as it is shown.
-    pub(in crate::gateway) file: PathBuf,
-    pub(in crate::gateway) kind: Kind,
-    pub(in crate::gateway) limit: Limit,
+    pub(crate) file: PathBuf,
+    pub(crate) kind: Kind,
+    pub(crate) limit: Limit,
 }
 
 /// How much a provider is asked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(in crate::gateway) struct Limit {
+pub(crate) struct Limit {
     /// Calls that begin within any minute.
-    pub(in crate::gateway) per_minute: Option<u32>,
+    pub(crate) per_minute: Option<u32>,
     /// Calls under way at once.
-    pub(in crate::gateway) concurrent: Option<u32>,
+    pub(crate) concurrent: Option<u32>,
 }
 
 /// What kind of provider it is.
 #[derive(Debug, Clone)]
-pub(in crate::gateway) enum Kind {
+pub(crate) enum Kind {
     Anthropic(Remote),
     OpenAi {
         remote: Remote,
@@ -46,17 +47,17 @@ pub(in crate::gateway) enum Kind {
 
 /// A provider that is reached over HTTP.
 #[derive(Debug, Clone)]
-pub(in crate::gateway) struct Remote {
+pub(crate) struct Remote {
     /// The one of its type if the file names none.
-    pub(in crate::gateway) base_url: Option<Text>,
-    pub(in crate::gateway) api_key: Text,
+    pub(crate) base_url: Option<Text>,
+    pub(crate) api_key: Text,
     /// Of one call.
-    pub(in crate::gateway) timeout: Duration,
+    pub(crate) timeout: Duration,
 }
 
 impl Plan {
     /// The texts that may mention variables.
-    pub(in crate::gateway) fn texts(&self) -> Vec<&Text> {
+    pub(crate) fn texts(&self) -> Vec<&Text> {
         let Some(remote) = self.remote() else {
             return Vec::new();
         };
@@ -65,7 +66,7 @@ impl Plan {
     }
 
     /// What is known of a provider over HTTP.
-    pub(in crate::gateway) fn remote(&self) -> Option<&Remote> {
+    pub(crate) fn remote(&self) -> Option<&Remote> {
         match &self.kind {
             Kind::Anthropic(remote) | Kind::OpenAi { remote, .. } => Some(remote),
             Kind::Scripted(_) => None,

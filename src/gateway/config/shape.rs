@@ -1,22 +1,28 @@
 //! The shape of `gateway.yaml`, and of providers wherever they stand.
 
-use crate::kit::shape::{ATTEMPTS, BACKOFF, DECLARED, DURATION, FAILURES, Key, Of, SECONDS, Shape};
+use ktsu_config::shape::{
+    ATTEMPTS, BACKOFF, DECLARED, DURATION, FAILURES, FieldType, Key, SECONDS, Shape,
+};
 
 /// The whole file.
-pub(crate) const GATEWAY: Shape = Shape::new(
+pub const GATEWAY: Shape = Shape::new(
     "gateway.yaml",
     &[
         Key::new(
             "env",
-            Of::List(&Of::Map(&DECLARED)),
+            FieldType::List(&FieldType::Map(&DECLARED)),
             "Variables that providers mention",
         ),
         Key::new(
             "model_groups",
-            Of::List(&Of::Map(&GROUP)),
+            FieldType::List(&FieldType::Map(&GROUP)),
             "What agents name as their model",
         ),
-        Key::new("providers", Of::List(&Of::Map(&PROVIDER)), "Who answers"),
+        Key::new(
+            "providers",
+            FieldType::List(&FieldType::Map(&PROVIDER)),
+            "Who answers",
+        ),
     ],
 );
 
@@ -25,17 +31,26 @@ pub(crate) const PROVIDER: Shape = Shape::new(
     &[
         Key::new(
             "config",
-            Of::Either(&[Of::Map(&ANTHROPIC), Of::Map(&OPENAI), Of::Map(&SCRIPTED)]),
+            FieldType::Either(&[
+                FieldType::Map(&ANTHROPIC),
+                FieldType::Map(&OPENAI),
+                FieldType::Map(&SCRIPTED),
+            ]),
             "As the type needs it",
         )
         .required(),
-        Key::new("name", Of::Form("^[^/]+$"), "Its part of provider/model-id").required(),
+        Key::new(
+            "name",
+            FieldType::Form("^[^/]+$"),
+            "Its part of provider/model-id",
+        )
+        .required(),
         Key::new(
             "rate_limit",
-            Of::Map(&RATE_LIMIT),
+            FieldType::Map(&RATE_LIMIT),
             "Who comes too early waits, in order",
         ),
-        Key::new("type", Of::Words(&TYPES), "What it speaks").required(),
+        Key::new("type", FieldType::Words(&TYPES), "What it speaks").required(),
     ],
 );
 
@@ -50,12 +65,12 @@ pub(super) const RATE_LIMIT: Shape = Shape::new(
     &[
         Key::new(
             "concurrent",
-            Of::Whole(1, MOST_CALLS),
+            FieldType::Whole(1, MOST_CALLS),
             "Calls under way at once",
         ),
         Key::new(
             "requests_per_minute",
-            Of::Whole(1, MOST_CALLS),
+            FieldType::Whole(1, MOST_CALLS),
             "Calls that begin within any minute",
         ),
     ],
@@ -65,10 +80,10 @@ pub(super) const RATE_LIMIT: Shape = Shape::new(
 pub(super) const ANTHROPIC: Shape = Shape::new(
     "the config of an anthropic provider",
     &[
-        Key::new("api_key", Of::Text, "\"{{ env.NAME }}\"").required(),
+        Key::new("api_key", FieldType::Text, "\"{{ env.NAME }}\"").required(),
         Key::new(
             "base_url",
-            Of::Text,
+            FieldType::Text,
             "Where /v1/messages is; https://api.anthropic.com by default",
         ),
         Key::new("timeout_s", SECONDS, "Of one call; 120 by default"),
@@ -78,11 +93,11 @@ pub(super) const ANTHROPIC: Shape = Shape::new(
 pub(super) const OPENAI: Shape = Shape::new(
     "the config of an openai provider",
     &[
-        Key::new("api_key", Of::Text, "\"{{ env.NAME }}\"").required(),
-        Key::new("base_url", Of::Text, "Where /chat/completions is").required(),
+        Key::new("api_key", FieldType::Text, "\"{{ env.NAME }}\"").required(),
+        Key::new("base_url", FieldType::Text, "Where /chat/completions is").required(),
         Key::new(
             "max_tokens_as",
-            Of::Words(&MAX_TOKENS_AS),
+            FieldType::Words(&MAX_TOKENS_AS),
             "What newer models call it; max_tokens by default",
         ),
         Key::new("timeout_s", SECONDS, "Of one call; 120 by default"),
@@ -95,8 +110,8 @@ pub(super) const MAX_TOKENS_AS: [&str; 2] = ["max_completion_tokens", "max_token
 pub(super) const SCRIPTED: Shape = Shape::new(
     "the config of a scripted provider",
     &[
-        Key::new("replies_from", Of::Text, "Path of a recorded run"),
-        Key::new("rules", Of::Text, "Path of a rules file"),
+        Key::new("replies_from", FieldType::Text, "Path of a recorded run"),
+        Key::new("rules", FieldType::Text, "Path of a rules file"),
     ],
 )
 .any_of(&["replies_from", "rules"]);
@@ -111,25 +126,25 @@ pub(super) const GROUP: Shape = Shape::new(
         ),
         Key::new(
             "default_temperature",
-            Of::Number(0.0, 2.0),
+            FieldType::Number(0.0, 2.0),
             "For requests that give none",
         ),
         Key::new(
             "models",
-            Of::List(&Of::Form("^[^/]+/.+$")),
+            FieldType::List(&FieldType::Form("^[^/]+/.+$")),
             "provider/model-id, at least one",
         )
         .required(),
-        Key::new("name", Of::Form("."), "What agents write as model").required(),
+        Key::new("name", FieldType::Form("."), "What agents write as model").required(),
         Key::new(
             "pricing",
-            Of::List(&Of::Map(&PRICE)),
+            FieldType::List(&FieldType::Map(&PRICE)),
             "What its models cost",
         ),
-        Key::new("retry", Of::Map(&RETRY), "When to ask again"),
+        Key::new("retry", FieldType::Map(&RETRY), "When to ask again"),
         Key::new(
             "strategy",
-            Of::Words(&STRATEGIES),
+            FieldType::Words(&STRATEGIES),
             "Which model is asked; round_robin by default",
         ),
     ],
@@ -151,7 +166,7 @@ pub(super) const RETRY: Shape = Shape::new(
     ],
 );
 
-const USD: Of = Of::Number(0.0, 1_000_000.0);
+const USD: FieldType = FieldType::Number(0.0, 1_000_000.0);
 
 pub(super) const PRICE: Shape = Shape::new(
     "the price",
@@ -176,7 +191,7 @@ pub(super) const PRICE: Shape = Shape::new(
             USD,
             "US dollars, at most 6 decimals",
         ),
-        Key::new("model", Of::Text, "The id after the provider's name").required(),
+        Key::new("model", FieldType::Text, "The id after the provider's name").required(),
         Key::new(
             "output_per_million",
             USD,

@@ -1,6 +1,7 @@
 use super::*;
-use crate::gateway::Gateway;
-use crate::{egress, secret};
+use crate::Gateway;
+use ktsu_egress as egress;
+use ktsu_secret as secret;
 
 const KEYED: &str = "env:
   - {name: KEY, secret: true}

@@ -1,16 +1,16 @@
 //! Strings of a provider's config: text with `{{ env.NAME }}` in it.
 
-use crate::environment::Resolved;
-use crate::kit::fault::{Fault, FaultCode};
-use crate::kit::read::Reader;
-use crate::kit::yaml::{Node, Place};
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_config::read::Reader;
+use ktsu_config::yaml::{Node, Place};
+use ktsu_environment::Resolved;
 
 /// A string whose variables have no values yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::gateway) struct Text {
+pub(crate) struct Text {
     pieces: Vec<Piece>,
     /// Where it stands.
-    pub(in crate::gateway) place: Place,
+    pub(crate) place: Place,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,11 +21,7 @@ enum Piece {
 
 impl Text {
     /// Reads a string, with a fault if what stands in braces is no variable.
-    pub(in crate::gateway) fn read(
-        reader: &mut Reader<'_>,
-        node: &Node,
-        what: &str,
-    ) -> Option<Self> {
+    pub(crate) fn read(reader: &mut Reader<'_>, node: &Node, what: &str) -> Option<Self> {
         let text = reader.string(node, what)?;
         let Some(pieces) = pieces(text) else {
             let words = format!("{what} may hold {{{{ env.NAME }}}} and no other expression");
@@ -37,7 +33,7 @@ impl Text {
     }
 
     /// The variables it mentions.
-    pub(in crate::gateway) fn variables(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn variables(&self) -> impl Iterator<Item = &str> {
         self.pieces.iter().filter_map(|piece| match piece {
             Piece::Variable(name) => Some(name.as_str()),
             Piece::Literal(_) => None,
@@ -45,7 +41,7 @@ impl Text {
     }
 
     /// The text with values in it; a variable without one leaves nothing.
-    pub(in crate::gateway) fn fill(&self, values: &Resolved) -> String {
+    pub(crate) fn fill(&self, values: &Resolved) -> String {
         let value = |name: &String| {
             let secret = values.secrets.get(name).map(|secret| secret.expose());
             let plain = values.values.get(name).map(String::as_str);
@@ -60,7 +56,7 @@ impl Text {
 }
 
 /// The variables that any strings of a tree mention, whatever else is wrong with it.
-pub(in crate::gateway) fn mentioned(tree: &serde_json::Value, into: &mut Vec<String>) {
+pub(crate) fn mentioned(tree: &serde_json::Value, into: &mut Vec<String>) {
     match tree {
         serde_json::Value::String(text) => {
             into.extend(

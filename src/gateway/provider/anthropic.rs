@@ -16,12 +16,12 @@ use serde_json::{Value, json};
 use super::names::Names;
 use super::wire::{self, Endpoint, unusable};
 use super::{Answer, Call, arguments, numbered, raw, schema};
-use crate::contract::gateway::{Message, Tool, ToolCall};
-use crate::gateway::error::Failure;
-use crate::gateway::price::Tokens;
+use crate::error::Failure;
+use crate::price::Tokens;
+use ktsu_contract::gateway::{Message, Tool, ToolCall};
 
 /// Where it is, unless the file says otherwise.
-pub(in crate::gateway) const BASE_URL: &str = "https://api.anthropic.com";
+pub(crate) const BASE_URL: &str = "https://api.anthropic.com";
 const VERSION: &str = "2023-06-01";
 
 /// Words of an account that has nothing left.
@@ -29,8 +29,8 @@ const SPENT: [&str; 2] = ["credit balance", "credit limit"];
 
 /// A provider of this kind.
 #[derive(Debug)]
-pub(in crate::gateway) struct Anthropic {
-    pub(in crate::gateway) endpoint: Endpoint,
+pub(crate) struct Anthropic {
+    pub(crate) endpoint: Endpoint,
 }
 
 impl Anthropic {

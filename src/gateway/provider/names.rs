@@ -109,7 +109,7 @@ fn made_of(name: &str, tries: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::gateway::{Message, Tool, ToolCall};
+    use ktsu_contract::gateway::{Message, Tool, ToolCall};
 
     fn names(offered: &[&str], ids: &[&str]) -> Names {
         let tool = |name: &&str| Tool {

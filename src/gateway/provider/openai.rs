@@ -14,20 +14,20 @@ use serde_json::{Map, Value, json};
 use super::names::Names;
 use super::wire::{self, Endpoint, unusable};
 use super::{Answer, Call, arguments, numbered, raw, schema};
-use crate::contract::gateway::{Message, Tool, ToolCall};
-use crate::gateway::error::{Code, Failure};
-use crate::gateway::price::Tokens;
-use crate::secret::Redactor;
+use crate::error::{Code, Failure};
+use crate::price::Tokens;
+use ktsu_contract::gateway::{Message, Tool, ToolCall};
+use ktsu_secret::Redactor;
 
 /// Codes of an account that has nothing left.
 const SPENT: [&str; 2] = ["billing_hard_limit_reached", "insufficient_quota"];
 
 /// A provider of this kind.
 #[derive(Debug)]
-pub(in crate::gateway) struct OpenAi {
-    pub(in crate::gateway) endpoint: Endpoint,
+pub(crate) struct OpenAi {
+    pub(crate) endpoint: Endpoint,
     /// What the bound of a reply's tokens is called there.
-    pub(in crate::gateway) max_tokens_as: &'static str,
+    pub(crate) max_tokens_as: &'static str,
 }
 
 impl OpenAi {

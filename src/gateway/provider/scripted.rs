@@ -10,28 +10,28 @@ mod calls;
 mod read;
 mod recorded;
 mod rules;
-pub(in crate::gateway) mod shape;
+pub(crate) mod shape;
 mod template;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{Answer, Call};
-use crate::gateway::error::{Code, Failure};
-use crate::kit::fault::Faults;
+use crate::error::{Code, Failure};
+use ktsu_config::fault::Faults;
 use recorded::Recorded;
 use rules::{Outcome, Rules};
 
 /// A script, with the counts of what it has answered.
 #[derive(Debug)]
-pub(in crate::gateway) struct Scripted {
+pub(crate) struct Scripted {
     rules: Option<Rules>,
     recorded: Option<Recorded>,
 }
 
 impl Scripted {
     /// Reads its files, each given by where it lies and how it is shown.
-    pub(in crate::gateway) fn load(
+    pub(crate) fn load(
         rules: Option<(PathBuf, PathBuf)>,
         recorded: Option<(PathBuf, PathBuf)>,
         faults: &mut Faults,

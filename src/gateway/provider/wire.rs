@@ -10,11 +10,11 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::egress::{self, Client, FailureCode, Request, Response};
-use crate::gateway::error::{Cause, Code, Failure};
-use crate::gateway::price::Tokens;
-use crate::gateway::retry;
-use crate::secret::{Redactor, Secret};
+use crate::error::{Cause, Code, Failure};
+use crate::price::Tokens;
+use crate::retry;
+use ktsu_egress::{self as egress, Client, FailureCode, Request, Response};
+use ktsu_secret::{Redactor, Secret};
 
 /// The most bytes of an answer that are read: far beyond any reply, far below what hurts.
 pub(super) const MOST_BYTES: usize = 8 << 20;
@@ -22,12 +22,12 @@ pub(super) const MOST_BYTES: usize = 8 << 20;
 pub(super) const MOST_WORDS: usize = 500;
 
 /// Where a provider is, and the key to it.
-pub(in crate::gateway) struct Endpoint {
-    pub(in crate::gateway) base_url: String,
-    pub(in crate::gateway) api_key: Secret,
+pub(crate) struct Endpoint {
+    pub(crate) base_url: String,
+    pub(crate) api_key: Secret,
     /// Of one call.
-    pub(in crate::gateway) timeout: Duration,
-    pub(in crate::gateway) client: Client,
+    pub(crate) timeout: Duration,
+    pub(crate) client: Client,
 }
 
 /// Whether an error's body says that the account has nothing left.

@@ -7,8 +7,8 @@ use ktsu_ledger::event::lock::{Entry, Kind, Lock};
 use ktsu_ledger::event::plan::Plan;
 use serde::Serialize;
 
-use crate::kit::Kit;
-use crate::kit::servers::ServerUse;
+use crate::Kit;
+use crate::servers::ServerUse;
 
 /// One path that is not what was locked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -9,9 +9,9 @@ use ktsu_ledger::event::lock::{Entry, FORMAT, Kind, Lock, Prices};
 
 use super::drift::{Difference, Drift, PRICES as PRICES_PATH};
 use super::shape::{ENTRY, LOCK, PRICES};
-use crate::kit::fault::{Fault, FaultCode};
-use crate::kit::read::{Fields, Reader};
-use crate::kit::yaml::{Data, Node, Place};
+use crate::read::{Fields, Reader};
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_config::yaml::{Data, Node, Place};
 
 /// Beside `kit.yaml`.
 pub const FILE: &str = "ktsu.lock.yaml";
@@ -51,7 +51,7 @@ pub fn written(lock: &Lock) -> String {
 }
 
 /// A lock as read, with the places of what it says.
-pub(in crate::kit) struct Placed {
+pub(crate) struct Placed {
     pub(super) lock: Lock,
     entries: Place,
     prices: Place,
@@ -86,7 +86,7 @@ pub(super) fn read(text: &str, root: &Node) -> (Option<Placed>, Vec<Fault>) {
     let mut reader = Reader::new(Path::new(FILE), text);
     let placed = whole(&mut reader, root);
     let broken = !reader.faults.is_empty();
-    (placed.filter(|_| !broken), reader.faults)
+    (placed.filter(|_| !broken), reader.into_faults())
 }
 
 fn whole(reader: &mut Reader<'_>, root: &Node) -> Option<Placed> {

@@ -6,11 +6,11 @@ use ktsu_ledger::Hash;
 use ktsu_ledger::event::lock::{Entry, FORMAT, Kind, Lock, Prices};
 use ktsu_ledger::event::plan::Visibility;
 
-use crate::gateway;
-use crate::gateway::price;
-use crate::kit::fault::{Fault, FaultCode, Faults, Severity};
-use crate::kit::yaml::Place;
-use crate::kit::{FileKind, GATEWAY, Kit, KitFile, builtin};
+use crate::{FileKind, GATEWAY, Kit, KitFile, builtin};
+use ktsu_config::fault::{Fault, FaultCode, Faults, Severity};
+use ktsu_config::yaml::Place;
+use ktsu_gateway as gateway;
+use ktsu_gateway::price;
 
 /// The lock of a kit as it was read.
 ///

@@ -12,7 +12,7 @@
 mod drift;
 mod file;
 mod made;
-pub(crate) mod shape;
+pub mod shape;
 
 use std::path::Path;
 
@@ -20,9 +20,9 @@ use ktsu_ledger::Json;
 use ktsu_ledger::event::lock::Lock;
 
 use super::Kit;
-use super::fault::{Fault, FaultCode, Faults, Severity};
 use super::loader::Loader;
-use super::yaml::Place;
+use ktsu_config::fault::{Fault, FaultCode, Faults, Severity};
+use ktsu_config::yaml::Place;
 
 pub use drift::{Difference, Drift};
 pub(super) use file::Placed;

@@ -2,29 +2,34 @@
 
 use ktsu_ledger::event::lock::FORMAT;
 
-use crate::kit::shape::{Key, Of, Shape, VERSION};
+use crate::shape::{FieldType, Key, Shape, VERSION};
 
 /// The whole file.
-pub(crate) const LOCK: Shape = Shape::new(
+pub const LOCK: Shape = Shape::new(
     "the lock",
     &[
         Key::new(
             "entries",
-            Of::List(&Of::Map(&ENTRY)),
+            FieldType::List(&FieldType::Map(&ENTRY)),
             "Every file with a version",
         )
         .required(),
         Key::new(
             "format",
-            Of::Whole(FORMAT as i64, FORMAT as i64),
+            FieldType::Whole(FORMAT as i64, FORMAT as i64),
             "Of this file",
         )
         .required(),
-        Key::new("prices", Of::Map(&PRICES), "What costs were counted by").required(),
+        Key::new(
+            "prices",
+            FieldType::Map(&PRICES),
+            "What costs were counted by",
+        )
+        .required(),
     ],
 );
 
-const DIGEST: Of = Of::Form("^[0-9a-f]{64}$");
+const DIGEST: FieldType = FieldType::Form("^[0-9a-f]{64}$");
 
 pub(super) const ENTRY: Shape = Shape::new(
     "the entry",
@@ -33,14 +38,14 @@ pub(super) const ENTRY: Shape = Shape::new(
         Key::new("digest", DIGEST, "BLAKE3 of the file").required(),
         Key::new(
             "kind",
-            Of::Words(&["agent", "server", "workflow"]),
+            FieldType::Words(&["agent", "server", "workflow"]),
             "What it is",
         )
         .required(),
-        Key::new("path", Of::Text, "From the kit's folder").required(),
+        Key::new("path", FieldType::Text, "From the kit's folder").required(),
         Key::new(
             "tools",
-            Of::Each(&DIGEST),
+            FieldType::Each(&DIGEST),
             "Digests of a server's tools, where known",
         ),
         Key::new("version", VERSION, "As the file says").required(),
@@ -51,6 +56,6 @@ pub(super) const PRICES: Shape = Shape::new(
     "prices",
     &[
         Key::new("digest", DIGEST, "Of the table").required(),
-        Key::new("version", Of::Text, "Of the table").required(),
+        Key::new("version", FieldType::Text, "Of the table").required(),
     ],
 );

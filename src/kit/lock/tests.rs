@@ -3,7 +3,7 @@ use std::fs;
 use std::path::Path;
 
 use super::*;
-use crate::kit::{load, load_unlocked};
+use crate::{load, load_unlocked};
 
 const ONE: &str = "kind: workflow\nname: one\nversion: 1.0.0\npipeline:\n  - {id: ask, agent: agents/clerk.agent.yaml}\n  - {id: call, workflow: workflows/sub.workflow.yaml}\n";
 const OTHER: &str = "kind: workflow\nname: other\nversion: 2.0.0\npipeline:\n  - {id: t, transform: {inputs: [params], ops: []}}\n";
@@ -394,7 +394,7 @@ fn what_was_locked_of_a_server_is_not_forgotten_because_its_file_changed() {
 proptest::proptest! {
     #[test]
     fn no_text_makes_reading_a_lock_panic(text in "[a-c:{}\\[\\]&*!|>'\"#,\n\t -]{0,60}") {
-        if let Ok(node) = crate::kit::yaml::parse(&text) {
+        if let Ok(node) = ktsu_config::yaml::parse(&text) {
             let _ = file::read(&text, &node);
         }
     }

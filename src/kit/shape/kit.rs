@@ -1,17 +1,17 @@
 //! The shape of `kit.yaml`.
 
-use super::{Key, NAME, Of, Shape, VERSION};
+use super::{FieldType, Key, NAME, Shape, VERSION};
 
 /// The whole file.
-pub(crate) const KIT: Shape = Shape::new(
+pub const KIT: Shape = Shape::new(
     "kit.yaml",
     &[
         Key::new(
             "default",
-            Of::Text,
+            FieldType::Text,
             "The workflow that runs when none is named",
         ),
-        Key::new("description", Of::Note, "For readers"),
+        Key::new("description", FieldType::Note, "For readers"),
         Key::new("name", NAME, "The kit's name; otherwise that of its folder"),
         Key::new("version", VERSION, "Semantic version, in quotes"),
     ],

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::expressions::Expressions;
-use crate::kit::agent::{member, members};
-use crate::kit::fault::Fault;
-use crate::kit::read::Reader;
-use crate::kit::yaml::{Data, Node};
-use crate::workflow::types::ValueType;
-use crate::workflow::types::infer::{Effort, NameTypes};
+use crate::agent::{member, members};
+use crate::read::Reader;
+use ktsu_config::fault::Fault;
+use ktsu_config::yaml::{Data, Node};
+use ktsu_workflow::types::ValueType;
+use ktsu_workflow::types::infer::{Effort, NameTypes};
 
 pub(super) fn check(
     path: &str,
@@ -42,5 +42,5 @@ pub(super) fn check(
             }
         }
     }
-    expressions.reader.faults
+    expressions.reader.into_faults()
 }

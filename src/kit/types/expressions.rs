@@ -1,13 +1,13 @@
 //! The expressions and templates of a file: their types, and what was found, at its place.
 
-use crate::kit::fault::{Fault, FaultCode};
-use crate::kit::read::Reader;
-use crate::kit::text::bare;
-use crate::kit::yaml::{Data, Node};
-use crate::workflow::expression::Expression;
-use crate::workflow::template::located;
-use crate::workflow::types::ValueType;
-use crate::workflow::types::infer::{Effort, Finding, NameTypes, Problem, infer, infer_element};
+use crate::read::Reader;
+use crate::text::bare;
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_config::yaml::{Data, Node};
+use ktsu_workflow::expression::Expression;
+use ktsu_workflow::template::located;
+use ktsu_workflow::types::ValueType;
+use ktsu_workflow::types::infer::{Effort, Finding, NameTypes, Problem, infer, infer_element};
 
 /// Reads expressions of one file.
 pub(super) struct Expressions<'a> {
@@ -30,7 +30,7 @@ impl Expressions<'_> {
     pub(super) fn input(&mut self, node: &Node) -> ValueType {
         if let Data::Text(text) = &node.data
             && let (source, _) = bare(text)
-            && crate::kit::transform::is_step(source)
+            && crate::transform::is_step(source)
         {
             let step = self.names.steps.get(source);
             return step.cloned().unwrap_or_else(ValueType::any);

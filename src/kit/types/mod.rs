@@ -15,13 +15,13 @@ mod workflow;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::fault::{Fault, FaultCode};
 use super::loader::Loader;
-use super::yaml::Node;
-use crate::workflow::graph;
-use crate::workflow::types::infer::Effort;
-use crate::workflow::types::schema::{of_output, of_params};
-use crate::workflow::types::{ValueType, step};
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_config::yaml::Node;
+use ktsu_workflow::graph;
+use ktsu_workflow::types::infer::Effort;
+use ktsu_workflow::types::schema::{of_output, of_params};
+use ktsu_workflow::types::{ValueType, step};
 
 /// Holds every expression of the kit against the types of what it names.
 pub(super) fn check(loader: &mut Loader) {
@@ -139,7 +139,7 @@ fn in_order(loader: &Loader) -> Vec<String> {
 }
 
 /// An output that cannot fit its schema.
-fn mismatch(place: super::yaml::Place, what: &str, message: &str) -> Fault {
+fn mismatch(place: ktsu_config::yaml::Place, what: &str, message: &str) -> Fault {
     let words = format!("{what} can never fit its schema: {message}");
     Fault::new(FaultCode::OutputMismatch, place, words)
 }

@@ -8,18 +8,18 @@ use serde_json::Value;
 
 use super::expressions::Expressions;
 use super::{KitTypes, mismatch, with_markers};
-use crate::kit::agent::{member, members};
-use crate::kit::builtin;
-use crate::kit::fault::{Fault, FaultCode};
-use crate::kit::read::Reader;
-use crate::kit::step::StepDraft;
-use crate::kit::workflow::Draft;
-use crate::kit::yaml::{Data, Node, Place};
-use crate::workflow::graph;
-use crate::workflow::params::ParamsSchema;
-use crate::workflow::types::infer::NameTypes;
-use crate::workflow::types::schema::{of_output, of_schema};
-use crate::workflow::types::{KindSet, ValueType, misfit, step, transform};
+use crate::agent::{member, members};
+use crate::builtin;
+use crate::read::Reader;
+use crate::step::StepDraft;
+use crate::workflow::Draft;
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_config::yaml::{Data, Node, Place};
+use ktsu_workflow::graph;
+use ktsu_workflow::params::ParamsSchema;
+use ktsu_workflow::types::infer::NameTypes;
+use ktsu_workflow::types::schema::{of_output, of_schema};
+use ktsu_workflow::types::{KindSet, ValueType, misfit, step, transform};
 
 /// What the workflow gives to a step that calls it, and what was found.
 pub(super) fn check(
@@ -57,7 +57,7 @@ pub(super) fn check(
         }
     }
     let output = walk.output(draft, member(Some(root), "output"));
-    (output, walk.expressions.reader.faults)
+    (output, walk.expressions.reader.into_faults())
 }
 
 /// The steps of the file, by the place of their ids.
@@ -278,7 +278,7 @@ impl Walk<'_> {
             });
             self.expressions.reader.fault(match (inside, &from.data) {
                 (Some(name), Data::Text(path)) => {
-                    let path = crate::kit::text::bare(path).0;
+                    let path = crate::text::bare(path).0;
                     fault.hint(format!("did you mean {path}.{name}?"))
                 }
                 _ => fault,

@@ -16,13 +16,13 @@ use tokio::sync::mpsc;
 
 use super::Place;
 use super::servers::{self, Servers};
-use crate::contract::runtime::{Accepted, Invoke, Model, Recorded, Refused};
-use crate::orchestrator::Shared;
-use crate::orchestrator::run::Message;
-use crate::orchestrator::supervise::Watch;
-use crate::orchestrator::token::TaskName;
-use crate::workflow::definition::Definition;
-use crate::workflow::next::{Memo, code, told};
+use crate::Shared;
+use crate::run::Message;
+use crate::supervise::Watch;
+use crate::token::TaskName;
+use ktsu_contract::runtime::{Accepted, Invoke, Model, Recorded, Refused};
+use ktsu_workflow::definition::Definition;
+use ktsu_workflow::next::{Memo, code, told};
 
 /// How long a runtime may take to say that it took a task.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -31,7 +31,7 @@ const SHORTEST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(2);
 
 /// A task ready to go.
-pub(in crate::orchestrator) struct Dispatch {
+pub(crate) struct Dispatch {
     name: TaskName,
     scope: String,
     step: String,
@@ -43,7 +43,7 @@ pub(in crate::orchestrator) struct Dispatch {
 }
 
 /// Begins to watch a task that is with a runtime.
-pub(in crate::orchestrator) fn watch(
+pub(crate) fn watch(
     shared: &Shared,
     state: &RunState,
     place: Place,
@@ -65,7 +65,7 @@ pub(in crate::orchestrator) fn watch(
 
 /// Puts an announced task together; nothing if the state no longer wants it sent, or if it has to
 /// wait for a secret.
-pub(in crate::orchestrator) fn prepare(
+pub(crate) fn prepare(
     shared: &Shared,
     state: &RunState,
     definition: &Definition,
@@ -128,7 +128,7 @@ pub(in crate::orchestrator) fn prepare(
 
 /// Sends tasks of one run out. What is recorded of those that were sent out before is read once,
 /// for all of them.
-pub(in crate::orchestrator) fn send_all(
+pub(crate) fn send_all(
     shared: &Arc<Shared>,
     state: &RunState,
     tasks: Vec<Dispatch>,
@@ -308,7 +308,7 @@ fn is_final(status: u16) -> bool {
 }
 
 /// A frame as runtimes see it.
-pub(in crate::orchestrator) fn recorded(frame: &Frame) -> Recorded {
+pub(crate) fn recorded(frame: &Frame) -> Recorded {
     Recorded {
         seq: frame.seq,
         kind: frame.event.kind().to_owned(),

@@ -15,9 +15,9 @@ use tokio::task::AbortHandle;
 
 use super::Shared;
 use super::run::Message;
-use crate::workflow::definition::Definition;
-use crate::workflow::next::Memo;
 pub(super) use agent::{recorded, watch};
+use ktsu_workflow::definition::Definition;
+use ktsu_workflow::next::Memo;
 
 /// A step, or an item of it, whose effect is announced.
 #[derive(Debug, Clone, Copy)]

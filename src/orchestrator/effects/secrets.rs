@@ -6,10 +6,10 @@ use ktsu_projections::run::RunState;
 use serde_json::Value;
 
 use super::Place;
-use crate::orchestrator::Shared;
-use crate::secret::Secret;
-use crate::workflow::expression::{Names, Root, from_value};
-use crate::workflow::next::{Memo, Scoped};
+use crate::Shared;
+use ktsu_secret::Secret;
+use ktsu_workflow::expression::{Names, Root, from_value};
+use ktsu_workflow::next::{Memo, Scoped};
 
 /// The names of a scope, and the values of the secrets its run declares.
 pub(super) struct WithSecrets<'a> {

@@ -9,11 +9,11 @@ use ktsu_projections::run::RunState;
 
 use super::Place;
 use super::secrets::WithSecrets;
-use crate::contract::runtime::{ApprovalRule, ToolServer};
-use crate::orchestrator::Shared;
-use crate::workflow::admit::tools::RECOMPUTE_KIND;
-use crate::workflow::definition::{Definition, Missing, Values};
-use crate::workflow::next::{Memo, ToldServer, secret_values};
+use crate::Shared;
+use ktsu_contract::runtime::{ApprovalRule, ToolServer};
+use ktsu_workflow::admit::tools::RECOMPUTE_KIND;
+use ktsu_workflow::definition::{Definition, Missing, Values};
+use ktsu_workflow::next::{Memo, ToldServer, secret_values};
 
 /// What came of putting the servers of a task together.
 pub(super) enum Servers {

@@ -18,15 +18,15 @@ use zeroize::Zeroizing;
 
 use super::Place;
 use super::secrets::WithSecrets;
-use crate::egress::{FailureCode, KEPT_BYTES, Request, Response};
-use crate::orchestrator::Shared;
-use crate::secret::{KEY_PREFIX, Redactor, Secret};
-use crate::workflow::admit::Answer;
-use crate::workflow::definition::{CompiledWork, Definition};
-use crate::workflow::expression::{EvaluationError, Names};
-use crate::workflow::next::{Memo, delivery_id, notice_body, notice_id};
-use crate::workflow::rules::DecisionRules;
-use crate::workflow::template::{Template, text_of};
+use crate::Shared;
+use ktsu_egress::{FailureCode, KEPT_BYTES, Request, Response};
+use ktsu_secret::{KEY_PREFIX, Redactor, Secret};
+use ktsu_workflow::admit::Answer;
+use ktsu_workflow::definition::{CompiledWork, Definition};
+use ktsu_workflow::expression::{EvaluationError, Names};
+use ktsu_workflow::next::{Memo, delivery_id, notice_body, notice_id};
+use ktsu_workflow::rules::DecisionRules;
+use ktsu_workflow::template::{Template, text_of};
 
 /// Nothing is sent where the environment does not allow it, or where a request cannot be made with
 /// its secrets in place.
@@ -298,7 +298,7 @@ fn code_of(failure: FailureCode) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::secret::Secret;
+    use ktsu_secret::Secret;
 
     const SECRET: &str = "s3cret-w0rd/€";
 

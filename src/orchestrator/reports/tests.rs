@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_secret_that_is_escaped_in_part_is_taken_out_of_a_reply() {
-    let redactor = Redactor::new(&[crate::secret::Secret::new("sk-verysecretkey-1")]);
+    let redactor = Redactor::new(&[ktsu_secret::Secret::new("sk-verysecretkey-1")]);
     let about = About {
         attempt: 1,
         item: None,

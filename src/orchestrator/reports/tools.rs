@@ -10,8 +10,8 @@ use ktsu_ledger::event::{
 use serde_json::{Value, json};
 
 use super::{About, NotTaken};
-use crate::contract::gateway::ToolCall;
-use crate::contract::report as wire;
+use ktsu_contract::gateway::ToolCall;
+use ktsu_contract::report as wire;
 
 impl About<'_> {
     /// The tools a reply asks for. Arguments in which a secret stood are marked: they are not sent.

@@ -5,14 +5,14 @@ use ktsu_projections::run::Spend;
 use ktsu_projections::run::steer::Stop;
 
 use super::{Held, Message, RunTask, Taken};
-use crate::orchestrator::people::{NotDone, Reply, Said, Word};
-use crate::orchestrator::tools;
-use crate::workflow::admit;
-use crate::workflow::admit::approval::NotDecided;
-use crate::workflow::admit::person::NotSaid;
-use crate::workflow::admit::report::{self, Reported};
-use crate::workflow::admit::{approval, person, steer};
-use crate::workflow::turn::Broken;
+use crate::people::{NotDone, Reply, Said, Word};
+use crate::tools;
+use ktsu_workflow::admit;
+use ktsu_workflow::admit::approval::NotDecided;
+use ktsu_workflow::admit::person::NotSaid;
+use ktsu_workflow::admit::report::{self, Reported};
+use ktsu_workflow::admit::{approval, person, steer};
+use ktsu_workflow::turn::Broken;
 
 impl RunTask {
     pub(super) fn told(&mut self, message: Message) -> Result<(), Broken> {

@@ -1,11 +1,11 @@
 //! How a run is taken up: after a restart, or because somebody says something about it.
 
 use super::{Message, RunTask};
-use crate::orchestrator::effects;
-use crate::orchestrator::people::Word;
-use crate::workflow::admit;
-use crate::workflow::admit::report;
-use crate::workflow::turn::Broken;
+use crate::effects;
+use crate::people::Word;
+use ktsu_workflow::admit;
+use ktsu_workflow::admit::report;
+use ktsu_workflow::turn::Broken;
 
 impl RunTask {
     /// One that was left unfinished is taken up first, or what was under way would stay so; unless it

@@ -28,7 +28,7 @@ pub(super) fn tools() -> Value {
 }
 
 /// What a call gives to a step.
-pub(in crate::orchestrator) fn seen(
+pub(crate) fn seen(
     state: &RunState,
     scope: u32,
     step: u32,

@@ -28,8 +28,8 @@ use self::ledger::{Ledger, Refusal};
 use self::seen::Known;
 use self::space::{Asked, MAX_KEY, Space};
 use super::{Given, OwnCall};
-use crate::orchestrator::reports::Addressed;
-use crate::orchestrator::{Shared, lock};
+use crate::reports::Addressed;
+use crate::{Shared, lock};
 
 /// The most bytes of all namespaces that are kept in memory while nobody asks for them: a few full
 /// ones, or some ten thousand small ones.
@@ -41,7 +41,7 @@ const TRIES: u32 = 3;
 
 /// What is kept.
 #[derive(Debug)]
-pub(in crate::orchestrator) struct Kv {
+pub(crate) struct Kv {
     held: Brief<Held>,
     most: usize,
 }

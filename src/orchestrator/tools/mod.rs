@@ -25,8 +25,8 @@ use tokio::sync::oneshot;
 use super::reports::Addressed;
 use super::run::Message;
 use super::{NotTaken, Orchestrator, lock};
-use crate::workflow::definition::Definition;
-use crate::workflow::next::{Memo, told};
+use ktsu_workflow::definition::Definition;
+use ktsu_workflow::next::{Memo, told};
 
 pub(super) use envelope::seen;
 pub use protocol::Answered;
@@ -225,7 +225,7 @@ pub(super) fn find(
     let current = held.is_live() && held.attempt == attempt && state.failing().is_none();
     let calls = held.calls.as_deref().filter(|_| current)?;
     let names = |sending: &&Sending| {
-        crate::workflow::admit::tools::key(state.stream(), sending.first) == key
+        ktsu_workflow::admit::tools::key(state.stream(), sending.first) == key
             && sending.attempt == attempt
     };
     let sending = calls.sent().find(names)?;

@@ -31,7 +31,7 @@ const QUIET: Duration = Duration::from_secs(600);
 
 /// Streams that are open, by their names.
 #[derive(Debug, Default)]
-pub(in crate::orchestrator) struct Streams(Mutex<HashMap<String, Open>>);
+pub(crate) struct Streams(Mutex<HashMap<String, Open>>);
 
 #[derive(Debug)]
 struct Open {

@@ -6,7 +6,7 @@ use ktsu_ledger::event::plan::{StepPlan, Work};
 use serde_json::Value;
 
 use crate::definition::{Definition, Workflow};
-use crate::nearest;
+use ktsu_codes::nearest;
 
 /// A name that does not exist where it is used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -86,7 +86,7 @@ impl Signature {
 
 /// The function a misspelt name probably means.
 pub(super) fn nearest(name: &str) -> Option<&'static str> {
-    crate::nearest(name, NAMES.iter().copied())
+    ktsu_codes::nearest(name, NAMES.iter().copied())
 }
 
 pub(super) fn call(run: &mut Interpreter, data: &Rcvar, name: &str, args: &[Ast]) -> Outcome {

@@ -14,7 +14,7 @@ use super::near::slip;
 use super::written::{Owner, begins_with_a_field, describe, first, path_of};
 use super::{KindSet, ValueType, transform};
 use crate::expression::{Expression, to_value};
-use crate::nearest;
+use ktsu_codes::nearest;
 
 /// The types of the names that an expression of a workflow may mention.
 #[derive(Debug, Clone)]

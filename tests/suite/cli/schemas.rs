@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use jsonschema::Validator;
+use ktsu::config::fault::Severity;
+use ktsu::config::yaml;
 use ktsu::environment::Environment;
-use ktsu::kit::fault::Severity;
-use ktsu::kit::{self, yaml};
+use ktsu::kit;
 use serde_json::{Value, json};
 
 use super::Desk;

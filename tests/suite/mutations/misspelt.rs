@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
+use ktsu::config::fault::{Fault, Severity};
 use ktsu::kit;
-use ktsu::kit::fault::{Fault, Severity};
 
 use super::sound::{ktsu, written};
 

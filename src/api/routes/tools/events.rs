@@ -16,17 +16,17 @@ use super::super::parameter::{Kind, Parameter};
 use super::super::query::{Asked, Given, Query};
 use super::super::wire;
 use super::{ATTEMPT, EVENTS, RUN, STEP, Speaker, accepted, read, refused, version};
-use crate::api::problems;
-use crate::codes::ErrorCode;
-use crate::orchestrator::{Orchestrator, Posted, ToolStream};
-use crate::server::Problem;
+use crate::problems;
+use ktsu_codes::ErrorCode;
+use ktsu_orchestrator::{Orchestrator, Posted, ToolStream};
+use ktsu_server::Problem;
 
 /// The stream a message is answered on; the name is the one that clients look for.
 const STREAM: &str = "session_id";
 
 /// Who speaks, and where the answers are listened for.
 #[derive(Debug)]
-pub(in crate::api::routes) struct Posting {
+pub(in crate::routes) struct Posting {
     speaker: Speaker,
     stream: Option<String>,
 }
@@ -69,7 +69,7 @@ impl Asked for Posting {
         (status = 503, body = wire::Problem, content_type = "application/problem+json",
             description = "Too many streams are open"),
     ))]
-pub(in crate::api::routes) async fn listen(
+pub(in crate::routes) async fn listen(
     State(orchestrator): State<Orchestrator>,
     method: Method,
     Path(name): Path<String>,
@@ -143,7 +143,7 @@ impl Speaker {
         (status = 503, body = wire::Problem, content_type = "application/problem+json",
             description = "The answers to earlier messages are to be read first"),
     ))]
-pub(in crate::api::routes) async fn post(
+pub(in crate::routes) async fn post(
     State(orchestrator): State<Orchestrator>,
     Path(name): Path<String>,
     Query(posting): Query<Posting>,

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::contract::gateway::ModelAttempt;
+use ktsu_contract::gateway::ModelAttempt;
 
 /// The causal tree of a run, or the way from a frame to the root.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]

@@ -1,8 +1,8 @@
 use super::*;
-use crate::egress::Response;
-use crate::gateway::error::Cause;
-use crate::gateway::provider::wire::{MOST_BYTES, MOST_WORDS};
-use crate::secret::Secret;
+use crate::error::Cause;
+use crate::provider::wire::{MOST_BYTES, MOST_WORDS};
+use ktsu_egress::Response;
+use ktsu_secret::Secret;
 
 fn call() -> Call {
     Call {

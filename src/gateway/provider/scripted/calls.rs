@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::numbered;
 use super::template::{Names, Template, Tree};
-use crate::contract::gateway::{Message, ToolCall};
+use ktsu_contract::gateway::{Message, ToolCall};
 
 /// A tool that a rule asks for.
 #[derive(Debug)]

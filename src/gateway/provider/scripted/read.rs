@@ -11,12 +11,12 @@ use serde_json::Value;
 use super::rules::{Delay, Fails, Make, Matcher, Named, PARTS, Rule, Rules, Source, TOLD, WHOLE};
 use super::shape;
 use super::template::is_of_a_name;
-use crate::gateway::error::{Code, Failure};
-use crate::gateway::price::Tokens;
-use crate::kit::fault::{Fault, FaultCode, Faults};
-use crate::kit::read::{self, Fields, Reader};
-use crate::kit::shape::Shape;
-use crate::kit::yaml::{Data, Node};
+use crate::error::{Code, Failure};
+use crate::price::Tokens;
+use ktsu_config::fault::{Fault, FaultCode, Faults};
+use ktsu_config::read::{self, Fields, Reader};
+use ktsu_config::shape::Shape;
+use ktsu_config::yaml::{Data, Node};
 
 /// The longest delay, in milliseconds.
 pub(super) const LONGEST_MS: f64 = 600_000.0;

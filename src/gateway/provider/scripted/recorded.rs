@@ -12,12 +12,12 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::super::{Answer, Call};
-use crate::contract::gateway::{Message, ToolCall};
-use crate::contract::result;
-use crate::gateway::error::{Code, Failure};
-use crate::gateway::price::Tokens;
-use crate::kit::fault::{Fault, FaultCode, Faults};
-use crate::kit::yaml::Place;
+use crate::error::{Code, Failure};
+use crate::price::Tokens;
+use ktsu_config::fault::{Fault, FaultCode, Faults};
+use ktsu_config::yaml::Place;
+use ktsu_contract::gateway::{Message, ToolCall};
+use ktsu_contract::result;
 
 /// The most bytes of such a file: a very long run.
 const MAX_FILE: u64 = 256 << 20;

@@ -10,8 +10,8 @@ use super::super::{Answer, Call};
 use super::calls::{self, Asks};
 use super::estimated;
 use super::template::{Names, Template, Tree};
-use crate::contract::gateway::Message;
-use crate::gateway::error::Failure;
+use crate::error::Failure;
+use ktsu_contract::gateway::Message;
 
 /// A script's rules, in file order.
 #[derive(Debug, Default)]

@@ -1,22 +1,26 @@
 //! The shape of a rules file.
 
 use super::read::{LONGEST_MS, MOST};
-use crate::kit::shape::{Key, Of, Shape};
+use ktsu_config::shape::{FieldType, Key, Shape};
 
 /// The whole file.
-pub(crate) const RULES: Shape = Shape::new(
+pub const RULES: Shape = Shape::new(
     "the rules file",
     &[
-        Key::new("default", Of::Map(&DEFAULT), "Answers what no rule does"),
+        Key::new(
+            "default",
+            FieldType::Map(&DEFAULT),
+            "Answers what no rule does",
+        ),
         Key::new(
             "rules",
-            Of::List(&Of::Map(&RULE)),
+            FieldType::List(&FieldType::Map(&RULE)),
             "The first that matches answers",
         )
         .required(),
         Key::new(
             "values",
-            Of::Each(&Of::Map(&VALUE)),
+            FieldType::Each(&FieldType::Map(&VALUE)),
             "Made of each request, in this order",
         ),
     ],
@@ -24,40 +28,47 @@ pub(crate) const RULES: Shape = Shape::new(
 
 const DELAY_MS: Key = Key::new(
     "delay_ms",
-    Of::Either(&[Of::Number(0.0, LONGEST_MS), Of::Map(&DELAY)]),
+    FieldType::Either(&[FieldType::Number(0.0, LONGEST_MS), FieldType::Map(&DELAY)]),
     "Before the reply",
 );
-const ERROR: Key = Key::new("error", Of::Map(&FAILS), "Fails instead");
-const REPLY: Key = Key::new("reply", Of::Any, "Template tree, sent as JSON");
+const ERROR: Key = Key::new("error", FieldType::Map(&FAILS), "Fails instead");
+const REPLY: Key = Key::new("reply", FieldType::Any, "Template tree, sent as JSON");
 const TOOL_CALLS: Key = Key::new(
     "tool_calls",
-    Of::List(&Of::Map(&TOOL_CALL)),
+    FieldType::List(&FieldType::Map(&TOOL_CALL)),
     "Asks for these tools, in order",
 );
-const TEXT: Key = Key::new("text", Of::Text, "Template, sent as it is");
+const TEXT: Key = Key::new("text", FieldType::Text, "Template, sent as it is");
 const USED: Key = Key::new(
     "usage",
-    Of::Map(&USAGE),
+    FieldType::Map(&USAGE),
     "Otherwise a token for every four characters",
 );
 
 /// A pattern, or several of which all must be found; a number is the pattern of its digits.
-const PATTERNS: Of = Of::Each(&Of::Either(&[
-    Of::Text,
-    Of::Whole(0, MOST),
-    Of::List(&Of::Either(&[Of::Text, Of::Whole(0, MOST)])),
+const PATTERNS: FieldType = FieldType::Each(&FieldType::Either(&[
+    FieldType::Text,
+    FieldType::Whole(0, MOST),
+    FieldType::List(&FieldType::Either(&[
+        FieldType::Text,
+        FieldType::Whole(0, MOST),
+    ])),
 ]));
 
 pub(super) const RULE: Shape = Shape::new(
     "the rule",
     &[
         DELAY_MS,
-        Key::new("description", Of::Note, "For readers"),
+        Key::new("description", FieldType::Note, "For readers"),
         ERROR,
-        Key::new("name", Of::Note, "For readers"),
+        Key::new("name", FieldType::Note, "For readers"),
         REPLY,
         TEXT,
-        Key::new("times", Of::Whole(1, MOST), "Matches so often and no more"),
+        Key::new(
+            "times",
+            FieldType::Whole(1, MOST),
+            "Matches so often and no more",
+        ),
         TOOL_CALLS,
         Key::new("unless", PATTERNS, "None of these may be found"),
         USED,
@@ -78,9 +89,9 @@ const ANSWERS: [&str; 4] = ["error", "reply", "text", "tool_calls"];
 pub(super) const TOOL_CALL: Shape = Shape::new(
     "the tool call",
     &[
-        Key::new("arguments", Of::Any, "Template tree; {} by default"),
-        Key::new("id", Of::Text, "Template; call_N by default"),
-        Key::new("name", Of::Text, "Template: the tool's name").required(),
+        Key::new("arguments", FieldType::Any, "Template tree; {} by default"),
+        Key::new("id", FieldType::Text, "Template; call_N by default"),
+        Key::new("name", FieldType::Text, "Template: the tool's name").required(),
     ],
 );
 
@@ -89,30 +100,30 @@ pub(super) const VALUE: Shape = Shape::new(
     &[
         Key::new(
             "cases",
-            Of::List(&Of::Map(&CASE)),
+            FieldType::List(&FieldType::Map(&CASE)),
             "The value of the first that is found",
         ),
         Key::new(
             "from",
-            Of::Text,
+            FieldType::Text,
             "A part of the request, or an earlier value",
         )
         .required(),
-        Key::new("json", Of::Flag, "Reads what was found as JSON"),
-        Key::new("otherwise", Of::Any, "Where no case is found"),
-        Key::new("pattern", Of::Text, "Regular expression"),
+        Key::new("json", FieldType::Flag, "Reads what was found as JSON"),
+        Key::new("otherwise", FieldType::Any, "Where no case is found"),
+        Key::new("pattern", FieldType::Text, "Regular expression"),
     ],
 );
 
 pub(super) const CASE: Shape = Shape::new(
     "the case",
     &[
-        Key::new("match", Of::Text, "Regular expression").required(),
-        Key::new("value", Of::Any, "What it means"),
+        Key::new("match", FieldType::Text, "Regular expression").required(),
+        Key::new("value", FieldType::Any, "What it means"),
     ],
 );
 
-const COUNT: Of = Of::Whole(0, MOST);
+const COUNT: FieldType = FieldType::Whole(0, MOST);
 
 pub(super) const USAGE: Shape = Shape::new(
     "usage",
@@ -125,10 +136,10 @@ pub(super) const USAGE: Shape = Shape::new(
 pub(super) const DELAY: Shape = Shape::new(
     "delay_ms",
     &[
-        Key::new("fixed", Of::Number(0.0, LONGEST_MS), "Milliseconds"),
+        Key::new("fixed", FieldType::Number(0.0, LONGEST_MS), "Milliseconds"),
         Key::new(
             "per_character",
-            Of::Number(0.0, 1_000.0),
+            FieldType::Number(0.0, 1_000.0),
             "Milliseconds, of the reply",
         ),
     ],
@@ -137,18 +148,26 @@ pub(super) const DELAY: Shape = Shape::new(
 pub(super) const FAILS: Shape = Shape::new(
     "the error",
     &[
-        Key::new("code", Of::Text, "A code of the gateway"),
-        Key::new("message", Of::Text, "What the provider says"),
+        Key::new("code", FieldType::Text, "A code of the gateway"),
+        Key::new("message", FieldType::Text, "What the provider says"),
         Key::new(
             "retryable",
-            Of::Flag,
+            FieldType::Flag,
             "Otherwise as the code or status means it",
         ),
-        Key::new("status", Of::Whole(300, 599), "HTTP status of the provider"),
-        Key::new("times", Of::Whole(1, MOST), "Fails so often, then replies"),
+        Key::new(
+            "status",
+            FieldType::Whole(300, 599),
+            "HTTP status of the provider",
+        ),
+        Key::new(
+            "times",
+            FieldType::Whole(1, MOST),
+            "Fails so often, then replies",
+        ),
         Key::new(
             "usage",
-            Of::Map(&USAGE),
+            FieldType::Map(&USAGE),
             "What the failed call used; nothing by default",
         ),
     ],

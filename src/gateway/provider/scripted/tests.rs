@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::contract::gateway::Message;
+use ktsu_contract::gateway::Message;
 
 fn script(rules: &str) -> Result<Scripted, String> {
     load(Some(rules), None)

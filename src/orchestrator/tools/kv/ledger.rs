@@ -11,8 +11,8 @@ use ktsu_ledger::{Actor, Cause, Draft, Event, Frame, Hash, StreamId};
 use super::super::OwnCall;
 use super::seen;
 use super::space::Space;
-use crate::orchestrator::Clock;
-use crate::readers::Readers;
+use crate::Clock;
+use ktsu_readers::Readers;
 
 /// Where namespaces are kept.
 pub(super) struct Ledger<'a> {

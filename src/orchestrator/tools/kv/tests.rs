@@ -8,8 +8,8 @@ use ktsu_ledger::{Actor, Draft, Event, Timestamp};
 
 use super::super::Ready;
 use super::*;
-use crate::orchestrator::Clock;
-use crate::readers::Readers;
+use crate::Clock;
+use ktsu_readers::Readers;
 
 /// A ledger in memory, with two runs that calls can follow from.
 struct World {

@@ -5,9 +5,10 @@ use super::super::rules::{Body, Matcher, TOLD};
 use super::super::shape;
 use super::super::template::{Template, Tree};
 use super::Names;
-use crate::kit::fault::{Fault, FaultCode};
-use crate::kit::read::{Fields, Reader, nearest};
-use crate::kit::yaml::{Data, Node};
+use ktsu_codes::nearest;
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_config::read::{Fields, Reader};
+use ktsu_config::yaml::{Data, Node};
 
 /// What the templates of a rule may mention: captures too.
 pub(super) fn mentionable(names: &Names, when: &[Matcher]) -> Vec<String> {

@@ -1,7 +1,7 @@
 //! Scripts that ask for tools and look at what came of it.
 
 use super::*;
-use crate::contract::gateway::{Tool, ToolCall};
+use ktsu_contract::gateway::{Tool, ToolCall};
 
 const DESK: &str = r#"
 values:

@@ -5,7 +5,7 @@ pub mod people;
 pub mod principals;
 mod resolve;
 pub mod settings;
-pub(crate) mod shape;
+pub mod shape;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 
 pub use ktsu_ledger::event::plan::Variable;
 
-use crate::kit::fault::Faults;
-use crate::kit::outline;
-use crate::kit::read::{self, Fields, Reader};
-use crate::kit::yaml::{self, Data, Node};
+use ktsu_config::fault::Faults;
+use ktsu_config::outline;
+use ktsu_config::read::{self, Fields, Reader};
+use ktsu_config::yaml::{self, Data, Node};
 pub use people::Principals;
 use principals::Declared;
 pub use resolve::{ResolveError, Resolved, resolve, resolve_each, resolve_for};

@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Key, Of, Shape};
+use super::{FieldType, Key, Shape};
 
 /// The schema of a whole file.
-pub(crate) fn document(title: &str, shape: &Shape) -> Value {
+pub fn document(title: &str, shape: &Shape) -> Value {
     let mut schema = of_shape(shape);
     if let Value::Object(members) = &mut schema {
         let dialect = "https://json-schema.org/draft/2020-12/schema";
@@ -63,24 +63,28 @@ fn needs(key: &str) -> Value {
 
 fn of_key(key: &Key) -> Value {
     let mut schema = of(&key.of);
-    schema["description"] = key.says.into();
+    schema["description"] = key.doc.into();
     schema
 }
 
-fn of(kind: &Of) -> Value {
+fn of(kind: &FieldType) -> Value {
     match kind {
-        Of::Any => json!({}),
-        Of::Text | Of::Note => json!({"type": "string"}),
-        Of::Form(pattern) => json!({"type": "string", "pattern": pattern}),
-        Of::Words(words) => json!({ "enum": words }),
-        Of::Flag => json!({"type": "boolean"}),
-        Of::Number(least, most) => json!({"type": "number", "minimum": least, "maximum": most}),
-        Of::Whole(least, most) => json!({"type": "integer", "minimum": least, "maximum": most}),
-        Of::Schema => json!({"type": ["object", "boolean"]}),
-        Of::List(item) => json!({"type": "array", "items": of(item)}),
-        Of::Each(member) => json!({"type": "object", "additionalProperties": of(member)}),
-        Of::Map(shape) => of_shape(shape),
-        Of::Either(kinds) => {
+        FieldType::Any => json!({}),
+        FieldType::Text | FieldType::Note => json!({"type": "string"}),
+        FieldType::Form(pattern) => json!({"type": "string", "pattern": pattern}),
+        FieldType::Words(words) => json!({ "enum": words }),
+        FieldType::Flag => json!({"type": "boolean"}),
+        FieldType::Number(least, most) => {
+            json!({"type": "number", "minimum": least, "maximum": most})
+        }
+        FieldType::Whole(least, most) => {
+            json!({"type": "integer", "minimum": least, "maximum": most})
+        }
+        FieldType::Schema => json!({"type": ["object", "boolean"]}),
+        FieldType::List(item) => json!({"type": "array", "items": of(item)}),
+        FieldType::Each(member) => json!({"type": "object", "additionalProperties": of(member)}),
+        FieldType::Map(shape) => of_shape(shape),
+        FieldType::Either(kinds) => {
             let any: Vec<Value> = kinds.iter().map(of).collect();
             json!({ "anyOf": any })
         }

@@ -49,23 +49,23 @@ use ktsu_projections::index;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
-use crate::egress;
-use crate::environment::settings::MOST_RUNS;
-use crate::environment::{Principals, Resolved};
-use crate::kit::Kit;
-use crate::peer::Peer;
-use crate::readers::Readers;
-use crate::secret::{Redactor, Secret};
-use crate::telemetry::Telemetry;
-use crate::workflow::admit::{self, Invocation, NotAdmitted};
-use crate::workflow::definition::Definition;
-use crate::workflow::expression::{Names, Root, from_value};
-use crate::workflow::next::Memo;
-use crate::workflow::rules::DecisionRules;
-use crate::workflow::template::Template;
-use crate::workflow::turn;
 use clock::Observed;
 use idempotency::Keys;
+use ktsu_egress as egress;
+use ktsu_environment::settings::MOST_RUNS;
+use ktsu_environment::{Principals, Resolved};
+use ktsu_kit::Kit;
+use ktsu_peer::Peer;
+use ktsu_readers::Readers;
+use ktsu_secret::{Redactor, Secret};
+use ktsu_telemetry::Telemetry;
+use ktsu_workflow::admit::{self, Invocation, NotAdmitted};
+use ktsu_workflow::definition::Definition;
+use ktsu_workflow::expression::{Names, Root, from_value};
+use ktsu_workflow::next::Memo;
+use ktsu_workflow::rules::DecisionRules;
+use ktsu_workflow::template::Template;
+use ktsu_workflow::turn;
 use run::{Message, RunTask};
 use supervise::Supervisor;
 
@@ -100,7 +100,7 @@ pub struct Parts {
     /// Asked for its health alone: model calls go through the runtime (seed 000, invariant 6).
     pub gateway: Option<Peer>,
     /// How the notary is; shown by `/health`.
-    pub notary: crate::evidence::notary::Shown,
+    pub notary: ktsu_evidence::notary::Shown,
     /// The key behind the tokens of attempts.
     pub tokens: TokenKey,
     /// Where runtimes reach this engine: `http://127.0.0.1:5050`.
@@ -147,7 +147,7 @@ pub(crate) struct Shared {
     runtime: Option<Peer>,
     gateway: Option<Peer>,
     groups: Option<BTreeSet<String>>,
-    notary: crate::evidence::notary::Shown,
+    notary: ktsu_evidence::notary::Shown,
     standing: Standing,
     telemetry: Arc<Telemetry>,
     tokens: TokenKey,
@@ -439,7 +439,7 @@ impl Orchestrator {
     }
 
     /// How the notary is.
-    pub fn notary(&self) -> crate::evidence::notary::Status {
+    pub fn notary(&self) -> ktsu_evidence::notary::Status {
         let shown = self.shared.notary.lock();
         shown.unwrap_or_else(PoisonError::into_inner).clone()
     }

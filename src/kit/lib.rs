@@ -15,23 +15,18 @@ pub mod builtin;
 mod calls;
 mod central;
 mod edges;
-pub mod fault;
 mod groups;
 mod links;
 mod loader;
 pub mod lock;
 mod marks;
-mod mask;
-pub(crate) mod outline;
 mod prompt;
 pub(crate) mod read;
 mod reference;
-pub mod render;
-pub(crate) mod retry;
 mod sealed;
 pub mod server;
 pub mod servers;
-pub(crate) mod shape;
+pub mod shape;
 mod step;
 mod text;
 mod tools;
@@ -40,7 +35,6 @@ pub mod tree;
 mod types;
 mod webhook;
 pub(crate) mod workflow;
-pub mod yaml;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -49,14 +43,14 @@ use std::sync::Arc;
 use ktsu_ledger::Json;
 use ktsu_ledger::event::plan::Visibility;
 
-use crate::workflow::definition::Definition;
-use fault::{Fault, FaultCode, Faults};
-pub(crate) use loader::file_names;
+use ktsu_config::fault::{Fault, FaultCode, Faults};
+use ktsu_workflow::definition::Definition;
+pub use loader::file_names;
 
+use ktsu_config::yaml::Place;
 use loader::Loader;
 use server::KitServer;
 use servers::ServerUse;
-use yaml::Place;
 
 /// A kit that is sound.
 #[derive(Debug)]

@@ -9,10 +9,10 @@ use super::provider::Provider;
 use super::provider::anthropic::{Anthropic, BASE_URL};
 use super::provider::openai::OpenAi;
 use super::provider::wire::Endpoint;
-use crate::egress::Client;
-use crate::environment::Resolved;
-use crate::kit::fault::{Fault, FaultCode};
-use crate::secret::{MIN_LENGTH, Secret};
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_egress::Client;
+use ktsu_environment::Resolved;
+use ktsu_secret::{MIN_LENGTH, Secret};
 
 /// A provider, ready to be asked.
 pub(super) struct Built {

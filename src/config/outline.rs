@@ -12,7 +12,7 @@ use super::yaml::{self, Data, Node};
 ///
 /// The entries of `values` are names, and below them nothing is a key: where a blank is missing in
 /// `values: {NAME:secret}`, or a brace too many stands, a part of a secret looks like one.
-pub(crate) fn of(text: &str, values: &str) -> String {
+pub fn of(text: &str, values: &str) -> String {
     let mut ranges = Vec::new();
     if let Ok(root) = yaml::parse(text) {
         collect(text, &root, values, 0, &mut ranges);

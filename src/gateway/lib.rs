@@ -12,7 +12,7 @@
 
 mod ask;
 mod bill;
-mod build;
+mod builder;
 pub mod config;
 pub mod error;
 #[cfg(test)]
@@ -37,19 +37,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::contract::gateway::{Invoke, Reply};
-use crate::egress::Client;
-use crate::environment::Environment;
-use crate::kit::fault::Faults;
-use crate::secret::{Redactor, Secret};
+use ktsu_config::fault::Faults;
+use ktsu_contract::gateway::{Invoke, Reply};
+use ktsu_egress::Client;
+use ktsu_environment::Environment;
+use ktsu_secret::{Redactor, Secret};
 
 use bill::Bill;
 pub use config::Config;
-pub(crate) use config::shape::GATEWAY;
+pub use config::shape::GATEWAY;
 use error::{Code, Failure};
 pub use http::{MAX_BODY, openapi, router};
 use limit::Door;
-pub(crate) use provider::scripted::shape::RULES;
+pub use provider::scripted::shape::RULES;
 use provider::{Answer, Provider};
 use replay::{Name, Replies};
 use route::Route;
@@ -100,7 +100,7 @@ impl Gateway {
         let mut secrets: Vec<Secret> = values.secrets.values().cloned().collect();
         let mut providers = BTreeMap::new();
         for plan in config.providers() {
-            match build::build(plan, &values, client) {
+            match builder::build(plan, &values, client) {
                 Ok(built) => {
                     secrets.extend(built.api_key);
                     let served = Served {

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use super::super::fault::{Fault, FaultCode, Faults};
-use super::super::loader::file_names;
-use super::super::render;
-use super::super::yaml::Place;
 use super::kit;
-use crate::environment::{Environment, Principals};
 use crate::project::{Under, judge};
+use ktsu_config::fault::{Fault, FaultCode, Faults};
+use ktsu_config::render;
+use ktsu_config::yaml::Place;
+use ktsu_environment::{Environment, Principals};
+use ktsu_kit::file_names;
 
 /// Files under `tests/broken`, whole projects: `--- PATH` begins another file of the same one. A
 /// marker below a line says what that line gets: `# ^ CODE` somewhere in it; with the caret

@@ -6,19 +6,25 @@ use super::yaml::Node;
 
 /// What a `retry:` says; what it leaves out is for whoever has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Retry {
-    /// In all.
-    pub(crate) attempts: u32,
-    pub(crate) backoff_ms: Option<u64>,
-    pub(crate) on: Option<Vec<On>>,
+pub struct Retry {
+    /// How often it is tried in all.
+    pub attempts: u32,
+    /// The first pause, in milliseconds.
+    pub backoff_ms: Option<u64>,
+    /// The failures after which it is tried again.
+    pub on: Option<Vec<On>>,
 }
 
 /// What is tried again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum On {
+pub enum On {
+    /// The server asked to be called less often.
     RateLimited,
+    /// The server failed.
     ServerError,
+    /// There was no answer in time.
     Timeout,
+    /// There was no connection.
     Unreachable,
 }
 
@@ -30,7 +36,8 @@ const WORDS: [(&str, On); 4] = [
     ("unreachable", On::Unreachable),
 ];
 
-pub(crate) fn read(reader: &mut Reader<'_>, node: &Node, shape: &Shape) -> Option<Retry> {
+/// Reads a `retry:` of this shape.
+pub fn read(reader: &mut Reader<'_>, node: &Node, shape: &Shape) -> Option<Retry> {
     let fields = reader.shaped(node, shape)?;
     let attempts = fields
         .get("attempts")

@@ -314,11 +314,13 @@ impl Faults {
             .any(|fault| fault.severity == Severity::Error)
     }
 
-    pub(crate) fn add(&mut self, fault: Fault) {
+    /// Adds a fault.
+    pub fn add(&mut self, fault: Fault) {
         self.faults.push(fault);
     }
 
-    pub(crate) fn sort(&mut self) {
+    /// Sorts the faults by file and place.
+    pub fn sort(&mut self) {
         self.faults.sort_by(|a, b| {
             let key = |fault: &Fault| (fault.file.clone(), fault.line, fault.column, fault.code);
             key(a).cmp(&key(b))

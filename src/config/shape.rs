@@ -1,0 +1,190 @@
+//! The shape of a file: one table, by which its keys are judged and from which its JSON Schema is
+//! made.
+//!
+//! ```text
+//! Shape --Reader::shaped--> unknown and missing keys, at their places
+//!       --json::document--> docs/schemas/KIND.schema.json, for editors
+//! ```
+//!
+//! What a value means is for its reader; a shape knows no more of it than an editor needs.
+
+pub mod json;
+
+/// A map whose keys are known.
+#[derive(Debug)]
+pub struct Shape {
+    /// As faults call it: `the step`.
+    pub what: &'static str,
+    /// The keys, in the order of the documentation.
+    pub keys: &'static [Key],
+    /// Of each of these groups of keys exactly one is there. The reader doc so, in its own words.
+    pub one_of: &'static [&'static [&'static str]],
+    /// Of these keys at least one is there, likewise.
+    pub any_of: &'static [&'static str],
+}
+
+/// A key of a map.
+#[derive(Debug)]
+pub struct Key {
+    /// As it is written.
+    pub name: &'static str,
+    /// The type of its value.
+    pub of: FieldType,
+    /// One line for whoever writes the file.
+    pub doc: &'static str,
+    /// Whether it must be there.
+    pub required: bool,
+    /// The keys of which one must be there as well; none if it stands by itself.
+    pub with: &'static [&'static str],
+}
+
+/// What a key holds.
+#[derive(Debug)]
+pub enum FieldType {
+    /// Anything, templates within it included.
+    Any,
+    /// Text.
+    Text,
+    /// Text for readers, of which nothing else is made.
+    Note,
+    /// Text of this form: a regular expression that JSON Schema and Rust read alike.
+    Form(&'static str),
+    /// One of these words.
+    Words(&'static [&'static str]),
+    /// True or false.
+    Flag,
+    /// A number between two bounds, both included.
+    Number(f64, f64),
+    /// A whole number between two bounds, both included.
+    Whole(i64, i64),
+    /// A JSON Schema.
+    Schema,
+    /// A list of such values.
+    List(&'static FieldType),
+    /// A map with keys of one's own.
+    Each(&'static FieldType),
+    /// A map of a shape.
+    Map(&'static Shape),
+    /// A value of one of these types.
+    Either(&'static [FieldType]),
+}
+
+impl Shape {
+    /// A shape without groups of keys.
+    pub const fn new(what: &'static str, keys: &'static [Key]) -> Self {
+        Self {
+            what,
+            keys,
+            one_of: &[],
+            any_of: &[],
+        }
+    }
+
+    /// Of each of these groups of keys exactly one is there.
+    pub const fn one_of(mut self, groups: &'static [&'static [&'static str]]) -> Self {
+        self.one_of = groups;
+        self
+    }
+
+    /// Of these keys at least one is there.
+    pub const fn any_of(mut self, keys: &'static [&'static str]) -> Self {
+        self.any_of = keys;
+        self
+    }
+
+    /// The names of all keys.
+    pub fn names(&self) -> Vec<&'static str> {
+        self.keys.iter().map(|key| key.name).collect()
+    }
+}
+
+impl Key {
+    /// A key that need not be there.
+    pub const fn new(name: &'static str, of: FieldType, doc: &'static str) -> Self {
+        Self {
+            name,
+            of,
+            doc,
+            required: false,
+            with: &[],
+        }
+    }
+
+    /// It must be there.
+    pub const fn required(mut self) -> Self {
+        self.required = true;
+        self
+    }
+
+    /// It goes with one of these keys only.
+    pub const fn with(mut self, keys: &'static [&'static str]) -> Self {
+        self.with = keys;
+        self
+    }
+}
+
+/// Names from outside (decision S1).
+pub const NAME: FieldType = FieldType::Form("^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$");
+/// Names of variables.
+pub const VARIABLE: FieldType = FieldType::Form("^[A-Za-z_][A-Za-z0-9_]{0,63}$");
+/// Semantic versions; their reader is stricter about leading zeros.
+pub const VERSION: FieldType =
+    FieldType::Form("^[0-9]+\\.[0-9]+\\.[0-9]+(-[0-9A-Za-z.-]+)?(\\+[0-9A-Za-z.-]+)?$");
+/// `500ms`, `2s`, `1m30s`.
+pub const DURATION: FieldType = FieldType::Form("^\\s*([0-9.]+(ms|s|m|h))+\\s*$");
+/// Seconds, more than none, at most a year.
+pub const SECONDS: FieldType = FieldType::Number(0.001, 31_536_000.0);
+/// Names of HTTP headers.
+pub const HEADER: FieldType = FieldType::Form("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$");
+/// How a secret stands in its header.
+pub const SCHEME: FieldType = FieldType::Words(&["bearer", "raw"]);
+/// Text that is not literal.
+pub const TEMPLATE: FieldType = FieldType::Form("\\{\\{");
+/// Whether webhooks are sent.
+pub const WEBHOOKS: FieldType = FieldType::Words(&["execute", "suppress"]);
+
+/// How often `retry:` asks in all, wherever it stands.
+pub const ATTEMPTS: Key = Key::new("attempts", FieldType::Whole(2, 10), "In all").required();
+/// The pauses of `retry:`.
+pub const BACKOFF: Key = Key::new(
+    "backoff",
+    DURATION,
+    "The first pause, which doubles; 1s by default",
+);
+/// The failures that `retry:` can name.
+pub const FAILURES: FieldType = FieldType::List(&FieldType::Words(&[
+    "rate_limited",
+    "server_error",
+    "timeout",
+    "unreachable",
+]));
+
+/// `params: {schema}`.
+pub const PARAMS: Shape = Shape::new(
+    "params",
+    &[Key::new(
+        "schema",
+        FieldType::Schema,
+        "JSON Schema of the params, an object",
+    )
+    .required()],
+);
+
+/// A variable that a file declares.
+pub const DECLARED: Shape = Shape::new(
+    "the variable",
+    &[
+        Key::new(
+            "default",
+            FieldType::Text,
+            "The value where no other is set",
+        ),
+        Key::new("description", FieldType::Note, "For readers"),
+        Key::new("name", VARIABLE, "Its name in the process environment").required(),
+        Key::new(
+            "secret",
+            FieldType::Flag,
+            "Never recorded, at least 6 characters",
+        ),
+    ],
+);

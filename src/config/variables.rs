@@ -1,0 +1,58 @@
+//! `env:`: the variables that a file declares.
+
+use ktsu_ledger::event::plan::Variable;
+
+use super::fault::{Fault, FaultCode};
+use super::read::Reader;
+use super::shape::DECLARED;
+use super::yaml::{Node, Place};
+
+/// The variables of an `env:` list, each with its place.
+pub fn declared(reader: &mut Reader<'_>, node: &Node) -> Vec<(Variable, Place)> {
+    let mut variables: Vec<(Variable, Place)> = Vec::new();
+    for node in reader.list(node, "env").unwrap_or_default() {
+        let Some(variable) = variable(reader, node) else {
+            continue;
+        };
+        if variables
+            .iter()
+            .any(|(other, _)| other.name == variable.name)
+        {
+            let words = format!("the variable {:?} is declared twice", variable.name);
+            reader.fault(Fault::new(FaultCode::DuplicateVariable, node.place, words));
+        }
+        variables.push((variable, node.place));
+    }
+    variables
+}
+
+fn variable(reader: &mut Reader<'_>, node: &Node) -> Option<Variable> {
+    let fields = reader.shaped(node, &DECLARED)?;
+    let secret = fields
+        .get("secret")
+        .and_then(|node| reader.flag(node, "secret"));
+    let default = fields.get("default");
+    if let Some(node) = default.filter(|_| secret == Some(true)) {
+        let words = "the default of a secret variable is a secret written out";
+        let fault = Fault::new(FaultCode::LiteralSecret, node.place, words).hiding(node.place);
+        reader.fault(fault.hint("set it in the process environment; for tests, in .env.yaml"));
+    }
+    let default = default.and_then(|node| reader.string(node, "default"));
+    let node = fields.get("name")?;
+    let name = reader.string(node, "name")?;
+    let first = name.chars().next();
+    let fits = first.is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
+        && name.len() <= 64
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    if !fits {
+        return reader.bad_value(
+            node,
+            format!("{name:?} is not the name of a variable: letters, digits and _"),
+        );
+    }
+    Some(Variable {
+        default: default.map(str::to_owned),
+        name: name.to_owned(),
+        secret: secret.unwrap_or(false),
+    })
+}
