@@ -16,7 +16,7 @@ use crate::kit::shape::{Shape, agent, kit, server, workflow};
 /// What `schema` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// Which file
+    /// The kind of file
     kind: Kind,
 }
 
