@@ -25,15 +25,15 @@ const LOOKED_AT: usize = 10_000;
 /// What `approvals` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// Of this run only: its id, or any part of its beginning or end
+    /// Only approvals of this run: its id, or any unique beginning or end of it
     run: Option<String>,
-    /// Those that were decided, too
+    /// Includes decided approvals
     #[arg(long)]
     all: bool,
-    /// Instead: runs that failed because an agent wants a person to look
+    /// Lists instead runs that failed because an agent asked for human review
     #[arg(long, conflicts_with_all = ["run", "all"])]
     reviews: bool,
-    /// Of this workflow only
+    /// Only approvals of this workflow
     #[arg(long, value_name = "NAME", conflicts_with = "run")]
     workflow: Option<String>,
 }
@@ -41,15 +41,15 @@ pub(super) struct Arguments {
 /// What `approve` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Approve {
-    /// The approval (apr_ID, or any part of its beginning or end), or the run if it has but one
+    /// The approval (apr_ID, or any unique beginning or end of it), or a run with a single one
     approval: String,
-    /// Why
+    /// The reason
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// Of a call in doubt: it happened, and gave this; it is not sent again
+    /// For a call in doubt: it took effect, with this result; it is not sent again
     #[arg(long, value_name = "RESULT")]
     happened: Option<String>,
-    /// Refuses if the arguments have another digest
+    /// Refuses to decide if the arguments have another digest
     #[arg(long, value_name = "DIGEST")]
     digest: Option<String>,
     #[command(flatten)]
@@ -59,9 +59,9 @@ pub(super) struct Approve {
 /// What `reject` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Reject {
-    /// The approval (apr_ID, or any part of its beginning or end), or the run if it has but one
+    /// The approval (apr_ID, or any unique beginning or end of it), or a run with a single one
     approval: String,
-    /// Why; the model is told, if it goes on
+    /// The reason; the model sees it if the step continues
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
     #[command(flatten)]

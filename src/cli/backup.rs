@@ -23,9 +23,9 @@ pub(super) struct Backup {
 /// What `restore` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Restore {
-    /// The copy to come back from
+    /// The copy to restore from
     file: PathBuf,
-    /// The ledger to make, which must not exist yet [default: the usual one]
+    /// The ledger to create, which must not exist yet [default: the usual one]
     #[arg(long, value_name = "LEDGER")]
     to: Option<PathBuf>,
 }

@@ -17,24 +17,24 @@ use crate::workflow::recompute::Recorded;
 /// What `capture` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// The run: its id, or any part of its beginning or end
+    /// The run: its id, or any unique beginning or end of it
     run: String,
-    /// This step only, or this item of a fan-out: triage, call/inner, classify.8
+    /// Only this step, or this item of a fan-out: triage, call/inner, classify.8
     #[arg(long, value_name = "STEP")]
     step: Option<String>,
-    /// Where to: a file that ends in .json, or a folder for several [default: standard output]
+    /// A file that ends in .json, or a folder for several baselines [default: standard output]
     #[arg(short, long, value_name = "FILE|DIR")]
     output: Option<PathBuf>,
-    /// A name to know it by
+    /// A label stored in the baseline
     #[arg(long)]
     label: Option<String>,
-    /// Something to write beside it
+    /// Metadata stored in the baseline
     #[arg(long = "meta", value_name = "KEY=VALUE", value_parser = pair)]
     meta: Vec<(String, String)>,
-    /// Puts new baselines in the place of those that are there
+    /// Replaces existing baselines
     #[arg(long, requires = "output")]
     force: bool,
-    /// Keeps the hashes of outputs instead of the outputs
+    /// Stores the hashes of outputs instead of the outputs
     #[arg(long)]
     hash_only: bool,
 }

@@ -17,9 +17,9 @@ use crate::history::diff::{self, Failed};
 /// What `diff` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// A run or a branch: its id, or any part of its beginning or end; RUN/STEP for an inline child
+    /// A run or a branch: its id, or any unique beginning or end of it; RUN/STEP for an inline child
     a: String,
-    /// The one it is compared with
+    /// The run or branch to compare it with
     b: String,
 }
 

@@ -22,11 +22,11 @@ use crate::evidence::export::{self, NotExported, Wanted};
 /// What `evidence` takes.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Arguments {
-    /// Puts runs, and what shows that they are what was recorded, into one archive
+    /// Writes runs, with the proof that they are what was recorded, to one archive
     Export(Export),
-    /// Judges an archive: what is proven, what is not covered, what failed
+    /// Checks an archive: what is proven, what is not covered, what failed
     Verify(Verify),
-    /// The key that checkpoints are signed with
+    /// Shows or changes the key that signs checkpoints
     #[command(subcommand)]
     Key(Key),
 }
@@ -34,16 +34,16 @@ pub(super) enum Arguments {
 /// What `evidence export` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Export {
-    /// The runs; their branches, and what they were forked from, come with them
+    /// The runs; their branches, and the runs they were forked from, are included
     #[arg(required_unless_present = "all", conflicts_with = "all")]
     runs: Vec<String>,
     /// Every run of the ledger
     #[arg(long)]
     all: bool,
-    /// Only runs that began then or later: 2026-11, or 2026-11-20T10:00
+    /// Only runs that began at this time or later: 2026-11, or 2026-11-20T10:00
     #[arg(long, value_name = "TIME", requires = "all")]
     from: Option<String>,
-    /// Only runs that began before
+    /// Only runs that began before this time
     #[arg(long, value_name = "TIME", requires = "all")]
     to: Option<String>,
     /// The archive, which must not exist yet [default: evidence.tar]
@@ -56,13 +56,13 @@ pub(super) struct Export {
 pub(super) struct Verify {
     /// The archive
     file: PathBuf,
-    /// Signed checkpoints kept elsewhere: the ledger must go on from each
+    /// Signed checkpoints kept elsewhere: the ledger must continue from each
     #[arg(long, value_name = "FILE")]
     checkpoint: Option<PathBuf>,
-    /// The public key the ledger is known by, or a file that holds it
+    /// The known public key of the ledger, or a file that contains it
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
-    /// The largest run that is decided again, its frames and blobs, in MiB [default: 24]
+    /// The largest run that is replayed, by its frames and blobs, in MiB [default: 24]
     #[arg(long, value_name = "MIB")]
     run_size: Option<u32>,
 }
@@ -70,15 +70,15 @@ pub(super) struct Verify {
 /// What `evidence key` takes.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Key {
-    /// The public key in force, to be kept by whoever verifies
+    /// Shows the public keys; auditors keep the one in force
     Show,
-    /// Makes a new key, which the one before vouches for
+    /// Generates a new key, which the previous one vouches for
     Rotate,
-    /// Says that an earlier key counts for nothing any more
+    /// Declares an earlier key worthless
     Revoke {
-        /// Its id, eight hexadecimal digits
+        /// The id of the key, eight hexadecimal digits
         id: String,
-        /// Why
+        /// The reason
         #[arg(long)]
         reason: String,
     },

@@ -14,7 +14,7 @@ use ktsu_codes::nearest;
 /// What `explain` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// The code, as errors, runs and `validate` show it: invalid_params, unknown-key [default: all of them]
+    /// The code, as shown in errors, runs and by `validate`: invalid_params, unknown-key [default: lists all]
     code: Option<String>,
 }
 

@@ -10,10 +10,10 @@ const VARIABLE: &str = "KTSU_PROJECT_DIR";
 /// The kit of a command that takes its folder first.
 #[derive(Debug, clap::Args)]
 pub(super) struct Folder {
-    /// The kit's folder [default: KTSU_PROJECT_DIR, else the working directory]
+    /// The kit's folder [default: KTSU_PROJECT_DIR, otherwise the working directory]
     #[arg(value_name = "KIT")]
     kit: Option<PathBuf>,
-    /// Another way to name the kit's folder
+    /// The kit's folder, in place of KIT
     #[arg(long, value_name = "DIR", conflicts_with = "kit")]
     project_dir: Option<PathBuf>,
 }

@@ -19,18 +19,18 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// What `frames` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// The run: its id, or any part of its beginning or end; RUN/STEP for an inline child
+    /// The run: its id, or any unique beginning or end of it; RUN/STEP for an inline child
     run: String,
-    /// The first frame
+    /// The number of the first frame
     #[arg(long, default_value_t = 0, value_name = "N")]
     from: u64,
-    /// How many at the most
+    /// The maximum number of frames
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
-    /// Goes on until the run has ended
+    /// Continues until the run has ended
     #[arg(long)]
     follow: bool,
-    /// Puts values that are kept apart as blobs back into their frames
+    /// Inserts values that are stored as blobs into their frames
     #[arg(long)]
     expand: bool,
 }

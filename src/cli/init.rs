@@ -13,7 +13,7 @@ use super::{Common, Failure, json as shape, text};
 /// What `init` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// The folder, made if it is not there; its name becomes that of the kit
+    /// The folder, created if it does not exist; the kit is named after it
     #[arg(default_value = ".")]
     dir: PathBuf,
 }

@@ -37,10 +37,10 @@ pub(super) struct Arguments {
     /// The params, as JSON or from a file [default: {}]
     #[arg(long, value_name = "JSON|@FILE")]
     input: Option<String>,
-    /// Waits for the end of the run, and shows it; always so where nobody owns the ledger
+    /// Waits for the end of the run, and shows it; always on if no process owns the ledger
     #[arg(long)]
     wait: bool,
-    /// The kit to run where nobody owns the ledger
+    /// The kit to run if no process owns the ledger
     #[arg(
         long,
         value_name = "DIR",
@@ -52,7 +52,7 @@ pub(super) struct Arguments {
     /// The environment file, with --kit
     #[arg(long, env = "KTSU_ENV", hide_env_values = true, value_name = "FILE")]
     env: Option<PathBuf>,
-    /// The engine to ask [default: the owner of the ledger]
+    /// The engine to send the request to [default: the owner of the ledger]
     #[arg(
         long,
         value_name = "URL",
@@ -63,13 +63,13 @@ pub(super) struct Arguments {
     /// Requests with the same key and input start one run
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
-    /// Seconds to wait for the answer of an engine that is asked
+    /// Seconds to wait for the answer of the engine
     #[arg(long, value_name = "SECONDS", default_value_t = ANSWER_SECONDS, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
-    /// A header to send along, such as the secret a workflow asks its callers for
+    /// An additional header, such as the secret that a workflow requires from its callers
     #[arg(long = "header", value_name = "NAME: VALUE")]
     headers: Vec<String>,
-    /// Prints the answer alone, and errors
+    /// Prints only the answer and errors
     #[arg(long, short)]
     pub(super) quiet: bool,
 }

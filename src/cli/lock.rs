@@ -23,13 +23,13 @@ use crate::kit::{self, Kit};
 pub(super) struct Arguments {
     #[command(flatten)]
     folder: Folder,
-    /// Writes nothing: exit code 1 if the kit is not what its lock says
+    /// Writes nothing; exits with 1 if the kit differs from its lock
     #[arg(long)]
     check: bool,
-    /// Asks the kit's tool servers for their tools, and freezes these as well
+    /// Asks the kit's tool servers for their tools, and locks these as well
     #[arg(long)]
     tools: bool,
-    /// The environment that says where they are, and has their keys
+    /// The environment file with the addresses and keys of the tool servers
     #[arg(long, value_name = "FILE", requires = "tools")]
     env: Option<PathBuf>,
 }

@@ -67,7 +67,7 @@ use output::line;
 
 use crate::workflow::admit::steer::Steer;
 
-/// Runs AI-agent workflows, and keeps a record of them that an auditor can trust.
+/// Runs AI-agent workflows and keeps a record of them that an auditor can check.
 ///
 /// `ktsu run kits/intake` runs a workflow; `ktsu trace RUN` shows what followed from what.
 #[derive(Debug, Parser)]
@@ -89,7 +89,7 @@ struct Arguments {
 /// What every command takes.
 #[derive(Debug, Clone, clap::Args)]
 struct Common {
-    /// The ledger [default: what the environment file says, else .ktsu/ledger.db]
+    /// The ledger [default: that of the environment file, otherwise .ktsu/ledger.db]
     #[arg(
         long,
         global = true,
@@ -100,10 +100,10 @@ struct Common {
         help_heading = "Global options"
     )]
     ledger: Option<PathBuf>,
-    /// Prints JSON on standard output; standard error is for errors alone
+    /// Prints JSON on standard output, and only errors on standard error
     #[arg(long, global = true, help_heading = "Global options")]
     json: bool,
-    /// Colours: where somebody sees them, always, or never
+    /// Colours the output: on terminals only (auto), always, or never
     #[arg(
         long,
         global = true,
@@ -116,76 +116,76 @@ struct Common {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Runs a workflow of a kit and shows it live
+    /// Runs a workflow of a kit and shows its progress
     Run(run::Arguments),
-    /// Starts an engine that stays: invoke workflows over HTTP
+    /// Starts a long-running engine that serves the HTTP API
     Start(start::Arguments),
     /// Starts a run on the engine that owns the ledger
     Invoke(invoke::Arguments),
-    /// Judges a kit: everything that is wrong with it, at its place
+    /// Checks a kit and reports every problem with its location
     Validate(validate::Arguments),
-    /// The JSON Schema of a kind of file, for editors
+    /// Prints the JSON Schema of a kind of file, for editors
     Schema(schema::Arguments),
-    /// Makes a new kit that validates, runs and tests itself without a key
+    /// Creates a new kit that validates, runs and tests itself without a key
     Init(init::Arguments),
-    /// Freezes a kit: every workflow, agent and server with its digest, in ktsu.lock.yaml
+    /// Locks a kit: writes the digest of every workflow, agent and server to ktsu.lock.yaml
     Lock(lock::Arguments),
-    /// What a workflow is made of
+    /// Shows what a workflow uses
     #[command(subcommand)]
     Workflow(tree::Arguments),
     /// Lists runs, or shows one
     Runs(runs::Arguments),
-    /// What followed from what in a run, or where a frame comes from
+    /// Shows what followed from what in a run, or where a frame or a value comes from
     Trace(trace::Arguments),
-    /// A branch of a run: shares its frames up to a point, and goes on otherwise
+    /// Makes a branch of a run: shares its frames up to a point, then continues differently
     Fork(people::Fork),
     /// Replaces a field of a step's output, in a person's name
     Overlay(people::Overlay),
-    /// Lets a paused run, a branch or an unfinished run go on, or begins steps of one that ended again
+    /// Continues a paused run, a branch or an unfinished run, or restarts steps of an ended run
     #[command(visible_alias = "retry")]
     Resume(people::Resume),
-    /// Holds a run: nothing new starts, deadlines stand still; `resume` lets it go on
+    /// Holds a run: nothing new starts and deadlines are suspended until `resume`
     Pause(steer::Arguments),
-    /// Ends a run: nothing new starts, and what is under way is told to stop
+    /// Ends a run: nothing new starts, and its workers are told to stop
     Cancel(steer::Arguments),
-    /// Ends a run as `cancel` does, without telling those who work for it
+    /// Ends a run as `cancel` does, without notifying its workers
     Terminate(steer::Arguments),
-    /// Calls of tools that wait for people
+    /// Lists tool calls that wait for people
     Approvals(approvals::Arguments),
-    /// Lets a call of a tool be made
+    /// Approves a tool call
     Approve(approvals::Approve),
-    /// Keeps a call of a tool from being made
+    /// Rejects a tool call
     Reject(approvals::Reject),
-    /// The recorded facts of a run
+    /// Lists the recorded facts of a run
     Frames(frames::Arguments),
-    /// What differs between two runs: exit code 1 if anything does
+    /// Compares two runs; exits with 1 if they differ
     Diff(diff::Arguments),
-    /// Folds recorded runs, or decides them again: nothing outside the ledger is asked
+    /// Folds recorded runs, or decides them again, without calling anything outside the ledger
     Replay(replay::Arguments),
-    /// Asks a run's models once more, on the inputs it recorded, and says what came out differently
+    /// Calls a run's models again with the recorded inputs, and shows how the outputs differ
     Recompute(recompute::Arguments),
-    /// Makes baseline files of a run: what its agents were given, and what came of it
+    /// Writes baseline files from a run: the inputs and outputs of its agents
     Capture(capture::Arguments),
-    /// Holds baseline files against a kit, with fresh model calls
+    /// Tests a kit against baseline files, with new model calls
     Test(test::Arguments),
-    /// Whether the record is what was recorded: every byte, every hash, every run
+    /// Verifies the ledger: every byte, every hash, every run
     Verify(verify::Arguments),
-    /// Archives for auditors, their verification, and the key they rest on
+    /// Exports and verifies archives for auditors, and manages the signing key
     #[command(subcommand)]
     Evidence(evidence::Arguments),
-    /// Writes runs as JSON lines, for another ledger or for whoever collects events
+    /// Writes runs as JSON lines, for another ledger or for an event collector
     Export(transfer::Export),
-    /// Takes in what `export` wrote; what does not verify is refused whole
+    /// Reads the output of `export` into a ledger; refuses it as a whole if it does not verify
     Import(transfer::Import),
     /// Copies a ledger into one file, in use or not, and verifies the copy
     Backup(backup::Backup),
-    /// Makes a ledger out of a copy, which is verified first
+    /// Restores a ledger from a copy, which is verified first
     Restore(backup::Restore),
-    /// What an error code means, how to check, and the way out
+    /// Explains an error code: its cause, how to check it, and how to fix it
     Explain(explain::Arguments),
-    /// Prints what a shell needs to complete commands and flags
+    /// Prints a completion script for a shell
     Completions(completions::Arguments),
-    /// The version of ktsu and of what it writes
+    /// Prints the version of ktsu and of the ledger format
     Version,
 }
 

@@ -25,7 +25,7 @@ use crate::receiver::Receiver;
 /// Where to find an engine, or what to make one of.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Where {
-    /// The kit to go on with, where nobody owns the ledger
+    /// The kit to continue with, if no process owns the ledger
     #[arg(
         long,
         value_name = "DIR",

@@ -24,7 +24,7 @@ use crate::history;
 /// What `fork` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Fork {
-    /// The run or branch: its id, or any part of its beginning or end
+    /// The run or branch: its id, or any unique beginning or end of it
     run: String,
     /// Shares the first N frames [default: all of them]
     #[arg(long, value_name = "N", group = "point")]
@@ -35,19 +35,19 @@ pub(super) struct Fork {
     /// Shares everything before the latest attempt of a step: notify, call/inner
     #[arg(long, value_name = "STEP", group = "point")]
     before: Option<String>,
-    /// Changes a value from there on: params.NAME=VALUE or step.ID.output.FIELD=VALUE
+    /// Changes a value from that point on: params.NAME=VALUE or step.ID.output.FIELD=VALUE
     #[arg(long = "set", value_name = "PATH=VALUE")]
     set: Vec<String>,
-    /// Goes on with the workflow as it stands in this kit
+    /// Continues with the workflow as it is in this kit
     #[arg(long, value_name = "DIR")]
     with: Option<PathBuf>,
     /// Whether webhooks of the branch are sent
     #[arg(long, value_name = "WHAT", default_value = "suppress", value_parser = ["suppress", "execute"])]
     effects: String,
-    /// Goes on at once, and shows the branch until it ends
+    /// Continues at once, and shows the branch until it ends
     #[arg(long)]
     go: bool,
-    /// Why
+    /// The reason
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
     #[command(flatten)]
@@ -57,15 +57,15 @@ pub(super) struct Fork {
 /// What `overlay` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Overlay {
-    /// The run: its id, or any part of its beginning or end; RUN/call for an inline child
+    /// The run: its id, or any unique beginning or end of it; RUN/call for an inline child
     run: String,
-    /// What to replace, and by what: triage.priority=high
+    /// The field to replace, and its new value: triage.priority=high
     #[arg(value_name = "STEP.FIELD=VALUE")]
     set: String,
-    /// Why
+    /// The reason
     #[arg(long, value_name = "TEXT")]
     reason: String,
-    /// The last frame you know of: refused if the run has moved on
+    /// The last frame you know of: refuses if the run has moved on
     #[arg(long, value_name = "FRAME")]
     expect: Option<u64>,
     #[command(flatten)]
@@ -75,15 +75,15 @@ pub(super) struct Overlay {
 /// What `resume` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Resume {
-    /// The run or branch: its id, or any part of its beginning or end
+    /// The run or branch: its id, or any unique beginning or end of it
     run: String,
-    /// Begins this step again, all that depends on it, and all that the failure stopped
+    /// Restarts this step, all that depend on it, and all that the failure stopped
     #[arg(long, value_name = "STEP")]
     from: Option<String>,
-    /// Why
+    /// The reason
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// The last frame you know of: refused if the run has moved on
+    /// The last frame you know of: refuses if the run has moved on
     #[arg(long, value_name = "FRAME")]
     expect: Option<u64>,
     #[command(flatten)]

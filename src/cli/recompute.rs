@@ -22,17 +22,17 @@ use crate::peer::Peer;
 /// What `recompute` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// The run: its id, or any part of its beginning or end
+    /// The run: its id, or any unique beginning or end of it
     run: String,
-    /// This step only, by its path from the run: triage, call/inner
+    /// Only this step, by its path from the run: triage, call/inner
     #[arg(long, value_name = "STEP")]
     step: Option<String>,
-    /// Waits for the verdict, and shows it; always so where nobody owns the ledger
+    /// Waits for the verdict, and shows it; always on if no process owns the ledger
     #[arg(long)]
     wait: bool,
     #[command(flatten)]
     engine: Where,
-    /// The engine to ask [default: the owner of the ledger]
+    /// The engine to send the request to [default: the owner of the ledger]
     #[arg(
         long,
         value_name = "URL",
@@ -43,7 +43,7 @@ pub(super) struct Arguments {
     /// Prints Markdown, for a pull request
     #[arg(long, conflicts_with = "json")]
     markdown: bool,
-    /// Exits with 0 where there is nothing to compare with
+    /// Exits with 0 if there is nothing to compare with
     #[arg(long)]
     allow_not_comparable: bool,
 }

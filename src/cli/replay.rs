@@ -21,7 +21,7 @@ use crate::workflow::replay::{Definitions, Stopped};
 /// What `replay` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// The runs: ids, or any part of their beginning or end
+    /// The runs: ids, or any unique beginnings or ends of them
     #[arg(value_name = "RUN")]
     runs: Vec<String>,
     /// Every run of the ledger
@@ -30,7 +30,7 @@ pub(super) struct Arguments {
     /// Decides everything again from the recorded inputs and definition, and compares every byte
     #[arg(long)]
     strict: bool,
-    /// Tries the recorded inputs under the kit in this folder, and says what would go otherwise
+    /// Applies the recorded inputs to the kit in this folder, and shows what would differ
     #[arg(
         long,
         value_name = "DIR",
@@ -38,13 +38,13 @@ pub(super) struct Arguments {
         conflicts_with = "strict"
     )]
     against: Option<PathBuf>,
-    /// Refuses the kit in that folder if it is not what its ktsu.lock.yaml says
+    /// Refuses the kit in that folder if it differs from its ktsu.lock.yaml
     #[arg(long, requires = "against")]
     locked: bool,
-    /// Runs of this workflow only
+    /// Only runs of this workflow
     #[arg(long, requires = "against", value_name = "NAME")]
     workflow: Option<String>,
-    /// Runs accepted then or later, as 2026-11-20 or 2026-11-20T08:00:00.000000Z
+    /// Only runs accepted at this time or later: 2026-11-20 or 2026-11-20T08:00:00.000000Z
     #[arg(long, requires = "against", value_name = "TIME")]
     since: Option<String>,
 }

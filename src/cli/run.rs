@@ -15,7 +15,7 @@ pub(super) struct Arguments {
     kit: Option<PathBuf>,
     /// The workflow [default: the kit's default, or its only one]
     workflow: Option<String>,
-    /// Another way to name the kit's folder: WORKFLOW is then the only word
+    /// The kit's folder, in place of KIT: WORKFLOW is then the only argument
     #[arg(long, value_name = "DIR")]
     project_dir: Option<PathBuf>,
     /// The params, as JSON or from a file [default: examples/default.json of the kit]
@@ -27,13 +27,13 @@ pub(super) struct Arguments {
     /// The environment file [default: the nearest environments/local.env.yaml, from the kit upward]
     #[arg(long, env = "KTSU_ENV", hide_env_values = true, value_name = "FILE")]
     env: Option<PathBuf>,
-    /// Keeps the ledger in memory: it is gone with the command, and --ledger says nothing
+    /// Keeps the ledger in memory: it is gone when the command ends, and --ledger is ignored
     #[arg(long)]
     ephemeral: bool,
-    /// Refuses a kit that is not what its ktsu.lock.yaml says
+    /// Refuses a kit that differs from its ktsu.lock.yaml
     #[arg(long)]
     locked: bool,
-    /// Prints the answer alone, and errors
+    /// Prints only the answer and errors
     #[arg(long, short)]
     pub(super) quiet: bool,
 }

@@ -25,30 +25,30 @@ use crate::rows::listed;
 pub(super) struct Arguments {
     #[command(subcommand)]
     one: Option<One>,
-    /// Of this kind only [default: runs and their branches]
+    /// Only runs of this kind [default: runs and their branches]
     #[arg(long, value_parser = ["run", "branch", "recompute"])]
     kind: Option<String>,
-    /// Of this workflow only
+    /// Only runs of this workflow
     #[arg(long)]
     workflow: Option<String>,
-    /// With this status only
+    /// Only runs with this status
     #[arg(long, value_parser = ["pending", "running", "waiting", "complete", "failed", "cancelled", "unreadable"])]
     status: Option<String>,
-    /// Started no longer ago than this: 90s, 30m, 2h, 48h; or since a moment: 2026-11-22T14:00:00Z
+    /// Only runs started within this time: 90s, 30m, 2h, 48h; or since 2026-11-22T14:00:00Z
     #[arg(long, value_name = "TIME", value_parser = since)]
     since: Option<Timestamp>,
-    /// How many, newest first
+    /// The maximum number of runs, newest first
     #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum One {
-    /// The envelope of a run: what it was given, what its steps gave, how it ended
+    /// Shows the envelope of a run: its input, the outputs of its steps, how it ended
     ///
-    /// A terminal gets the gist of it; --json and pipes get all of it, as indented JSON.
+    /// On a terminal, prints a summary; with --json and in pipes, the whole envelope as indented JSON.
     Get {
-        /// The run: its id, or any part of its beginning or end; RUN/STEP for an inline child
+        /// The run: its id, or any unique beginning or end of it; RUN/STEP for an inline child
         run: String,
     },
 }

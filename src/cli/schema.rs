@@ -17,7 +17,7 @@ use crate::kit::shape::{agent, kit, server, workflow};
 /// What `schema` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// Which file
+    /// The kind of file
     kind: Kind,
 }
 

@@ -29,7 +29,7 @@ const LOOK: Duration = Duration::from_millis(250);
 /// What `start` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// The service; without one, all of them in one process
+    /// The service [default: all of them in one process]
     service: Option<Service>,
     /// Starts orchestrator, runtime and gateway in one process
     #[arg(long, conflicts_with = "service")]
@@ -47,11 +47,11 @@ pub(super) struct Arguments {
     /// The environment file [default: the nearest environments/local.env.yaml, from the kit upward]
     #[arg(long, env = "KTSU_ENV", hide_env_values = true, value_name = "FILE")]
     env: Option<PathBuf>,
-    /// Who is given every signed checkpoint: file:PATH, command:COMMAND, or a URL
+    /// The witness that receives every signed checkpoint: file:PATH, command:COMMAND, or a URL
     #[arg(long, value_name = "PLACE")]
     witness: Option<String>,
-    /// Where to listen; beyond this machine only with principals [default: what the environment
-    /// file says under `listen`, else 127.0.0.1]
+    /// The address to listen on; beyond this machine only with principals [default: `listen` of the
+    /// environment file, otherwise 127.0.0.1]
     #[arg(
         long,
         alias = "orchestrator-host",
@@ -60,11 +60,11 @@ pub(super) struct Arguments {
         value_name = "ADDRESS"
     )]
     host: Option<String>,
-    /// The port; 0 for any free one [default: what the environment file says, else 5050, 5051 for the
-    /// runtime, 5052 for the gateway]
+    /// The port; 0 for any free one [default: that of the environment file, otherwise 5050, 5051 for
+    /// the runtime, 5052 for the gateway]
     #[arg(long)]
     port: Option<u16>,
-    /// The orchestrator's port, if `--port` does not name it
+    /// The orchestrator's port, unless `--port` is given
     #[arg(
         long,
         env = "KTSU_ORCHESTRATOR_PORT",
@@ -73,7 +73,7 @@ pub(super) struct Arguments {
         value_name = "PORT"
     )]
     orchestrator_port: Option<u16>,
-    /// The runtime's port, where all services start [default: 5051, or any free one with --port 0]
+    /// The runtime's port, if all services start [default: 5051, or any free one with --port 0]
     #[arg(
         long,
         env = "KTSU_RUNTIME_PORT",
@@ -81,7 +81,7 @@ pub(super) struct Arguments {
         value_name = "PORT"
     )]
     runtime_port: Option<u16>,
-    /// The gateway's port, where all services start [default: 5052, or any free one with --port 0]
+    /// The gateway's port, if all services start [default: 5052, or any free one with --port 0]
     #[arg(
         long,
         env = "KTSU_GATEWAY_PORT",
@@ -89,7 +89,7 @@ pub(super) struct Arguments {
         value_name = "PORT"
     )]
     gateway_port: Option<u16>,
-    /// Where the runtime is (orchestrator)
+    /// The URL of the runtime (orchestrator)
     #[arg(
         long,
         env = "KTSU_RUNTIME_URL",
@@ -97,7 +97,7 @@ pub(super) struct Arguments {
         value_name = "URL"
     )]
     runtime_url: Option<String>,
-    /// Where the gateway is (runtime; the orchestrator asks it for its health alone)
+    /// The URL of the gateway (runtime; the orchestrator only checks its health)
     #[arg(
         long,
         alias = "gateway",
@@ -106,7 +106,7 @@ pub(super) struct Arguments {
         value_name = "URL"
     )]
     gateway_url: Option<String>,
-    /// Where the orchestrator is (runtime)
+    /// The URL of the orchestrator (runtime)
     #[arg(
         long = "orchestrator",
         env = "KTSU_ORCHESTRATOR_URL",
@@ -114,24 +114,24 @@ pub(super) struct Arguments {
         value_name = "URL"
     )]
     orchestrator_url: Option<String>,
-    /// Where runtimes reach this orchestrator, if not where it listens
+    /// The URL under which runtimes reach this orchestrator, if not the address it listens on
     #[arg(long, env = "KTSU_OWN_URL", hide_env_values = true, value_name = "URL")]
     own_url: Option<String>,
-    /// The gateway's file [default: gateway.yaml in the kit's folder]
+    /// The gateway's configuration file [default: gateway.yaml in the kit's folder]
     #[arg(long, alias = "gateway-config", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Refuses a kit that is not what its ktsu.lock.yaml says (orchestrator)
+    /// Refuses a kit that differs from its ktsu.lock.yaml (orchestrator)
     #[arg(long)]
     locked: bool,
-    /// Serves reading alone: takes no ownership and writes nothing, also where the ledger is damaged
+    /// Serves the ledger read-only: does not own it and writes nothing, even if it is damaged
     #[arg(long)]
     read_only: bool,
-    /// The form of log lines, which go to standard error. KTSU_LOG filters them (info, ktsu=debug),
-    /// else RUST_LOG, else LOG_LEVEL of the environment file
-    /// [default: text; with --json errors alone]
+    /// The format of log lines, which go to standard error. KTSU_LOG filters them (info, ktsu=debug),
+    /// otherwise RUST_LOG, otherwise LOG_LEVEL of the environment file
+    /// [default: text; with --json errors only]
     #[arg(long, value_enum, value_name = "FORM")]
     log_format: Option<LogFormat>,
-    /// Prints no address, and logs errors alone unless KTSU_LOG says otherwise
+    /// Does not print the address, and logs only errors unless KTSU_LOG says otherwise
     #[arg(long, short)]
     pub(super) quiet: bool,
 }

@@ -21,22 +21,22 @@ const UNFINISHED: [&str; 3] = ["pending", "running", "waiting"];
 /// What the three take.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// The run or branch: its id, or any part of its beginning or end
+    /// The run or branch: its id, or any unique beginning or end of it
     #[arg(required_unless_present = "workflow", conflicts_with = "workflow")]
     run: Option<String>,
-    /// Every run of this workflow that has not ended, after asking
+    /// Every unfinished run of this workflow, after confirmation
     #[arg(long, value_name = "WORKFLOW")]
     workflow: Option<String>,
-    /// Of those, the ones with this status
+    /// With --workflow: only runs with this status
     #[arg(long, requires = "workflow", conflicts_with = "run", value_parser = UNFINISHED)]
     status: Option<String>,
-    /// Does not ask
+    /// Does not ask for confirmation
     #[arg(long, requires = "workflow", conflicts_with = "run")]
     yes: bool,
-    /// Why
+    /// The reason
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// The last frame you know of: refused if the run has moved on
+    /// The last frame you know of: refuses if the run has moved on
     #[arg(long, value_name = "FRAME", conflicts_with = "workflow")]
     expect: Option<u64>,
     #[command(flatten)]

@@ -46,7 +46,7 @@ pub(super) struct Arguments {
     /// Baseline files, or folders of them
     #[arg(required = true, value_name = "BASELINE")]
     baselines: Vec<PathBuf>,
-    /// The kit they are held against
+    /// The kit to test
     #[arg(
         long,
         value_name = "DIR",
@@ -62,16 +62,16 @@ pub(super) struct Arguments {
     /// How to print the report
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// Exits with 0 where values differ; a broken schema counts all the same
+    /// Exits with 0 if values differ; a schema violation still counts
     #[arg(long)]
     no_fail_on_diff: bool,
-    /// Exits with 0 where there is nothing to compare with
+    /// Exits with 0 if there is nothing to compare with
     #[arg(long)]
     allow_not_comparable: bool,
-    /// Keeps the calls on the ledger, as recomputes
+    /// Records the calls on the ledger, as recomputes
     #[arg(long)]
     record: bool,
-    /// Refuses a kit that is not what its ktsu.lock.yaml says
+    /// Refuses a kit that differs from its ktsu.lock.yaml
     #[arg(long)]
     locked: bool,
 }

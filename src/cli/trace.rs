@@ -23,31 +23,31 @@ use crate::history::{self, report, steps, webhooks};
 /// What `trace` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// The run: its id, or any part of its beginning or end; RUN/STEP for an inline child
+    /// The run: its id, or any unique beginning or end of it; RUN/STEP for an inline child
     run: String,
-    /// A frame, as 17 or as run:ID#17: shows everything it follows from, back to the root
+    /// A frame, as 17 or run:ID#17: shows everything it follows from, back to the root
     frame: Option<String>,
-    /// The tree of single frames instead of steps
+    /// Shows the tree of single frames instead of steps
     #[arg(long, conflicts_with = "frame")]
     frames: bool,
-    /// Where a value of the envelope came from: params.x, step.triage.priority, output.x,
+    /// Shows where a value of the envelope came from: params.x, step.triage.priority, output.x,
     /// step.fan.results[3].label, call/inner.field
     #[arg(long, value_name = "PATH", conflicts_with_all = ["frame", "frames"])]
     of: Option<String>,
-    /// Why a step or an item did not run, did not complete, or is not done: triage, call/inner,
-    /// classify.8
+    /// Explains why a step or an item did not run, did not complete, or is not done: triage,
+    /// call/inner, classify.8
     #[arg(long, value_name = "STEP", conflicts_with_all = ["frame", "frames", "of"])]
     why_not: Option<String>,
-    /// With FRAME: everything that follows from it instead
+    /// With FRAME: shows everything that follows from it instead
     #[arg(long)]
     descendants: bool,
     /// Only frames about this step or item, or inside it: triage, call/inner, classify.8
     #[arg(long, value_name = "ID")]
     step: Option<String>,
-    /// Only frames whose type begins like this, as llm. or step.failed; may be given again
+    /// Only frames whose type begins with this, such as llm. or step.failed; may be repeated
     #[arg(long = "type", value_name = "TYPE")]
     kinds: Vec<String>,
-    /// Only frames that say that something failed
+    /// Only frames that record a failure
     #[arg(long)]
     failed: bool,
     /// Only frames from this number on
@@ -56,10 +56,10 @@ pub(super) struct Arguments {
     /// Only frames up to this number
     #[arg(long, value_name = "SEQ")]
     until: Option<u64>,
-    /// The steps as a Mermaid flowchart
+    /// Prints the steps as a Mermaid flowchart
     #[arg(long, conflicts_with_all = ["frame", "frames", "of", "why_not", "json", "html"])]
     mermaid: bool,
-    /// Writes one page about the run that needs nothing beside it, without scripts
+    /// Writes one self-contained page about the run, without scripts
     #[arg(long, value_name = "FILE", conflicts_with_all = ["frame", "frames", "of", "why_not"])]
     html: Option<PathBuf>,
 }

@@ -15,25 +15,25 @@ use crate::assemble::import::{self, NotImported};
 use crate::evidence::export::Wanted;
 use crate::evidence::transfer;
 
-/// How frames are written.
+/// The format of the frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
     /// The stored bytes, for `ktsu import`
     Jsonl,
-    /// CloudEvents 1.0, for whoever collects events; one way
+    /// CloudEvents 1.0, for event collectors; cannot be imported
     Cloudevents,
 }
 
 /// What `export` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Export {
-    /// The runs; their branches, and what they were forked from, come with them
+    /// The runs; their branches, and the runs they were forked from, are included
     #[arg(required_unless_present = "all", conflicts_with = "all")]
     runs: Vec<String>,
     /// Every run of the ledger
     #[arg(long)]
     all: bool,
-    /// How frames are written
+    /// The format of the frames
     #[arg(long, value_enum, default_value = "jsonl")]
     format: Format,
     /// A file, which must not exist yet [default: standard output]
@@ -44,7 +44,7 @@ pub(super) struct Export {
 /// What `import` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Import {
-    /// What `ktsu export` wrote
+    /// A file written by `ktsu export`
     file: PathBuf,
 }
 

@@ -16,11 +16,11 @@ use crate::kit::tree::{Branch, branch};
 /// What `workflow` takes.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Arguments {
-    /// The workflows and agents a workflow calls, and what those call
+    /// Shows the workflows and agents that a workflow calls, and what those call
     Tree {
         /// A workflow file of a kit: KIT/workflows/NAME.workflow.yaml; or a NAME, with --project-dir
         file: PathBuf,
-        /// The kit's folder, where FILE is not named from here
+        /// The kit's folder, if FILE is not relative to the working directory
         #[arg(
             long,
             value_name = "DIR",

@@ -24,17 +24,17 @@ use crate::project::{self, Judged, Under};
 pub(super) struct Arguments {
     #[command(flatten)]
     folder: Folder,
-    /// The environment file [default: KTSU_ENV, else the nearest environments/local.env.yaml, from the
-    /// kit upward]
+    /// The environment file [default: KTSU_ENV, otherwise the nearest environments/local.env.yaml,
+    /// from the kit upward]
     #[arg(long, value_name = "FILE", conflicts_with = "no_env")]
     env: Option<PathBuf>,
-    /// Judges the kit alone: whether variables have values is not asked
+    /// Checks the kit alone, and not whether variables have values
     #[arg(long)]
     no_env: bool,
     /// Prints the steps of every workflow as a Mermaid graph
     #[arg(long)]
     graph: bool,
-    /// Refuses a kit that is not what its ktsu.lock.yaml says
+    /// Refuses a kit that differs from its ktsu.lock.yaml
     #[arg(long)]
     locked: bool,
 }

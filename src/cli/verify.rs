@@ -26,15 +26,15 @@ use crate::history::verify::{self, End};
 /// What `verify` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// Tells what concerns this run only; the whole ledger is read all the same
+    /// Reports only what concerns this run; the whole ledger is read all the same
     run: Option<String>,
-    /// Heads recorded earlier, each of which must still be there
+    /// Heads recorded earlier with --write-heads; each must still be there
     #[arg(long, value_name = "FILE")]
     heads: Option<PathBuf>,
-    /// Signed checkpoints kept elsewhere, as a witness has them: the ledger must go on from each
+    /// Signed checkpoints kept elsewhere, for instance by a witness: the ledger must continue from each
     #[arg(long, value_name = "FILE")]
     checkpoint: Option<PathBuf>,
-    /// Records where every stream ends now, in a new file to be kept elsewhere
+    /// Writes where every stream ends to a new file, to be kept elsewhere
     #[arg(long, value_name = "FILE")]
     write_heads: Option<PathBuf>,
 }
