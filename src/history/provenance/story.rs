@@ -442,8 +442,8 @@ impl<'f> Story<'f> {
                     self.said(&facts, "/outcome/output/ktsu_skip_reason", words),
                 ),
                 (Some(ItemEnd::Failed(words)), _) => marked(
-                    json!({"ktsu_codes": words, "item_index": index}),
-                    "ktsu_codes",
+                    json!({"ktsu_error": words, "item_index": index}),
+                    "ktsu_error",
                     self.said(&facts, "/outcome/error/message", words),
                 ),
                 (Some(ItemEnd::Output(output)), None) => Tracked::literal(from_json(output)),

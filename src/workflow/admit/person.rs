@@ -249,7 +249,7 @@ fn refused(
                 // What failed or was skipped stands among the results as a marker.
                 (Some(_), Some(Value::Array(results))) => {
                     for (item, result) in results.iter().enumerate() {
-                        if result.get("skipped").is_none() && result.get("ktsu_codes").is_none() {
+                        if result.get("skipped").is_none() && result.get("ktsu_error").is_none() {
                             found.extend(
                                 airlock::check_output(schema, result, rules)
                                     .into_iter()

@@ -141,7 +141,7 @@ fn results_stand_in_input_order_however_the_items_end() {
         json!([
             {"x": [0]},
             {"skipped": true, "reason": "seen", "item_index": 1},
-            {"ktsu_codes": "boom", "item_index": 2},
+            {"ktsu_error": "boom", "item_index": 2},
             {"x": [3]}
         ])
     );

@@ -19,7 +19,7 @@ pub fn result(value: ValueType) -> ValueType {
 pub fn results(output: &ValueType) -> ValueType {
     let failed = ValueType::record([
         ("item_index", ValueType::number()),
-        ("ktsu_codes", ValueType::string()),
+        ("ktsu_error", ValueType::string()),
     ]);
     let skipped = ValueType::record([
         ("item_index", ValueType::number()),

@@ -82,7 +82,7 @@ fn nothing_is_found_where_a_value_may_be() {
     let names = rows();
     for source in [
         "step.fan.results[?skipped].reason",
-        "step.fan.results[*].[n, ktsu_codes, item_index, skipped, reason]",
+        "step.fan.results[*].[n, ktsu_error, item_index, skipped, reason]",
         "hook.suppressed || hook.reason || hook.sent || hook.status_code",
         "open.other",
         "open.subjec == 'x' || open.subjection",
@@ -325,7 +325,7 @@ fn a_type_has_a_bound_on_its_size_and_depth() {
 fn what_is_said_to_be_absent_is_null_when_it_is_evaluated() {
     use crate::expression::{Root, from_value, to_value};
     let value = json!({"n": 1, "text": null, "in": [1, 2]});
-    let results = json!({"results": [value, {"ktsu_codes": "e", "item_index": 1}]});
+    let results = json!({"results": [value, {"ktsu_error": "e", "item_index": 1}]});
     let mut values = BTreeMap::new();
     values.insert(Root::Step("read".into()), from_value(&value));
     values.insert(Root::Step("fan".into()), from_value(&results));

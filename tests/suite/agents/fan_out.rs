@@ -92,7 +92,7 @@ async fn more_failures_than_are_allowed_fail_the_step_and_fewer_do_not() {
         assert_eq!(results[0], json!({"answer": "a"}));
         assert_eq!(results[1]["item_index"], 1);
         assert!(
-            results[1]["ktsu_codes"]
+            results[1]["ktsu_error"]
                 .as_str()
                 .unwrap()
                 .contains("answer"),

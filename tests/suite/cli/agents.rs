@@ -388,7 +388,7 @@ fn an_envelope_has_items_counts_and_the_output_that_was_refused() {
     assert_eq!(step["counts"], counts);
     assert_eq!(step["items"][3]["raw_output"], json!({"n": 3}));
     assert_eq!(step["items"][7]["flags"], json!(["odd"]));
-    let failed = json!({"ktsu_codes": "at /n", "item_index": 3});
+    let failed = json!({"ktsu_error": "at /n", "item_index": 3});
     assert_eq!(step["output"]["results"][3], failed);
     desk.ktsu(&["verify"]).is(0);
 }
