@@ -215,7 +215,7 @@ pub async fn open(mut setup: Setup) -> Result<Engine, NotOpened> {
     let full = lock.as_ref().is_some_and(OwnerLock::found_disk_full);
     let tokens = key::of(&setup.ledger)?;
     if let Err(error) = rebuild_index(store.as_mut()) {
-        store.leave_log();
+        store.abandon();
         return Err(error.into());
     }
     let listener = match principals.is_empty() {

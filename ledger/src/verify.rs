@@ -30,7 +30,7 @@ pub use report::{Kind, Problem, Report};
 use crate::frame::Frame;
 use crate::hash::Hash;
 use crate::id::StreamId;
-use crate::store::{Filter, Paths, Reader, SqliteReader, StoreError, Tail};
+use crate::store::{Audit, Filter, Paths, Reader, SqliteReader, StoreError, Tail};
 use frames::Frames;
 
 /// How many frames are looked at between two reports of progress.
@@ -141,7 +141,7 @@ fn verify_before(reader: &dyn Reader, options: &Options, onlooker: &mut dyn Onlo
     let mut frames = Frames::new(options);
     frames.scan(reader, &mut report, onlooker);
     frames.blobs.check(reader, &mut report);
-    let inspection = reader.inspect();
+    let inspection = reader.audit().map(Audit::inspect).unwrap_or_default();
     for problem in inspection.problems {
         report.find(None, None, Kind::Container, problem);
     }

@@ -12,8 +12,8 @@ use ktsu_ledger::appender::{AppendError, Appender, Options};
 use ktsu_ledger::canonical::Json;
 use ktsu_ledger::room::Room;
 use ktsu_ledger::store::{
-    Backlog, Checkpoint, Cursor, Entry, Filter, IndexRow, Inspection, MemoryStore, Page, RawBlob,
-    RawFrame, Refused, SqliteStore, Tail, read_all,
+    Audit, Backlog, Checkpoint, Cursor, Entry, Filter, IndexRow, Maintenance, MemoryStore, Page,
+    Refused, SqliteStore, Tail, read_all,
 };
 use ktsu_ledger::{Epoch, Hash, Reader, Record, Store, StoreError, StreamId};
 use support::{completed, ended, entry, payload, run};
@@ -74,6 +74,12 @@ impl Store for Staged {
         self.inner.reader()
     }
 
+    fn maintenance(&mut self) -> Option<&mut dyn Maintenance> {
+        Some(self)
+    }
+}
+
+impl Maintenance for Staged {
     fn clear_index(&mut self, epoch: Epoch) -> Result<(), StoreError> {
         self.inner.clear_index(epoch)
     }
@@ -93,6 +99,8 @@ impl Store for Staged {
         }
         self.inner.checkpoint(kind)
     }
+
+    fn abandon(&mut self) {}
 }
 
 impl Reader for Staged {
@@ -129,16 +137,8 @@ impl Reader for Staged {
         self.inner.by_key(key)
     }
 
-    fn scan_frames(&self, from: i64, limit: usize) -> Result<Vec<RawFrame>, StoreError> {
-        self.inner.scan_frames(from, limit)
-    }
-
-    fn scan_blobs(&self, from: i64, limit: usize) -> Result<Vec<RawBlob>, StoreError> {
-        self.inner.scan_blobs(from, limit)
-    }
-
-    fn inspect(&self) -> Inspection {
-        self.inner.inspect()
+    fn audit(&self) -> Option<&dyn Audit> {
+        self.inner.audit()
     }
 }
 

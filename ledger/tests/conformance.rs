@@ -363,13 +363,14 @@ fn play(history: Vec<Deed>) {
             }
             Deed::Checkpoint(all) => {
                 let kind = if all {
-                    Checkpoint::Truncate
+                    Checkpoint::Full
                 } else {
-                    Checkpoint::Passive
+                    Checkpoint::Incremental
                 };
                 for tried in &mut stores {
-                    tried.store.checkpoint(kind).unwrap();
-                    assert_eq!(tried.store.backlog(), 0);
+                    let maintenance = tried.store.maintenance().unwrap();
+                    maintenance.checkpoint(kind).unwrap();
+                    assert_eq!(maintenance.backlog(), 0);
                 }
             }
             Deed::Reopen => stores.iter_mut().for_each(Tried::reopen),

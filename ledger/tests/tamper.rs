@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use ktsu_ledger::backup::backup;
 use ktsu_ledger::canonical::Json;
 use ktsu_ledger::store::{
-    Cursor, Entry, Filter, IndexRow, Inspection, MemoryStore, Page, RawBlob, RawFrame,
+    Audit, Cursor, Entry, Filter, IndexRow, Inspection, MemoryStore, Page, RawBlob, RawFrame,
     SqliteReader, SqliteStore, Tail, read_all,
 };
 use ktsu_ledger::verify::{Head, Kind, Options, Report, verify, verify_file};
@@ -127,6 +127,12 @@ impl Reader for Changed {
         self.inner.by_key(key)
     }
 
+    fn audit(&self) -> Option<&dyn Audit> {
+        Some(self)
+    }
+}
+
+impl Audit for Changed {
     fn scan_frames(&self, from: i64, _limit: usize) -> Result<Vec<RawFrame>, StoreError> {
         let frames = self.frames.iter().filter(|frame| frame.position >= from);
         Ok(frames.cloned().collect())

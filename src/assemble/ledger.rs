@@ -80,15 +80,15 @@ fn open_file(path: &Path) -> Result<Opened, NotOpened> {
         NotOwned::Held(_) => NotOpened::Owned(lock::holder(path)),
         other => NotOpened::Lock(other),
     })?;
-    let mut store = SqliteStore::open(path)?;
-    if let Err(damaged) = must_be_sound(path, &store) {
-        store.leave_log();
+    let mut store: Box<dyn Store> = Box::new(SqliteStore::open(path)?);
+    if let Err(damaged) = must_be_sound(path, store.as_ref()) {
+        store.abandon();
         return Err(damaged.into());
     }
     let damage = Damage::default();
     Ok(Opened {
         readers: watched(path, &damage)?,
-        store: Box::new(store),
+        store,
         room: Room::beside(path, LOW_WATER),
         reserve: Some(Reserve::beside(path)),
         damage,
@@ -97,7 +97,7 @@ fn open_file(path: &Path) -> Result<Opened, NotOpened> {
 }
 
 /// Looks for damage before anything is written.
-fn must_be_sound(path: &Path, store: &SqliteStore) -> Result<(), StoreError> {
+fn must_be_sound(path: &Path, store: &dyn Store) -> Result<(), StoreError> {
     if !damage::is_searched(path) {
         return Ok(());
     }

@@ -10,7 +10,7 @@ use super::{AppendError, Committed, Done, OnCommit, OnFatal, OnWritten, Shared};
 use crate::store::{Checkpoint, Entry, Refused, Store, StoreError};
 
 /// A log this long that nobody waits for is given back to the disk.
-const WORTH_TRUNCATING: u64 = 32 * 1024 * 1024;
+const WORTH_SHRINKING: u64 = 32 * 1024 * 1024;
 
 pub(super) struct Worker {
     pub(super) store: Box<dyn Store>,
@@ -42,15 +42,20 @@ impl Worker {
             shared.room.look();
             self.append(group)?;
             let failed = shared.queue.failure().is_some();
-            if !failed && self.store.backlog() >= self.checkpoint_bytes {
-                self.checkpoint(Checkpoint::Passive)?;
+            if !failed && self.backlog() >= self.checkpoint_bytes {
+                self.checkpoint(Checkpoint::Incremental)?;
             }
         }
         if shared.queue.failure().is_some() {
-            self.store.leave_log();
+            self.store.abandon();
             return Ok(());
         }
-        self.checkpoint(Checkpoint::Truncate)
+        self.checkpoint(Checkpoint::Full)
+    }
+
+    fn backlog(&mut self) -> u64 {
+        let maintenance = self.store.maintenance();
+        maintenance.map_or(0, |maintenance| maintenance.backlog())
     }
 
     fn append(&mut self, group: Group) -> Result<(), StoreError> {
@@ -100,11 +105,14 @@ impl Worker {
     }
 
     fn checkpoint(&mut self, kind: Checkpoint) -> Result<(), StoreError> {
+        let Some(maintenance) = self.store.maintenance() else {
+            return Ok(());
+        };
         let started = Instant::now();
-        let mut left = self.store.checkpoint(kind)?;
+        let mut left = maintenance.checkpoint(kind)?;
         let idle = left.left == 0 && self.shared.queue.is_empty();
-        if kind == Checkpoint::Passive && idle && left.log >= WORTH_TRUNCATING {
-            left = self.store.checkpoint(Checkpoint::Truncate)?;
+        if kind == Checkpoint::Incremental && idle && left.log >= WORTH_SHRINKING {
+            left = maintenance.checkpoint(Checkpoint::Full)?;
         }
         let took = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
         let counts = &self.shared.counts;

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::door::{Facts, judge};
 use super::{
-    Backlog, Checkpoint, Cursor, Entry, Epoch, Filter, IndexRow, Inspection, MAX_PAGE, PAGE_BYTES,
-    Page, RawBlob, RawFrame, Reader, Refused, Store, StoreError, Tail,
+    Audit, Backlog, Checkpoint, Cursor, Entry, Epoch, Filter, IndexRow, Inspection, MAX_PAGE,
+    Maintenance, PAGE_BYTES, Page, RawBlob, RawFrame, Reader, Refused, Store, StoreError, Tail,
 };
 use crate::canonical::Json;
 use crate::frame::Record;
@@ -186,6 +186,12 @@ impl Reader for MemoryStore {
         Ok(self.shelves().by_key(key).cloned())
     }
 
+    fn audit(&self) -> Option<&dyn Audit> {
+        Some(self)
+    }
+}
+
+impl Audit for MemoryStore {
     fn scan_frames(&self, from: i64, limit: usize) -> Result<Vec<RawFrame>, StoreError> {
         let shelves = self.shelves();
         let start = start(from);
@@ -275,6 +281,12 @@ impl Store for MemoryStore {
         Ok(Box::new(self.clone()))
     }
 
+    fn maintenance(&mut self) -> Option<&mut dyn Maintenance> {
+        Some(self)
+    }
+}
+
+impl Maintenance for MemoryStore {
     fn clear_index(&mut self, epoch: Epoch) -> Result<(), StoreError> {
         let mut shelves = self.shelves();
         shelves.fence(epoch)?;
@@ -303,4 +315,6 @@ impl Store for MemoryStore {
     fn checkpoint(&mut self, _kind: Checkpoint) -> Result<Backlog, StoreError> {
         Ok(Backlog::default())
     }
+
+    fn abandon(&mut self) {}
 }

@@ -1,7 +1,7 @@
 //! A secret stands in nothing that is recorded or answered (DESIGN 1, decision K3).
 
 use ktsu_ledger::appender::Options;
-use ktsu_ledger::store::{MemoryStore, Reader as _};
+use ktsu_ledger::store::{Audit as _, MemoryStore};
 use serde_json::json;
 
 use crate::support::ledgers::Recorded;

@@ -13,7 +13,7 @@ use ktsu_ledger::Hash;
 use ktsu_ledger::event::OPEN;
 use ktsu_ledger::merkle::{Node, cover};
 use ktsu_ledger::note::PublicKey;
-use ktsu_ledger::store::Reader;
+use ktsu_ledger::store::Audit as _;
 
 use super::book::{Act, Book, repacked};
 use super::{Python, put, runs, verdict};

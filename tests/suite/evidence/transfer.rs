@@ -5,7 +5,7 @@ use std::path::Path;
 use ktsu::assemble::import::import;
 use ktsu::evidence::export::Wanted;
 use ktsu::evidence::{facts, transfer};
-use ktsu_ledger::store::{Reader, SqliteReader};
+use ktsu_ledger::store::{Audit as _, SqliteReader};
 use serde_json::Value;
 
 use super::book::{Book, rechained};

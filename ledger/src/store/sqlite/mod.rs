@@ -40,8 +40,8 @@ use queries::Queries;
 use write::Tails;
 
 use super::{
-    Backlog, Checkpoint, Cursor, Entry, Epoch, Filter, IndexRow, Inspection, Page, RawBlob,
-    RawFrame, Reader, Refused, Store, StoreError, Tail,
+    Audit, Backlog, Checkpoint, Cursor, Entry, Epoch, Filter, IndexRow, Inspection, Maintenance,
+    Page, RawBlob, RawFrame, Reader, Refused, Store, StoreError, Tail,
 };
 use crate::canonical::Json;
 use crate::frame::Record;
@@ -166,6 +166,12 @@ impl Store for SqliteStore {
         SqliteReader::live(&self.paths).map(|reader| Box::new(reader) as Box<dyn Reader>)
     }
 
+    fn maintenance(&mut self) -> Option<&mut dyn Maintenance> {
+        Some(self)
+    }
+}
+
+impl Maintenance for SqliteStore {
     fn clear_index(&mut self, epoch: Epoch) -> Result<(), StoreError> {
         write::clear_index(&self.connection, epoch)
     }
@@ -180,8 +186,8 @@ impl Store for SqliteStore {
 
     fn checkpoint(&mut self, kind: Checkpoint) -> Result<Backlog, StoreError> {
         let mode = match kind {
-            Checkpoint::Passive => CheckpointMode::PASSIVE,
-            Checkpoint::Truncate => CheckpointMode::TRUNCATE,
+            Checkpoint::Incremental => CheckpointMode::PASSIVE,
+            Checkpoint::Full => CheckpointMode::TRUNCATE,
         };
         match self.connection.wal_checkpoint_v2(Some(MAIN_DB), mode) {
             Ok((written, moved)) => {
@@ -199,7 +205,7 @@ impl Store for SqliteStore {
         })
     }
 
-    fn leave_log(&mut self) {
+    fn abandon(&mut self) {
         self.keep_log();
     }
 }
@@ -256,6 +262,12 @@ impl<S: Source + Send> Reader for S {
         self.ask(|ledger| ledger.by_key(key))
     }
 
+    fn audit(&self) -> Option<&dyn Audit> {
+        Some(self)
+    }
+}
+
+impl<S: Source + Send> Audit for S {
     fn is_indexed(&self, kind: &str) -> Result<bool, StoreError> {
         self.ask(|ledger| ledger.is_indexed(kind))
     }
