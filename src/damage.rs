@@ -196,11 +196,11 @@ impl<R: Reader> Audit for Watched<R> {
         self.damage.note(self.inner().wrong_rows())
     }
 
-    fn scan_frames(&self, from: i64, limit: usize) -> Result<Vec<RawFrame>, StoreError> {
+    fn scan_frames(&self, from: u64, limit: usize) -> Result<Vec<RawFrame>, StoreError> {
         self.damage.note(self.inner().scan_frames(from, limit))
     }
 
-    fn scan_blobs(&self, from: i64, limit: usize) -> Result<Vec<RawBlob>, StoreError> {
+    fn scan_blobs(&self, from: u64, limit: usize) -> Result<Vec<RawBlob>, StoreError> {
         self.damage.note(self.inner().scan_blobs(from, limit))
     }
 

@@ -408,16 +408,15 @@ impl Work {
         let mut uncovered = false;
         let read = self.parts.readers.with_blocking(|reader| {
             while tree.size() < to {
-                let next = i64::try_from(tree.size() + 1).unwrap_or(i64::MAX);
                 let left = usize::try_from(to - tree.size()).unwrap_or(PAGE).min(PAGE);
-                let page = reader.scan_frames(next, left)?;
+                let page = reader.scan_frames(tree.size() + 1, left)?;
                 let Some(last) = page.last() else { break };
-                if u64::try_from(last.position).ok() != Some(tree.size() + page.len() as u64) {
+                if last.position != tree.size() + page.len() as u64 {
                     break;
                 }
                 for frame in page {
                     tree.push(Node::leaf(&frame.body));
-                    let seq = u64::try_from(frame.seq).unwrap_or_default();
+                    let seq = frame.seq.unwrap_or_default();
                     match frame.stream.as_deref() {
                         Some("store") => {
                             *heads_seq = Some(seq);

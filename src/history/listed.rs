@@ -177,7 +177,7 @@ impl<R: Reader> Listed<R> {
             from = last.position.saturating_add(1);
             for frame in &page {
                 let stream = frame.stream.as_deref().and_then(|name| name.parse().ok());
-                let (Some(stream), Ok(seq)) = (stream, u64::try_from(frame.seq)) else {
+                let (Some(stream), Some(seq)) = (stream, frame.seq) else {
                     continue;
                 };
                 if rows::is_run(&stream) {

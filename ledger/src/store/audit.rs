@@ -5,12 +5,13 @@ use crate::id::StreamId;
 
 /// Verification: everything that is stored, in the order of appending, as it is stored.
 pub trait Audit: Reader {
-    /// Frames of all streams in the order they were appended, `from` included. Nothing about them is
-    /// checked, their positions neither: `i64::MIN` leaves out nothing.
-    fn scan_frames(&self, from: i64, limit: usize) -> Result<Vec<RawFrame>, StoreError>;
+    /// Frames of all streams in the order they were appended, from a position on. Nothing about them
+    /// is checked. A scan from 0 also shows what a damaged ledger keeps at no position, if not more
+    /// than one page of it.
+    fn scan_frames(&self, from: u64, limit: usize) -> Result<Vec<RawFrame>, StoreError>;
 
-    /// Blobs in the order they were put, `from` included, as [`Audit::scan_frames`].
-    fn scan_blobs(&self, from: i64, limit: usize) -> Result<Vec<RawBlob>, StoreError>;
+    /// Blobs in the order they were put, from a position on, as [`Audit::scan_frames`].
+    fn scan_blobs(&self, from: u64, limit: usize) -> Result<Vec<RawBlob>, StoreError>;
 
     /// What the container finds wrong with itself.
     fn inspect(&self) -> Inspection;
@@ -55,7 +56,7 @@ impl dyn Reader + '_ {
     ///
     /// # Errors
     /// Those of the reader, and that its backend cannot be scanned.
-    pub fn scan_frames(&self, from: i64, limit: usize) -> Result<Vec<RawFrame>, StoreError> {
+    pub fn scan_frames(&self, from: u64, limit: usize) -> Result<Vec<RawFrame>, StoreError> {
         self.auditor()?.scan_frames(from, limit)
     }
 
@@ -63,7 +64,7 @@ impl dyn Reader + '_ {
     ///
     /// # Errors
     /// As [`Self::scan_frames`].
-    pub fn scan_blobs(&self, from: i64, limit: usize) -> Result<Vec<RawBlob>, StoreError> {
+    pub fn scan_blobs(&self, from: u64, limit: usize) -> Result<Vec<RawBlob>, StoreError> {
         self.auditor()?.scan_blobs(from, limit)
     }
 
@@ -88,26 +89,30 @@ impl dyn Reader + '_ {
 /// A frame as verification sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RawFrame {
-    /// Its place in the order of appending, from 1 in a sound ledger.
-    pub position: i64,
+    /// Its place in the order of appending, from 1; 0 if it has none.
+    pub position: u64,
+    /// Where the backend keeps it, if that is no position.
+    pub misplaced: Option<String>,
     /// The name of its stream; `None` if there is none.
     pub stream: Option<String>,
-    /// The number column.
-    pub seq: i64,
-    /// The hash column.
+    /// Its number; `None` if what is stored is no number of a frame.
+    pub seq: Option<u64>,
+    /// The hash it is stored with.
     pub hash: Vec<u8>,
     /// The stored bytes.
     pub body: Vec<u8>,
-    /// The position that a look-up by stream and number gives.
-    pub found_at: Option<i64>,
+    /// Whether a look-up by stream and number gives this frame.
+    pub is_found: bool,
 }
 
 /// A blob as verification sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RawBlob {
-    /// Its place in the order of putting, from 1 in a sound ledger.
-    pub position: i64,
-    /// The hash column.
+    /// Its place in the order of putting, from 1; 0 if it has none.
+    pub position: u64,
+    /// Where the backend keeps it, if that is no position.
+    pub misplaced: Option<String>,
+    /// The hash it is stored with.
     pub hash: Vec<u8>,
     /// The stored bytes.
     pub body: Vec<u8>,
@@ -119,7 +124,7 @@ pub struct Inspection {
     /// What is wrong.
     pub problems: Vec<String>,
     /// Streams that are said to have been removed, with the number of frames each had.
-    pub removed: Vec<(String, i64)>,
+    pub removed: Vec<(String, u64)>,
     /// The epoch it is in, where it has one.
     pub epoch: Option<u64>,
 }

@@ -192,7 +192,7 @@ impl Reader for MemoryStore {
 }
 
 impl Audit for MemoryStore {
-    fn scan_frames(&self, from: i64, limit: usize) -> Result<Vec<RawFrame>, StoreError> {
+    fn scan_frames(&self, from: u64, limit: usize) -> Result<Vec<RawFrame>, StoreError> {
         let shelves = self.shelves();
         let start = start(from);
         let page = shelves.order.iter().enumerate().skip(start);
@@ -202,20 +202,20 @@ impl Audit for MemoryStore {
                 let records = shelves.streams.get(stream)?;
                 let at = records.partition_point(|record| record.seq < *seq);
                 let record = records.get(at)?;
-                let position = i64::try_from(place).ok()?.saturating_add(1);
                 Some(RawFrame {
-                    position,
+                    position: place as u64 + 1,
+                    misplaced: None,
                     stream: Some(stream.to_string()),
-                    seq: i64::try_from(record.seq).ok()?,
+                    seq: Some(record.seq),
                     hash: record.hash.as_bytes().to_vec(),
                     body: record.body.clone().into_bytes(),
-                    found_at: Some(position),
+                    is_found: true,
                 })
             })
             .collect())
     }
 
-    fn scan_blobs(&self, from: i64, limit: usize) -> Result<Vec<RawBlob>, StoreError> {
+    fn scan_blobs(&self, from: u64, limit: usize) -> Result<Vec<RawBlob>, StoreError> {
         let shelves = self.shelves();
         let start = start(from);
         let page = shelves.blob_order.iter().enumerate().skip(start);
@@ -223,7 +223,8 @@ impl Audit for MemoryStore {
             .take(limit.min(MAX_PAGE))
             .filter_map(|(place, hash)| {
                 Some(RawBlob {
-                    position: i64::try_from(place).ok()?.saturating_add(1),
+                    position: place as u64 + 1,
+                    misplaced: None,
                     hash: hash.as_bytes().to_vec(),
                     body: shelves.blobs.get(hash)?.as_str().as_bytes().to_vec(),
                 })
@@ -240,8 +241,8 @@ impl Audit for MemoryStore {
 }
 
 /// How many are before a position.
-fn start(from: i64) -> usize {
-    usize::try_from(from.max(1).saturating_sub(1)).unwrap_or(usize::MAX)
+fn start(from: u64) -> usize {
+    usize::try_from(from.saturating_sub(1)).unwrap_or(usize::MAX)
 }
 
 impl Store for MemoryStore {

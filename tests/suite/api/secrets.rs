@@ -91,7 +91,7 @@ async fn a_secret_that_is_echoed_and_repeated_is_recorded_nowhere() {
             for record in &recorded.records {
                 clean("a frame", &record.body);
             }
-            for blob in store.scan_blobs(i64::MIN, 1000).unwrap() {
+            for blob in store.scan_blobs(0, 1000).unwrap() {
                 clean("a blob", &String::from_utf8_lossy(&blob.body));
             }
         }

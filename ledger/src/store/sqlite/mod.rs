@@ -276,11 +276,11 @@ impl<S: Source + Send> Audit for S {
         self.ask(|ledger| ledger.wrong_rows())
     }
 
-    fn scan_frames(&self, from: i64, limit: usize) -> Result<Vec<RawFrame>, StoreError> {
+    fn scan_frames(&self, from: u64, limit: usize) -> Result<Vec<RawFrame>, StoreError> {
         self.ask(|ledger| ledger.scan_frames(from, limit))
     }
 
-    fn scan_blobs(&self, from: i64, limit: usize) -> Result<Vec<RawBlob>, StoreError> {
+    fn scan_blobs(&self, from: u64, limit: usize) -> Result<Vec<RawBlob>, StoreError> {
         self.ask(|ledger| ledger.scan_blobs(from, limit))
     }
 
