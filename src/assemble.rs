@@ -11,6 +11,7 @@ pub mod reading;
 pub mod servers;
 pub mod values;
 
+pub use ktsu_ledger::Place as LedgerPlace;
 pub use ledger::readers;
 
 use counted::{Counted, ORCHESTRATOR};
@@ -52,15 +53,6 @@ use crate::workflow::admit::ENGINE;
 /// system's allocator spends a quarter of a step's time on that.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// Where the ledger is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LedgerPlace {
-    /// A file, made if there is none.
-    File(PathBuf),
-    /// Memory: gone with the process.
-    Memory,
-}
 
 /// What an engine is made of.
 pub struct Setup {

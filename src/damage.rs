@@ -16,6 +16,7 @@ use std::sync::{Arc, OnceLock};
 use ktsu_ledger::canonical::Json;
 use ktsu_ledger::store::{
     Audit, Cursor, Filter, IndexRow, Inspection, Page, RawBlob, RawFrame, Reader, StoreError, Tail,
+    stored_bytes,
 };
 use ktsu_ledger::verify::{Kind, Options, Problem, verify};
 use ktsu_ledger::{Hash, Record, StreamId};
@@ -103,9 +104,7 @@ pub fn in_words(problem: &Problem) -> String {
 
 /// Whether a ledger is searched before anything rests on it.
 pub fn is_searched(ledger: &Path) -> bool {
-    let size = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.len());
-    let bytes = size(ledger).saturating_add(size(&beside(ledger, "-wal")));
-    bytes <= SEARCHED_BYTES || marker(ledger).exists()
+    stored_bytes(ledger) <= SEARCHED_BYTES || marker(ledger).exists()
 }
 
 /// Leaves a note beside a ledger that is too large to be searched at every start. A disk that takes

@@ -3,7 +3,6 @@
 #![warn(clippy::wildcard_enum_match_arm)]
 
 pub mod appender;
-pub mod backup;
 pub mod branch;
 pub mod canonical;
 pub mod chain;
@@ -13,11 +12,9 @@ pub mod hash;
 pub mod id;
 pub mod jcs;
 pub mod keys;
-pub mod lock;
 pub mod merkle;
-pub mod names;
 pub mod note;
-pub mod reserve;
+mod place;
 pub mod room;
 pub mod store;
 pub mod strict;
@@ -30,5 +27,7 @@ pub use event::Event;
 pub use frame::{Blob, Draft, Frame, FrameError, Link, Record, Sealed};
 pub use hash::Hash;
 pub use id::{Actor, Cause, StreamId};
+pub use place::{Backend, Ledger, OwnError, Owned, Place, verify_file};
+pub use store::sqlite::{backup, lock, names, reserve};
 pub use store::{Entry, Epoch, IndexRow, Reader, Store, StoreError};
 pub use time::Timestamp;

@@ -13,8 +13,8 @@ use ktsu_ledger::store::{
     Audit, Cursor, Entry, Filter, IndexRow, Inspection, MemoryStore, Page, RawBlob, RawFrame,
     SqliteReader, SqliteStore, Tail, read_all,
 };
-use ktsu_ledger::verify::{Head, Kind, Options, Report, verify, verify_file};
-use ktsu_ledger::{Cause, Hash, Reader, Record, Store, StoreError, StreamId};
+use ktsu_ledger::verify::{Head, Kind, Options, Report, verify};
+use ktsu_ledger::{Cause, Hash, Reader, Record, Store, StoreError, StreamId, verify_file};
 use support::{caused, completed, created, ended, entry, opened, payload, row, run, store_stream};
 
 /// What the small ledger of these tests holds.

@@ -22,7 +22,7 @@ mod error;
 mod index;
 mod maintenance;
 mod memory;
-mod sqlite;
+pub(crate) mod sqlite;
 
 use std::fmt;
 
@@ -32,9 +32,7 @@ pub use error::{Refused, StoreError};
 pub use index::{Cursor, Filter, IndexRow, NotACursor, Page};
 pub use maintenance::{Backlog, Checkpoint, Maintenance};
 pub use memory::MemoryStore;
-pub use sqlite::{FORMAT, SqliteReader, SqliteStore};
-
-pub(crate) use sqlite::{Paths, copy_database, file_epoch, fresh_file};
+pub use sqlite::{FORMAT, SIDE_FILES, SqliteReader, SqliteStore, stored_bytes};
 
 use crate::canonical::Json;
 use crate::frame::Record;
@@ -105,6 +103,49 @@ pub trait Reader: Send {
     /// What verification and repair ask, where the backend can answer it.
     fn audit(&self) -> Option<&dyn Audit> {
         None
+    }
+}
+
+impl Reader for Box<dyn Reader> {
+    fn read(&self, stream: &StreamId, from: u64, limit: usize) -> Result<Vec<Record>, StoreError> {
+        self.as_ref().read(stream, from, limit)
+    }
+
+    fn tail(&self, stream: &StreamId) -> Result<Option<Tail>, StoreError> {
+        self.as_ref().tail(stream)
+    }
+
+    fn streams(&self, after: Option<&StreamId>, limit: usize) -> Result<Vec<StreamId>, StoreError> {
+        self.as_ref().streams(after, limit)
+    }
+
+    fn blob_get(&self, hash: &Hash) -> Result<Option<Json>, StoreError> {
+        self.as_ref().blob_get(hash)
+    }
+
+    fn list(
+        &self,
+        filter: &Filter,
+        cursor: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page, StoreError> {
+        self.as_ref().list(filter, cursor, limit)
+    }
+
+    fn row(&self, stream: &StreamId) -> Result<Option<IndexRow>, StoreError> {
+        self.as_ref().row(stream)
+    }
+
+    fn by_key(&self, key: &str) -> Result<Option<IndexRow>, StoreError> {
+        self.as_ref().by_key(key)
+    }
+
+    fn found_damage(&self, why: &str) {
+        self.as_ref().found_damage(why);
+    }
+
+    fn audit(&self) -> Option<&dyn Audit> {
+        self.as_ref().audit()
     }
 }
 
