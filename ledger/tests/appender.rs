@@ -200,8 +200,11 @@ fn what_was_appended_is_handed_on_before_its_caller_is_told() {
     let order = Arc::new(Mutex::new(Vec::new()));
     let handed = Arc::clone(&order);
     let options = Options {
-        on_commit: Some(Box::new(move |entries| {
-            handed.lock().unwrap().push(("handed on", entries.len()));
+        on_commit: Some(Box::new(move |commit| {
+            handed
+                .lock()
+                .unwrap()
+                .push(("handed on", commit.entries.len()));
         })),
         ..Options::default()
     };

@@ -51,6 +51,7 @@ impl From<StoreError> for Failure {
             | StoreError::NewerFormat { .. }
             | StoreError::Fenced { .. }
             | StoreError::KeyTwice(_)
+            | StoreError::Unknown(_)
             | StoreError::Failed { .. } => None,
         };
         let failure = Self::could_not_run(error.to_string());

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ktsu_ledger::appender::OnCommit;
+use ktsu_ledger::appender::{Commit, OnCommit};
 use ktsu_ledger::event::{CheckpointSigned, KeyAdded, OPEN, RunHead, StoreEvent};
 use ktsu_ledger::keys::origin_of;
 use ktsu_ledger::merkle::{Frontier, Node};
@@ -98,13 +98,15 @@ impl Feed {
     /// What the appender calls: hands the entries over as they are.
     pub fn on_commit(&self) -> OnCommit {
         let (sender, waiting) = (self.sender.clone(), Arc::clone(&self.waiting));
-        Box::new(move |mut entries: Vec<Entry>| {
+        Box::new(move |commit: Commit| {
+            let mut entries = commit.entries;
             let frames = entries
                 .iter()
                 .map(|entry| entry.records().len() as u64)
                 .sum();
             let bytes: usize = entries.iter().map(Entry::bytes).sum();
-            if waiting.load(Ordering::Relaxed) + bytes > WAITING {
+            // In which order they are stored only the ledger can tell, perhaps.
+            if !commit.is_ordered || waiting.load(Ordering::Relaxed) + bytes > WAITING {
                 entries = Vec::new();
             } else {
                 waiting.fetch_add(bytes, Ordering::Relaxed);

@@ -3,10 +3,11 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::queue::Group;
-use super::{AppendError, Committed, Done, OnCommit, OnFatal, OnWritten, Shared};
+use super::settle::{Unsettled, answer_each};
+use super::{AppendError, Commit, Committed, Done, OnCommit, OnFatal, OnWritten, Shared};
 use crate::store::{Checkpoint, Entry, Refused, Store, StoreError};
 
 /// A log this long that nobody waits for is given back to the disk.
@@ -17,6 +18,7 @@ pub(super) struct Worker {
     pub(super) shared: Arc<Shared>,
     pub(super) transaction_bytes: usize,
     pub(super) checkpoint_bytes: u64,
+    pub(super) unknown_timeout: Duration,
     pub(super) on_commit: Option<OnCommit>,
     pub(super) on_written: Option<OnWritten>,
     pub(super) on_fatal: Option<OnFatal>,
@@ -60,25 +62,15 @@ impl Worker {
 
     fn append(&mut self, group: Group) -> Result<(), StoreError> {
         let Group { entries, dones } = group;
-        // A panic in the store must not leave anybody without an answer.
-        let store = &mut self.store;
-        let epoch = self.shared.epoch;
         let started = Instant::now();
-        let appended = catch_unwind(AssertUnwindSafe(|| store.append(epoch, &entries)));
-        let appended = appended.unwrap_or_else(|_| {
+        // A panic in the store must not leave anybody without an answer.
+        let stored = catch_unwind(AssertUnwindSafe(|| self.store(&entries)));
+        let stored = stored.unwrap_or_else(|_| {
             let broken = "it answered with a panic";
             Err(StoreError::failed("use the store", broken))
         });
-        let outcomes = appended.and_then(|outcomes| {
-            if outcomes.len() == entries.len() {
-                Ok(outcomes)
-            } else {
-                let broken = "it did not answer for every entry";
-                Err(StoreError::failed("use the store", broken))
-            }
-        });
-        match outcomes {
-            Ok(outcomes) => {
+        match stored {
+            Ok((outcomes, is_ordered)) => {
                 if let Some(on_written) = &mut self.on_written {
                     quietly(|| on_written(started.elapsed()));
                 }
@@ -90,7 +82,11 @@ impl Worker {
                     let mut taken = outcomes.iter().map(Result::is_ok);
                     let mut entries = entries;
                     entries.retain(|_| taken.next().unwrap_or_default());
-                    quietly(|| on_commit(entries));
+                    let commit = Commit {
+                        entries,
+                        is_ordered,
+                    };
+                    quietly(|| on_commit(commit));
                 }
                 for (outcome, done) in outcomes.into_iter().zip(dones) {
                     quietly(|| done(outcome));
@@ -102,6 +98,27 @@ impl Worker {
                 Err(error)
             }
         }
+    }
+
+    /// What became of every entry, and whether they are stored in this order.
+    fn store(
+        &mut self,
+        entries: &[Entry],
+    ) -> Result<(Vec<Result<u64, Refused>>, bool), StoreError> {
+        let epoch = self.shared.epoch;
+        let appended = self.store.append(epoch, entries);
+        if !matches!(appended, Err(StoreError::Unknown(_))) {
+            return Ok((answer_each(entries, appended)?, true));
+        }
+        self.shared.counts.settled.fetch_add(1, Ordering::Relaxed);
+        let shared = Arc::clone(&self.shared);
+        let unsettled = Unsettled {
+            epoch,
+            entries,
+            timeout: self.unknown_timeout,
+            is_stopped: &|| shared.queue.failure().is_some(),
+        };
+        Ok((unsettled.settle(self.store.as_mut())?, false))
     }
 
     fn checkpoint(&mut self, kind: Checkpoint) -> Result<(), StoreError> {

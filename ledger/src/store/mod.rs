@@ -155,8 +155,11 @@ pub trait Store: Reader {
     fn acquire(&mut self) -> Result<Epoch, StoreError>;
 
     /// Appends entries in order, each whole or not at all, and is durable when it returns. Gives
-    /// the last number of each, or why that one was refused; an error means that nothing is
-    /// known to be stored.
+    /// the last number of each, or why that one was refused.
+    ///
+    /// An error is final: nothing is known to be stored, and nothing more may be asked. After
+    /// [`StoreError::Unknown`] the caller reads back, and may append again what is not there.
+    /// Once a later append was answered, none of what was sent before it may still be stored.
     fn append(
         &mut self,
         epoch: Epoch,
