@@ -10,10 +10,8 @@
 //! An append may be repeated, since an entry names the frame it follows: the store takes it once,
 //! however often it is sent. An error in between is final, as it is everywhere else.
 
-use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use crate::id::StreamId;
 use crate::store::{Entry, Epoch, Refused, Store, StoreError};
 
 /// The first pause between two attempts.
@@ -62,16 +60,15 @@ impl Unsettled<'_> {
         store: &mut dyn Store,
         outcomes: &mut [Option<Outcome>],
     ) -> Result<(), StoreError> {
-        let mut stored: HashSet<(&StreamId, u64)> = HashSet::new();
-        let mut absent: Vec<(&Entry, &mut Option<Outcome>)> = Vec::new();
-        for (entry, outcome) in self.entries.iter().zip(outcomes) {
-            if outcome.is_none() && is_stored(store, entry, &stored)? {
-                *outcome = Some(Ok(entry.tail().seq));
-            }
-            match outcome {
-                Some(Ok(last)) => drop(stored.insert((entry.stream(), *last))),
-                Some(Err(_)) => {}
-                None => absent.push((entry, outcome)),
+        let mut absent = Vec::new();
+        for (at, entry) in self.entries.iter().enumerate() {
+            let Some(None) = outcomes.get(at) else {
+                continue;
+            };
+            if self.is_stored(store, at, outcomes)? {
+                fill(outcomes, at, Ok(entry.tail().seq));
+            } else {
+                absent.push(at);
             }
         }
         if absent.is_empty() {
@@ -80,37 +77,47 @@ impl Unsettled<'_> {
         if (self.is_stopped)() {
             return Err(StoreError::Unknown("the appender was stopped".to_owned()));
         }
-        let again: Vec<Entry> = absent.iter().map(|(entry, _)| (*entry).clone()).collect();
+        let entries = absent.iter().filter_map(|at| self.entries.get(*at));
+        let again: Vec<Entry> = entries.cloned().collect();
         let answers = answer_each(&again, store.append(self.epoch, &again))?;
-        for ((entry, outcome), answer) in absent.into_iter().zip(answers) {
+        for ((at, entry), answer) in absent.into_iter().zip(&again).zip(answers) {
             // What was sent before may have arrived in the meantime.
             let answer = match answer {
-                Err(_) if is_stored(store, entry, &stored)? => Ok(entry.tail().seq),
+                Err(_) if self.is_stored(store, at, outcomes)? => Ok(entry.tail().seq),
                 answer => answer,
             };
-            if let Ok(last) = &answer {
-                stored.insert((entry.stream(), *last));
-            }
-            *outcome = Some(answer);
+            fill(outcomes, at, answer);
         }
         Ok(())
     }
+
+    /// Whether the store has the frames of an entry: the hash of the last one stands for all before
+    /// it. Where the same frames were given twice, they are those of the first, unless it was refused.
+    fn is_stored(
+        &self,
+        store: &dyn Store,
+        at: usize,
+        outcomes: &[Option<Outcome>],
+    ) -> Result<bool, StoreError> {
+        let Some(entry) = self.entries.get(at) else {
+            return Ok(false);
+        };
+        let tail = entry.tail();
+        let mut earlier = self.entries.iter().zip(outcomes).take(at);
+        let is_same = |other: &Entry| other.stream() == entry.stream() && other.tail() == tail;
+        if earlier.any(|(other, outcome)| is_same(other) && !matches!(outcome, Some(Err(_)))) {
+            return Ok(false);
+        }
+        let found = store.read(entry.stream(), tail.seq, 1)?;
+        let mut found = found.iter();
+        Ok(found.any(|record| record.seq == tail.seq && record.hash == tail.hash))
+    }
 }
 
-/// Whether the store has the frames of an entry: the hash of the last one stands for all before it.
-/// `stored` are those of entries before it, which may have had the same frames.
-fn is_stored(
-    store: &dyn Store,
-    entry: &Entry,
-    stored: &HashSet<(&StreamId, u64)>,
-) -> Result<bool, StoreError> {
-    let tail = entry.tail();
-    if stored.contains(&(entry.stream(), tail.seq)) {
-        return Ok(false);
+fn fill(outcomes: &mut [Option<Outcome>], at: usize, outcome: Outcome) {
+    if let Some(place) = outcomes.get_mut(at) {
+        *place = Some(outcome);
     }
-    let found = store.read(entry.stream(), tail.seq, 1)?;
-    let mut found = found.iter();
-    Ok(found.any(|record| record.seq == tail.seq && record.hash == tail.hash))
 }
 
 /// Refuses an answer that does not answer for every entry.
