@@ -56,6 +56,7 @@ struct Inner {
     chance: AtomicU64,
     /// Appends that were sent, and the number of the last one that was answered.
     sent: AtomicU64,
+    unknown: AtomicU64,
     answered: Mutex<u64>,
     /// While an outcome is unknown, reads of the writer may be lost, too.
     is_unsettled: AtomicBool,
@@ -85,7 +86,12 @@ impl Remote {
 
     /// What becomes of an append is left to chance.
     pub(crate) fn lossy(seed: u64) -> Self {
-        let remote = Self::over(MemoryStore::new());
+        Self::lossy_over(MemoryStore::new(), seed)
+    }
+
+    /// As [`Remote::lossy`], with what is stored already.
+    pub(crate) fn lossy_over(kept: MemoryStore, seed: u64) -> Self {
+        let remote = Self::over(kept);
         remote.0.is_lossy.store(true, Ordering::SeqCst);
         remote.0.chance.store(seed | 1, Ordering::SeqCst);
         remote
@@ -99,6 +105,7 @@ impl Remote {
             is_lossy: AtomicBool::new(false),
             chance: AtomicU64::new(0x9e37_79b9_7f4a_7c15),
             sent: AtomicU64::new(0),
+            unknown: AtomicU64::new(0),
             answered: Mutex::new(0),
             is_unsettled: AtomicBool::new(false),
             gate: Mutex::new(()),
@@ -123,6 +130,11 @@ impl Remote {
     /// How many appends were sent.
     pub(crate) fn sent(&self) -> u64 {
         self.0.sent.load(Ordering::SeqCst)
+    }
+
+    /// How many of them had an outcome that was not known.
+    pub(crate) fn unknown(&self) -> u64 {
+        self.0.unknown.load(Ordering::SeqCst)
     }
 
     fn fate(&self) -> Fate {
@@ -202,6 +214,8 @@ impl Remote {
     async fn append(self, epoch: Epoch, entries: Vec<Entry>) -> Answer {
         let number = self.0.sent.fetch_add(1, Ordering::SeqCst) + 1;
         let fate = self.fate();
+        let is_unknown = u64::from(UNKNOWN.contains(&fate));
+        self.0.unknown.fetch_add(is_unknown, Ordering::SeqCst);
         self.0.is_unsettled.store(true, Ordering::SeqCst);
         match fate {
             Fate::Answered => {
