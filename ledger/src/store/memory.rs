@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::door::{Facts, judge};
+use super::precondition::{StoreView, check};
 use super::{
     Audit, Backlog, Checkpoint, Cursor, Entry, Epoch, Filter, IndexRow, Inspection, MAX_PAGE,
     Maintenance, PAGE_BYTES, Page, RawBlob, RawFrame, Reader, Refused, Store, StoreError, Tail,
@@ -105,13 +105,13 @@ impl Shelves {
     }
 }
 
-/// What the door asks, with the tails that were durable before the call.
-struct Asked<'a> {
+/// The state of the store during an append, with the tails that were durable before it.
+struct MemoryView<'a> {
     shelves: &'a Shelves,
     before: &'a HashMap<StreamId, Option<Tail>>,
 }
 
-impl Facts for Asked<'_> {
+impl StoreView for MemoryView<'_> {
     fn tail(&mut self, stream: &StreamId) -> Result<Option<Tail>, StoreError> {
         Ok(self.shelves.tail(stream))
     }
@@ -262,11 +262,11 @@ impl Store for MemoryStore {
         let mut before = HashMap::new();
         let mut results = Vec::with_capacity(entries.len());
         for entry in entries {
-            let mut facts = Asked {
+            let mut view = MemoryView {
                 shelves: &shelves,
                 before: &before,
             };
-            if let Some(refused) = judge(entry, &mut facts)? {
+            if let Some(refused) = check(entry, &mut view)? {
                 results.push(Err(refused));
                 continue;
             }

@@ -10,18 +10,18 @@
 //!
 //! ```text
 //! Draft ─seal▶ Sealed ─Entry::from_sealed▶ Entry ─Appender::submit▶ Store::append
-//!                                                                     │ judge (door)
+//!                                                                     │ check (precondition)
 //!                                            Refused ◀────────────────┤ one entry alone
 //!                                            StoreError ◀─────────────┘ final for the appender
 //! ```
 
 mod audit;
-mod door;
 mod entry;
 mod error;
 mod index;
 mod maintenance;
 mod memory;
+mod precondition;
 pub(crate) mod sqlite;
 
 use std::fmt;
