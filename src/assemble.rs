@@ -200,7 +200,7 @@ pub async fn open(mut setup: Setup) -> Result<Engine, NotOpened> {
         mut lock,
         mut store,
         readers,
-        room,
+        disk_space,
         damage,
         reserve,
     } = ledger::open(&setup.ledger)?;
@@ -224,7 +224,7 @@ pub async fn open(mut setup: Setup) -> Result<Engine, NotOpened> {
     let feed = Feed::default();
     let metrics = Metrics::default();
     let options = Options {
-        room,
+        disk_space,
         on_commit: Some(feed.on_commit()),
         on_written: Some(metrics.on_written()),
         on_fatal: Some(ledger::on_fatal(&damage)),

@@ -26,8 +26,8 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::disk_space::DiskSpace;
 use crate::hash::Hash;
-use crate::room::Room;
 use crate::store::{Entry, Epoch, Refused, Store, StoreError};
 use queue::Queue;
 
@@ -95,7 +95,7 @@ pub struct Options {
     /// lasts, where there is one.
     pub unknown_timeout: Duration,
     /// Watches the disk.
-    pub room: Room,
+    pub disk_space: DiskSpace,
     /// Given what was appended, before its callers are told.
     pub on_commit: Option<OnCommit>,
     /// Told how long it took, before anything else hears of it.
@@ -112,7 +112,7 @@ impl Default for Options {
             checkpoint_bytes: 4 * 1024 * 1024,
             log_warning_bytes: 256 * 1024 * 1024,
             unknown_timeout: Duration::from_secs(4),
-            room: Room::endless(),
+            disk_space: DiskSpace::unlimited(),
             on_commit: None,
             on_written: None,
             on_fatal: None,
@@ -133,7 +133,7 @@ pub struct Appender {
 struct Shared {
     queue: Queue,
     epoch: Epoch,
-    room: Room,
+    disk_space: DiskSpace,
     counts: Counts,
 }
 
@@ -198,7 +198,7 @@ impl Appender {
         let shared = Arc::new(Shared {
             queue: Queue::new(options.queue_bytes),
             epoch,
-            room: options.room,
+            disk_space: options.disk_space,
             counts: Counts {
                 log_warning_bytes: AtomicU64::new(options.log_warning_bytes),
                 ..Counts::default()
@@ -260,7 +260,7 @@ impl Appender {
         let shared = Shared {
             queue,
             epoch: Epoch(0),
-            room: Room::endless(),
+            disk_space: DiskSpace::unlimited(),
             counts: Counts::default(),
         };
         Self {
@@ -289,12 +289,12 @@ impl Appender {
 
     /// Whether the disk is nearly full: what is under way may go on, nothing new should begin.
     pub fn low_on_disk(&self) -> bool {
-        self.shared.room.is_low()
+        self.shared.disk_space.is_low()
     }
 
     /// How many bytes the disk has left, if that can be told.
     pub fn free_disk(&self) -> Option<u64> {
-        self.shared.room.free()
+        self.shared.disk_space.free()
     }
 
     /// What waits to be appended: entries, and their bytes.

@@ -6,6 +6,7 @@ pub mod appender;
 pub mod branch;
 pub mod canonical;
 pub mod chain;
+pub mod disk_space;
 pub mod event;
 pub mod frame;
 pub mod hash;
@@ -15,7 +16,7 @@ pub mod keys;
 pub mod merkle;
 pub mod note;
 mod place;
-pub mod room;
+
 pub mod store;
 pub mod strict;
 mod text;

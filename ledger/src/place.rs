@@ -10,7 +10,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::room::Room;
+use crate::disk_space::DiskSpace;
 use crate::store::sqlite::lock::{self, NotOwned, OwnerLock};
 use crate::store::sqlite::reserve::Reserve;
 use crate::store::sqlite::verification;
@@ -88,7 +88,7 @@ pub struct Owned {
     /// The end that writes.
     pub store: Box<dyn Store>,
     /// What watches the disk.
-    pub room: Room,
+    pub disk_space: DiskSpace,
     /// Space set aside, for a file.
     pub reserve: Option<Reserve>,
     /// For a file. To be given back last: closing it drops the locks that SQLite has on the same
@@ -148,14 +148,14 @@ impl Ledger {
                 let lock = lock::try_own(path)?;
                 Ok(Owned {
                     store: Box::new(SqliteStore::open(path)?),
-                    room: Room::beside(path, low_water),
+                    disk_space: DiskSpace::beside(path, low_water),
                     reserve: Some(Reserve::beside(path)),
                     lock: Some(lock),
                 })
             }
             Kept::Elsewhere(backend) => Ok(Owned {
                 store: backend.store()?,
-                room: Room::endless(),
+                disk_space: DiskSpace::unlimited(),
                 reserve: None,
                 lock: None,
             }),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ktsu_ledger::appender::{AppendError, Appender, Options};
 use ktsu_ledger::canonical::Json;
-use ktsu_ledger::room::Room;
+use ktsu_ledger::disk_space::DiskSpace;
 use ktsu_ledger::store::{
     Audit, Backlog, Checkpoint, Cursor, Entry, Filter, IndexRow, Maintenance, MemoryStore, Page,
     Refused, SqliteStore, Tail, read_all,
@@ -422,7 +422,7 @@ fn a_reader_never_holds_the_appender_up() {
 #[test]
 fn a_disk_that_is_nearly_full_is_a_state() {
     let options = Options {
-        room: Room::by(64, || Some(63)),
+        disk_space: DiskSpace::by(64, || Some(63)),
         ..Options::default()
     };
     let (appender, thread) = Appender::start(Box::new(MemoryStore::new()), options).unwrap();
@@ -430,9 +430,9 @@ fn a_disk_that_is_nearly_full_is_a_state() {
     // What is under way goes on.
     appender.append(ten().remove(0)).unwrap();
     thread.shutdown().unwrap();
-    let here = Room::beside(std::path::Path::new("ledger.db"), u64::MAX);
+    let here = DiskSpace::beside(std::path::Path::new("ledger.db"), u64::MAX);
     assert!(here.is_low());
-    assert!(!Room::beside(std::path::Path::new("ledger.db"), 1).is_low());
+    assert!(!DiskSpace::beside(std::path::Path::new("ledger.db"), 1).is_low());
 }
 
 /// An answer that is a second old is too old for a disk that fills up between two commits.
@@ -441,7 +441,7 @@ fn room_is_looked_at_before_every_commit() {
     let free = Arc::new(AtomicU64::new(1_000));
     let told = Arc::clone(&free);
     let options = Options {
-        room: Room::by(64, move || Some(told.load(Ordering::SeqCst))),
+        disk_space: DiskSpace::by(64, move || Some(told.load(Ordering::SeqCst))),
         ..Options::default()
     };
     let (appender, thread) = Appender::start(Box::new(MemoryStore::new()), options).unwrap();

@@ -4,9 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use ktsu_ledger::appender::{Appender, AppenderThread, LOW_WATER, OnFatal};
+use ktsu_ledger::disk_space::DiskSpace;
 use ktsu_ledger::lock::{self, NotOwned, OwnerLock};
 use ktsu_ledger::reserve::Reserve;
-use ktsu_ledger::room::Room;
 use ktsu_ledger::store::{Reader, Store, StoreError};
 use ktsu_ledger::{Ledger, OwnError, Owned};
 
@@ -19,7 +19,7 @@ pub(super) struct Opened {
     pub(super) store: Box<dyn Store>,
     /// What they meet becomes known.
     pub(super) readers: Readers,
-    pub(super) room: Room,
+    pub(super) disk_space: DiskSpace,
     pub(super) damage: Damage,
     /// Space set aside, for a file.
     pub(super) reserve: Option<Reserve>,
@@ -37,7 +37,7 @@ pub(super) fn open(place: &LedgerPlace) -> Result<Opened, NotOpened> {
     let Owned {
         lock,
         mut store,
-        room,
+        disk_space,
         reserve,
     } = ledger.own(LOW_WATER).map_err(|refused| match refused {
         OwnError::Lock(NotOwned::Held(_)) => NotOpened::Owned(ledger.file().and_then(lock::holder)),
@@ -52,7 +52,7 @@ pub(super) fn open(place: &LedgerPlace) -> Result<Opened, NotOpened> {
     Ok(Opened {
         readers: watched(ledger, &damage)?,
         store,
-        room,
+        disk_space,
         reserve,
         damage,
         lock,

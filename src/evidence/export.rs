@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ktsu_ledger::event::{RunEvent, StoreEvent};
 use ktsu_ledger::keys::origin_of;
-use ktsu_ledger::merkle::{Node, cover};
+use ktsu_ledger::merkle::{Node, multiproof};
 use ktsu_ledger::store::{MAX_PAGE, RawFrame, Reader, StoreError};
 use ktsu_ledger::{Cause, Event, Frame, Hash, Record, StreamId};
 
@@ -325,7 +325,7 @@ impl Found {
         let leaves = self.leaves.get(..leaves).unwrap_or_default();
         Tree {
             format: FORMAT,
-            hashes: cover::prove(leaves, &shown, &sizes),
+            hashes: multiproof::prove(leaves, &shown, &sizes),
             size: *size,
         }
     }

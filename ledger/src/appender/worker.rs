@@ -41,7 +41,7 @@ impl Worker {
         let shared = Arc::clone(&self.shared);
         while let Some(group) = shared.queue.take(self.transaction_bytes) {
             // Asked here, so that new runs are refused before there is no space for those under way.
-            shared.room.look();
+            shared.disk_space.look();
             self.append(group)?;
             let failed = shared.queue.failure().is_some();
             if !failed && self.backlog() >= self.checkpoint_bytes {

@@ -12,7 +12,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use super::files::Paths;
-use crate::room::free_bytes;
+use crate::disk_space::free_bytes;
 
 /// How much is set aside: a log that waits to be moved to its place (4 MiB), and a start.
 pub const RESERVE_BYTES: u64 = 8 * 1024 * 1024;
