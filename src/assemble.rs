@@ -11,6 +11,7 @@ pub mod reading;
 pub mod servers;
 pub mod values;
 
+pub use ktsu_ledger::Place as LedgerPlace;
 pub use ledger::readers;
 
 use counted::{Counted, ORCHESTRATOR};
@@ -52,15 +53,6 @@ use crate::workflow::admit::ENGINE;
 /// system's allocator spends a quarter of a step's time on that.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// Where the ledger is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LedgerPlace {
-    /// A file, made if there is none.
-    File(PathBuf),
-    /// Memory: gone with the process.
-    Memory,
-}
 
 /// What an engine is made of.
 pub struct Setup {
@@ -208,14 +200,14 @@ pub async fn open(mut setup: Setup) -> Result<Engine, NotOpened> {
         mut lock,
         mut store,
         readers,
-        room,
+        disk_space,
         damage,
         reserve,
     } = ledger::open(&setup.ledger)?;
     let full = lock.as_ref().is_some_and(OwnerLock::found_disk_full);
     let tokens = key::of(&setup.ledger)?;
     if let Err(error) = rebuild_index(store.as_mut()) {
-        store.leave_log();
+        store.abandon();
         return Err(error.into());
     }
     let listener = match principals.is_empty() {
@@ -232,7 +224,7 @@ pub async fn open(mut setup: Setup) -> Result<Engine, NotOpened> {
     let feed = Feed::default();
     let metrics = Metrics::default();
     let options = Options {
-        room,
+        disk_space,
         on_commit: Some(feed.on_commit()),
         on_written: Some(metrics.on_written()),
         on_fatal: Some(ledger::on_fatal(&damage)),

@@ -32,6 +32,8 @@ mod durability;
 mod evidence;
 #[path = "suite/exports.rs"]
 mod exports;
+#[path = "suite/far_away.rs"]
+mod far_away;
 #[path = "suite/fork.rs"]
 mod fork;
 #[path = "suite/full_disk.rs"]

@@ -13,7 +13,7 @@ use ktsu::history;
 use ktsu::history::provenance::{self, Story};
 use ktsu::workflow::definition::Definition;
 use ktsu_ledger::merkle::Node;
-use ktsu_ledger::store::{Entry, MAX_PAGE, Reader, SqliteReader, SqliteStore, Store};
+use ktsu_ledger::store::{Audit as _, Entry, MAX_PAGE, Reader, SqliteReader, SqliteStore, Store};
 use ktsu_ledger::verify::Options;
 use ktsu_ledger::{Hash, StreamId};
 use serde_json::{Value, json};

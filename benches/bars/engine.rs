@@ -11,7 +11,7 @@ use ktsu::assemble::{self, Engine, LedgerPlace, Setup};
 use ktsu::kit::Kit;
 use ktsu::orchestrator::{self, Orchestrator};
 use ktsu_ledger::event::Principal;
-use ktsu_ledger::store::{Reader as _, SqliteReader};
+use ktsu_ledger::store::{Audit as _, SqliteReader};
 use tower::ServiceExt as _;
 
 use crate::plans;

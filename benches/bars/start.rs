@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ktsu::workflow::definition::Definition;
-use ktsu_ledger::store::{Checkpoint, Entry, IndexRow, SqliteStore, Store};
+use ktsu_ledger::store::{Checkpoint, Entry, IndexRow, Maintenance as _, SqliteStore, Store};
 use ktsu_projections::index::RunRow;
 
 use crate::plans::Recorded;
@@ -68,7 +68,7 @@ pub(crate) fn fill(folder: &Path, definition: &Definition, runs: usize) -> usize
             let outcomes = store.append(epoch, &group).unwrap();
             assert!(outcomes.iter().all(Result::is_ok));
             group.clear();
-            store.checkpoint(Checkpoint::Passive).unwrap();
+            store.checkpoint(Checkpoint::Incremental).unwrap();
         }
     }
     frames

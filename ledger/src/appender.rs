@@ -6,15 +6,18 @@
 //!
 //! ```text
 //! submit ──▶ queue (bytes bounded) ──▶ group ──▶ Store::append ──▶ done, in order
+//!                                                   │   │ unknown ──▶ settle: read back ──▶ done
 //!                                                   │ error: final
 //!                                                   └──▶ every entry, now and later: Stopped
 //! ```
 //!
 //! **Invariant:** the first error of the store is the last thing it is asked. An fsync that failed
 //! once may succeed when repeated although the bytes are gone; only a new start, which reads the
-//! disk again, can tell what is there.
+//! disk again, can tell what is there. An outcome that is not known ([`StoreError::Unknown`]) is no
+//! such error: until it is settled nothing is acknowledged and nothing else is appended.
 
 mod queue;
+mod settle;
 mod worker;
 
 use std::sync::Arc;
@@ -23,8 +26,8 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::disk_space::DiskSpace;
 use crate::hash::Hash;
-use crate::room::Room;
 use crate::store::{Entry, Epoch, Refused, Store, StoreError};
 use queue::Queue;
 
@@ -32,9 +35,18 @@ use queue::Queue;
 /// has already stopped, it is told on the caller's.
 pub type Done = Box<dyn FnOnce(Result<Committed, AppendError>) + Send>;
 
-/// Given the entries of a durable transaction, in the order of their frames' positions, on the
-/// appender's thread: it must be quick.
-pub type OnCommit = Box<dyn FnMut(Vec<Entry>) + Send>;
+/// Given what a transaction made durable, on the appender's thread: it must be quick.
+pub type OnCommit = Box<dyn FnMut(Commit) + Send>;
+
+/// What a transaction made durable.
+#[derive(Debug)]
+pub struct Commit {
+    /// Its entries.
+    pub entries: Vec<Entry>,
+    /// Whether they are in the order of their frames' positions: where the outcome had to be read
+    /// back, only the ledger itself knows that order.
+    pub is_ordered: bool,
+}
 
 /// Told how long each transaction took, on the appender's thread: it must be quick.
 pub type OnWritten = Box<dyn FnMut(Duration) + Send>;
@@ -79,8 +91,11 @@ pub struct Options {
     pub checkpoint_bytes: u64,
     /// A log that takes this much on the disk is worth a warning: a reader holds it up.
     pub log_warning_bytes: u64,
+    /// How long an outcome may stay unknown before that is an error. Less than a lease on the ledger
+    /// lasts, where there is one.
+    pub unknown_timeout: Duration,
     /// Watches the disk.
-    pub room: Room,
+    pub disk_space: DiskSpace,
     /// Given what was appended, before its callers are told.
     pub on_commit: Option<OnCommit>,
     /// Told how long it took, before anything else hears of it.
@@ -96,7 +111,8 @@ impl Default for Options {
             transaction_bytes: 1024 * 1024,
             checkpoint_bytes: 4 * 1024 * 1024,
             log_warning_bytes: 256 * 1024 * 1024,
-            room: Room::endless(),
+            unknown_timeout: Duration::from_secs(4),
+            disk_space: DiskSpace::unlimited(),
             on_commit: None,
             on_written: None,
             on_fatal: None,
@@ -117,7 +133,7 @@ pub struct Appender {
 struct Shared {
     queue: Queue,
     epoch: Epoch,
-    room: Room,
+    disk_space: DiskSpace,
     counts: Counts,
 }
 
@@ -128,6 +144,7 @@ struct Counts {
     frames: AtomicU64,
     bytes: AtomicU64,
     refused: AtomicU64,
+    settled: AtomicU64,
     checkpoints: AtomicU64,
     checkpoint_us: AtomicU64,
     longest_checkpoint_us: AtomicU64,
@@ -148,6 +165,8 @@ pub struct Counters {
     pub bytes: u64,
     /// Entries refused.
     pub refused: u64,
+    /// Transactions whose outcome was not known and had to be read back.
+    pub settled: u64,
     /// Checkpoints made.
     pub checkpoints: u64,
     /// How long appending stood still for them, in microseconds.
@@ -179,7 +198,7 @@ impl Appender {
         let shared = Arc::new(Shared {
             queue: Queue::new(options.queue_bytes),
             epoch,
-            room: options.room,
+            disk_space: options.disk_space,
             counts: Counts {
                 log_warning_bytes: AtomicU64::new(options.log_warning_bytes),
                 ..Counts::default()
@@ -190,6 +209,7 @@ impl Appender {
             shared: Arc::clone(&shared),
             transaction_bytes: options.transaction_bytes,
             checkpoint_bytes: options.checkpoint_bytes,
+            unknown_timeout: options.unknown_timeout,
             on_commit: options.on_commit,
             on_written: options.on_written,
             on_fatal: options.on_fatal,
@@ -240,7 +260,7 @@ impl Appender {
         let shared = Shared {
             queue,
             epoch: Epoch(0),
-            room: Room::endless(),
+            disk_space: DiskSpace::unlimited(),
             counts: Counts::default(),
         };
         Self {
@@ -269,12 +289,12 @@ impl Appender {
 
     /// Whether the disk is nearly full: what is under way may go on, nothing new should begin.
     pub fn low_on_disk(&self) -> bool {
-        self.shared.room.is_low()
+        self.shared.disk_space.is_low()
     }
 
     /// How many bytes the disk has left, if that can be told.
     pub fn free_disk(&self) -> Option<u64> {
-        self.shared.room.free()
+        self.shared.disk_space.free()
     }
 
     /// What waits to be appended: entries, and their bytes.
@@ -292,6 +312,7 @@ impl Appender {
             frames: of(&counts.frames),
             bytes: of(&counts.bytes),
             refused: of(&counts.refused),
+            settled: of(&counts.settled),
             checkpoints: of(&counts.checkpoints),
             checkpoint_us: of(&counts.checkpoint_us),
             longest_checkpoint_us: of(&counts.longest_checkpoint_us),

@@ -3,22 +3,20 @@
 #![warn(clippy::wildcard_enum_match_arm)]
 
 pub mod appender;
-pub mod backup;
 pub mod branch;
 pub mod canonical;
 pub mod chain;
+pub mod disk_space;
 pub mod event;
 pub mod frame;
 pub mod hash;
 pub mod id;
 pub mod jcs;
 pub mod keys;
-pub mod lock;
 pub mod merkle;
-pub mod names;
 pub mod note;
-pub mod reserve;
-pub mod room;
+mod place;
+
 pub mod store;
 pub mod strict;
 mod text;
@@ -30,5 +28,7 @@ pub use event::Event;
 pub use frame::{Blob, Draft, Frame, FrameError, Link, Record, Sealed};
 pub use hash::Hash;
 pub use id::{Actor, Cause, StreamId};
+pub use place::{Backend, Ledger, OwnError, Owned, Place, verify_file};
+pub use store::sqlite::{backup, lock, names, reserve};
 pub use store::{Entry, Epoch, IndexRow, Reader, Store, StoreError};
 pub use time::Timestamp;

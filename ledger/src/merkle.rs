@@ -2,10 +2,10 @@
 //!
 //! A leaf is hashed with 0x00 before its bytes, an inner node with 0x01 before its two children, so
 //! that neither passes for the other. A [`Frontier`] holds the roots of the complete subtrees, a
-//! few hashes, and grows by one leaf at a time; [`cover`] proves many leaves and many earlier
+//! few hashes, and grows by one leaf at a time; [`multiproof`] proves many leaves and many earlier
 //! roots at once. It knows nothing of frames.
 
-pub mod cover;
+pub mod multiproof;
 
 use std::fmt;
 use std::str::FromStr;

@@ -4,7 +4,7 @@
 //! numbers that survive being read and written. Here a text is held against those rules. Whoever
 //! re-hashes a forged frame can still not smuggle in one that two readers would read differently.
 
-mod plain;
+mod fast_path;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -37,7 +37,7 @@ pub fn check_body(text: &str) -> Result<(), Unfit> {
 const TOO_DEEP: &str = "nested too deep";
 
 fn check(text: &str, seed: Check) -> Result<(), Unfit> {
-    if plain::is_plain(text, seed.levels, seed.sorted) {
+    if fast_path::is_plain(text, seed.levels, seed.sorted) {
         return Ok(());
     }
     check_slowly(text, seed)

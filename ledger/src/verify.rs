@@ -23,14 +23,13 @@ mod frames;
 mod report;
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 pub use report::{Kind, Problem, Report};
 
 use crate::frame::Frame;
 use crate::hash::Hash;
 use crate::id::StreamId;
-use crate::store::{Filter, Paths, Reader, SqliteReader, StoreError, Tail};
+use crate::store::{Audit, Filter, Reader, StoreError, Tail};
 use frames::Frames;
 
 /// How many frames are looked at between two reports of progress.
@@ -83,48 +82,13 @@ pub trait Onlooker {
     }
 }
 
-/// Nobody but whoever wants to know how far it is.
-struct Told<'a>(&'a mut dyn FnMut(Progress));
+/// An onlooker that is only told how far verification has come.
+pub(crate) struct ProgressOnly<'a>(pub(crate) &'a mut dyn FnMut(Progress));
 
-impl Onlooker for Told<'_> {
+impl Onlooker for ProgressOnly<'_> {
     fn progress(&mut self, frames: u64) {
         (self.0)(Progress { frames });
     }
-}
-
-/// Verifies the ledger at a path, without any lock.
-///
-/// # Errors
-/// Only if there is nothing to verify: no file, or one that may not be read. A file that is too
-/// damaged to be opened is a [`Report`].
-pub fn verify_file(
-    path: &Path,
-    options: &Options,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<Report, StoreError> {
-    verify_file_before(path, options, &mut Told(progress))
-}
-
-/// As [`verify_file`], before an onlooker.
-///
-/// # Errors
-/// As [`verify_file`].
-pub fn verify_file_before(
-    path: &Path,
-    options: &Options,
-    onlooker: &mut dyn Onlooker,
-) -> Result<Report, StoreError> {
-    let paths = Paths::of(path);
-    paths.must_be_file()?;
-    std::fs::File::open(&paths.db).map_err(|error| StoreError::failed("read the ledger", error))?;
-    Ok(match SqliteReader::open(path) {
-        Ok(reader) => verify_before(&reader, options, onlooker),
-        Err(error) => {
-            let mut report = Report::default();
-            report.find(None, None, Kind::Container, error.to_string());
-            report
-        }
-    })
 }
 
 /// Verifies whatever a reader reads.
@@ -133,15 +97,20 @@ pub fn verify(
     options: &Options,
     progress: &mut dyn FnMut(Progress),
 ) -> Report {
-    verify_before(reader, options, &mut Told(progress))
+    verify_before(reader, options, &mut ProgressOnly(progress))
 }
 
-fn verify_before(reader: &dyn Reader, options: &Options, onlooker: &mut dyn Onlooker) -> Report {
+/// As [`verify`], before an onlooker.
+pub(crate) fn verify_before(
+    reader: &dyn Reader,
+    options: &Options,
+    onlooker: &mut dyn Onlooker,
+) -> Report {
     let mut report = Report::default();
     let mut frames = Frames::new(options);
     frames.scan(reader, &mut report, onlooker);
     frames.blobs.check(reader, &mut report);
-    let inspection = reader.inspect();
+    let inspection = reader.audit().map(Audit::inspect).unwrap_or_default();
     for problem in inspection.problems {
         report.find(None, None, Kind::Container, problem);
     }

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use ktsu_ledger::appender::{AppendError, Appender, Options};
 use ktsu_ledger::canonical::Json;
-use ktsu_ledger::room::Room;
+use ktsu_ledger::disk_space::DiskSpace;
 use ktsu_ledger::store::{
-    Backlog, Checkpoint, Cursor, Entry, Filter, IndexRow, Inspection, MemoryStore, Page, RawBlob,
-    RawFrame, Refused, SqliteStore, Tail, read_all,
+    Audit, Backlog, Checkpoint, Cursor, Entry, Filter, IndexRow, Maintenance, MemoryStore, Page,
+    Refused, SqliteStore, Tail, read_all,
 };
 use ktsu_ledger::{Epoch, Hash, Reader, Record, Store, StoreError, StreamId};
 use support::{completed, ended, entry, payload, run};
@@ -74,6 +74,12 @@ impl Store for Staged {
         self.inner.reader()
     }
 
+    fn maintenance(&mut self) -> Option<&mut dyn Maintenance> {
+        Some(self)
+    }
+}
+
+impl Maintenance for Staged {
     fn clear_index(&mut self, epoch: Epoch) -> Result<(), StoreError> {
         self.inner.clear_index(epoch)
     }
@@ -93,6 +99,8 @@ impl Store for Staged {
         }
         self.inner.checkpoint(kind)
     }
+
+    fn abandon(&mut self) {}
 }
 
 impl Reader for Staged {
@@ -129,16 +137,8 @@ impl Reader for Staged {
         self.inner.by_key(key)
     }
 
-    fn scan_frames(&self, from: i64, limit: usize) -> Result<Vec<RawFrame>, StoreError> {
-        self.inner.scan_frames(from, limit)
-    }
-
-    fn scan_blobs(&self, from: i64, limit: usize) -> Result<Vec<RawBlob>, StoreError> {
-        self.inner.scan_blobs(from, limit)
-    }
-
-    fn inspect(&self) -> Inspection {
-        self.inner.inspect()
+    fn audit(&self) -> Option<&dyn Audit> {
+        self.inner.audit()
     }
 }
 
@@ -200,8 +200,11 @@ fn what_was_appended_is_handed_on_before_its_caller_is_told() {
     let order = Arc::new(Mutex::new(Vec::new()));
     let handed = Arc::clone(&order);
     let options = Options {
-        on_commit: Some(Box::new(move |entries| {
-            handed.lock().unwrap().push(("handed on", entries.len()));
+        on_commit: Some(Box::new(move |commit| {
+            handed
+                .lock()
+                .unwrap()
+                .push(("handed on", commit.entries.len()));
         })),
         ..Options::default()
     };
@@ -419,7 +422,7 @@ fn a_reader_never_holds_the_appender_up() {
 #[test]
 fn a_disk_that_is_nearly_full_is_a_state() {
     let options = Options {
-        room: Room::by(64, || Some(63)),
+        disk_space: DiskSpace::by(64, || Some(63)),
         ..Options::default()
     };
     let (appender, thread) = Appender::start(Box::new(MemoryStore::new()), options).unwrap();
@@ -427,9 +430,9 @@ fn a_disk_that_is_nearly_full_is_a_state() {
     // What is under way goes on.
     appender.append(ten().remove(0)).unwrap();
     thread.shutdown().unwrap();
-    let here = Room::beside(std::path::Path::new("ledger.db"), u64::MAX);
+    let here = DiskSpace::beside(std::path::Path::new("ledger.db"), u64::MAX);
     assert!(here.is_low());
-    assert!(!Room::beside(std::path::Path::new("ledger.db"), 1).is_low());
+    assert!(!DiskSpace::beside(std::path::Path::new("ledger.db"), 1).is_low());
 }
 
 /// An answer that is a second old is too old for a disk that fills up between two commits.
@@ -438,7 +441,7 @@ fn room_is_looked_at_before_every_commit() {
     let free = Arc::new(AtomicU64::new(1_000));
     let told = Arc::clone(&free);
     let options = Options {
-        room: Room::by(64, move || Some(told.load(Ordering::SeqCst))),
+        disk_space: DiskSpace::by(64, move || Some(told.load(Ordering::SeqCst))),
         ..Options::default()
     };
     let (appender, thread) = Appender::start(Box::new(MemoryStore::new()), options).unwrap();

@@ -11,7 +11,7 @@ use ktsu_ledger::appender::{Appender, Options};
 use ktsu_ledger::backup::{BackupError, backup, restore};
 use ktsu_ledger::lock::try_own;
 use ktsu_ledger::store::{SqliteReader, SqliteStore};
-use ktsu_ledger::verify::verify_file;
+use ktsu_ledger::verify_file;
 use ktsu_ledger::{Reader, Store};
 use support::{completed, ended, entry, payload, row, run};
 

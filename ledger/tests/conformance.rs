@@ -2,16 +2,20 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "support/late.rs"]
+mod late;
 mod support;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
+use ktsu_ledger::appender::{AppendError, Appender, Options};
 use ktsu_ledger::store::{
-    Checkpoint, Cursor, Entry, Filter, IndexRow, MemoryStore, Refused, SqliteReader, SqliteStore,
-    read_all,
+    Checkpoint, Cursor, Entry, Filter, IndexRow, Maintenance, MemoryStore, Refused, SqliteReader,
+    SqliteStore, read_all,
 };
-use ktsu_ledger::{Blob, Cause, Epoch, Hash, Reader, Record, Store, StoreError, StreamId};
+use ktsu_ledger::{Backend, Blob, Cause, Epoch, Hash, Reader, Record, Store, StoreError, StreamId};
+use late::Remote;
 use proptest::prelude::*;
 use support::{caused, completed, ended, entry, payload, row, run};
 
@@ -283,13 +287,31 @@ struct Tried {
     epoch: Epoch,
     /// Where to open it again; `None` for the one in memory.
     path: Option<std::path::PathBuf>,
+    /// What is stored, for upkeep, where the store has none of its own.
+    kept: MemoryStore,
 }
 
 impl Tried {
     fn new(mut store: Box<dyn Store>, path: Option<&Path>) -> Self {
         let epoch = store.acquire().unwrap();
         let path = path.map(Path::to_owned);
-        Self { store, epoch, path }
+        let kept = MemoryStore::new();
+        Self {
+            store,
+            epoch,
+            path,
+            kept,
+        }
+    }
+
+    fn far_away(remote: &Remote) -> Self {
+        let mut tried = Self::new(remote.store().unwrap(), None);
+        tried.kept = remote.kept();
+        tried
+    }
+
+    fn maintenance(&mut self) -> &mut dyn Maintenance {
+        self.store.maintenance().unwrap_or(&mut self.kept)
     }
 
     fn reopen(&mut self) {
@@ -320,6 +342,7 @@ fn play(history: Vec<Deed>) {
     let mut stores = [
         Tried::new(Box::new(MemoryStore::new()), None),
         Tried::new(Box::new(sqlite), Some(&path)),
+        Tried::far_away(&Remote::new()),
     ];
     let mut model = Model::default();
     for (salt, deed) in history.into_iter().enumerate() {
@@ -344,7 +367,8 @@ fn play(history: Vec<Deed>) {
             Deed::ClearIndex => {
                 model.rows.clear();
                 for tried in &mut stores {
-                    tried.store.clear_index(tried.epoch).unwrap();
+                    let epoch = tried.epoch;
+                    tried.maintenance().clear_index(epoch).unwrap();
                 }
             }
             Deed::PutRows(wanted) => {
@@ -358,18 +382,20 @@ fn play(history: Vec<Deed>) {
                     model.rows.insert(row.stream.clone(), row.clone());
                 }
                 for tried in &mut stores {
-                    tried.store.put_rows(tried.epoch, &rows).unwrap();
+                    let epoch = tried.epoch;
+                    tried.maintenance().put_rows(epoch, &rows).unwrap();
                 }
             }
             Deed::Checkpoint(all) => {
                 let kind = if all {
-                    Checkpoint::Truncate
+                    Checkpoint::Full
                 } else {
-                    Checkpoint::Passive
+                    Checkpoint::Incremental
                 };
                 for tried in &mut stores {
-                    tried.store.checkpoint(kind).unwrap();
-                    assert_eq!(tried.store.backlog(), 0);
+                    let maintenance = tried.maintenance();
+                    maintenance.checkpoint(kind).unwrap();
+                    assert_eq!(maintenance.backlog(), 0);
                 }
             }
             Deed::Reopen => stores.iter_mut().for_each(Tried::reopen),
@@ -389,6 +415,37 @@ proptest! {
     }
 }
 
+/// The same over a store of which half the outcomes are unknown, one entry at a time.
+fn play_lossy(seed: u64, wishes: Vec<Wish>) {
+    let remote = Remote::lossy(seed);
+    let mut model = Model::default();
+    for (owner, wishes) in wishes.chunks(5).enumerate() {
+        let store = remote.store().unwrap();
+        let (appender, thread) = Appender::start(store, Options::default()).unwrap();
+        for (salt, wish) in wishes.iter().enumerate() {
+            let tail = model.tail(&run(STREAMS[wish.stream]));
+            let entry = model.entry(wish, (owner * 5 + salt) as u64, tail);
+            let expected = model.append(std::slice::from_ref(&entry)).remove(0);
+            let answered = appender.append(entry).map(|committed| committed.last);
+            assert_eq!(answered, expected.map_err(AppendError::Refused));
+        }
+        thread.shutdown().unwrap();
+    }
+    model.agrees_with(Backend::reader(&remote).unwrap().as_ref());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 20, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_store_that_loses_answers_comes_to_what_the_model_does(
+        seed in any::<u64>(),
+        history in prop::collection::vec(wishes(), 1..20),
+    ) {
+        play_lossy(seed, history);
+    }
+}
+
 #[test]
 fn a_frame_without_its_blob_is_refused() {
     let stream = run("a");
@@ -399,7 +456,8 @@ fn a_frame_without_its_blob_is_refused() {
     let whole = Entry::from_records(&stream, records, vec![blob.clone()]).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let sqlite = SqliteStore::open(&folder.path().join("ledger.db")).unwrap();
-    let stores: [Box<dyn Store>; 2] = [Box::new(MemoryStore::new()), Box::new(sqlite)];
+    let far_away = Remote::new().store().unwrap();
+    let stores: [Box<dyn Store>; 3] = [Box::new(MemoryStore::new()), Box::new(sqlite), far_away];
     for mut store in stores {
         let epoch = store.acquire().unwrap();
         let answers = store.append(epoch, &[bare.clone(), whole.clone()]).unwrap();
@@ -416,7 +474,8 @@ fn long_streams_are_read_in_pages() {
     let stream = run("a");
     let folder = tempfile::tempdir().unwrap();
     let sqlite = SqliteStore::open(&folder.path().join("ledger.db")).unwrap();
-    let stores: [Box<dyn Store>; 2] = [Box::new(MemoryStore::new()), Box::new(sqlite)];
+    let far_away = Remote::new().store().unwrap();
+    let stores: [Box<dyn Store>; 3] = [Box::new(MemoryStore::new()), Box::new(sqlite), far_away];
     let drafts = (0..300)
         .map(|place| completed("a", payload(60_000, place)))
         .collect();

@@ -76,7 +76,10 @@ pub fn import(ledger: &Path, lines: impl AsRef<[u8]>) -> Result<Imported, NotImp
     } = checked;
     let streams = entries.len() as u64;
     let place::Opened { lock, store, .. } = place::open_with_room(ledger)?;
-    let first = store.scan_frames(1, 1).map_err(|error| error.to_string())?;
+    let reader: &dyn Reader = store.as_ref();
+    let first = reader
+        .scan_frames(1, 1)
+        .map_err(|error| error.to_string())?;
     let started = Appender::start(store, Options::default());
     let (appender, thread) = started.map_err(|error| error.to_string())?;
     if first.is_empty() {

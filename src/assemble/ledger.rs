@@ -4,10 +4,11 @@
 use std::path::{Path, PathBuf};
 
 use ktsu_ledger::appender::{Appender, AppenderThread, LOW_WATER, OnFatal};
+use ktsu_ledger::disk_space::DiskSpace;
 use ktsu_ledger::lock::{self, NotOwned, OwnerLock};
 use ktsu_ledger::reserve::Reserve;
-use ktsu_ledger::room::Room;
-use ktsu_ledger::store::{MemoryStore, Reader, SqliteReader, SqliteStore, Store, StoreError};
+use ktsu_ledger::store::{Reader, Store, StoreError};
+use ktsu_ledger::{Ledger, OwnError, Owned};
 
 use super::{LedgerPlace, NotOpened};
 use crate::damage::{self, Damage, Watched};
@@ -18,7 +19,7 @@ pub(super) struct Opened {
     pub(super) store: Box<dyn Store>,
     /// What they meet becomes known.
     pub(super) readers: Readers,
-    pub(super) room: Room,
+    pub(super) disk_space: DiskSpace,
     pub(super) damage: Damage,
     /// Space set aside, for a file.
     pub(super) reserve: Option<Reserve>,
@@ -31,21 +32,31 @@ pub(super) struct Opened {
 /// # Errors
 /// [`NotOpened`]; [`StoreError::Damaged`] if the search has found something.
 pub(super) fn open(place: &LedgerPlace) -> Result<Opened, NotOpened> {
-    match place {
-        LedgerPlace::Memory => {
-            let store = MemoryStore::new();
-            let shared = store.clone();
-            Ok(Opened {
-                lock: None,
-                store: Box::new(store),
-                readers: Readers::new(move || shared.reader()),
-                room: Room::endless(),
-                damage: Damage::default(),
-                reserve: None,
-            })
-        }
-        LedgerPlace::File(path) => open_file(path),
+    let ledger = Ledger::open(place);
+    // The lock is bound first, so that it is given back last.
+    let Owned {
+        lock,
+        mut store,
+        disk_space,
+        reserve,
+    } = ledger.own(LOW_WATER).map_err(|refused| match refused {
+        OwnError::Lock(NotOwned::Held(_)) => NotOpened::Owned(ledger.file().and_then(lock::holder)),
+        OwnError::Lock(other) => NotOpened::Lock(other),
+        OwnError::Store(error) => error.into(),
+    })?;
+    if let Err(damaged) = must_be_sound(&ledger, store.as_ref()) {
+        store.abandon();
+        return Err(damaged.into());
     }
+    let damage = Damage::default();
+    Ok(Opened {
+        readers: watched(ledger, &damage)?,
+        store,
+        disk_space,
+        reserve,
+        damage,
+        lock,
+    })
 }
 
 /// As [`open`], for a command that has to write right away.
@@ -75,32 +86,11 @@ pub(super) fn close(lock: Option<OwnerLock>, thread: AppenderThread) -> Result<(
     thread.shutdown().map_err(|error| error.to_string())
 }
 
-fn open_file(path: &Path) -> Result<Opened, NotOpened> {
-    let lock = lock::try_own(path).map_err(|refused| match refused {
-        NotOwned::Held(_) => NotOpened::Owned(lock::holder(path)),
-        other => NotOpened::Lock(other),
-    })?;
-    let mut store = SqliteStore::open(path)?;
-    if let Err(damaged) = must_be_sound(path, &store) {
-        store.leave_log();
-        return Err(damaged.into());
-    }
-    let damage = Damage::default();
-    Ok(Opened {
-        readers: watched(path, &damage)?,
-        store: Box::new(store),
-        room: Room::beside(path, LOW_WATER),
-        reserve: Some(Reserve::beside(path)),
-        damage,
-        lock: Some(lock),
-    })
-}
-
 /// Looks for damage before anything is written.
-fn must_be_sound(path: &Path, store: &SqliteStore) -> Result<(), StoreError> {
-    if !damage::is_searched(path) {
+fn must_be_sound(ledger: &Ledger, store: &dyn Store) -> Result<(), StoreError> {
+    let Some(path) = ledger.file().filter(|path| damage::is_searched(path)) else {
         return Ok(());
-    }
+    };
     match damage::search(store) {
         Some(why) => Err(StoreError::Damaged(why)),
         None => {
@@ -125,7 +115,7 @@ pub(super) fn stop_when_damaged(damage: &Damage, appender: &Appender, place: &Le
     let appender = appender.clone();
     let path: Option<PathBuf> = match place {
         LedgerPlace::File(path) => Some(path.clone()),
-        LedgerPlace::Memory => None,
+        LedgerPlace::Memory | LedgerPlace::Backend(_) => None,
     };
     damage.on_found(move |why| {
         appender.stop(&StoreError::Damaged(why.to_owned()).to_string());
@@ -140,15 +130,15 @@ pub(super) fn stop_when_damaged(damage: &Damage, appender: &Appender, place: &Le
 /// # Errors
 /// [`StoreError`] if there is no ledger at the path.
 pub fn readers(path: &Path) -> Result<Readers, StoreError> {
-    watched(path, &Damage::default())
+    watched(Ledger::open(path), &Damage::default())
 }
 
-fn watched(path: &Path, damage: &Damage) -> Result<Readers, StoreError> {
-    let first = SqliteReader::open(path)?;
+fn watched(ledger: Ledger, damage: &Damage) -> Result<Readers, StoreError> {
+    let first = ledger.reader()?;
     drop(first);
-    let (path, damage) = (path.to_owned(), damage.clone());
+    let damage = damage.clone();
     Ok(Readers::new(move || {
-        let opened = SqliteReader::open(&path);
+        let opened = ledger.reader();
         if let Err(StoreError::Damaged(why)) = &opened {
             damage.found(why);
         }

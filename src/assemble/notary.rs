@@ -49,7 +49,7 @@ pub(super) fn place(
 pub(super) fn look(setup: &Setup, reader: &dyn Reader) -> Result<Found, NotOpened> {
     let path = match &setup.ledger {
         LedgerPlace::File(path) => Some(path.as_path()),
-        LedgerPlace::Memory => None,
+        LedgerPlace::Memory | LedgerPlace::Backend(_) => None,
     };
     if let Some(path) = path {
         finish_rotation(path, reader)?;

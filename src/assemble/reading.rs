@@ -5,8 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ktsu_ledger::Ledger;
 use ktsu_ledger::appender::Appender;
-use ktsu_ledger::store::{Reader, SqliteReader, StoreError};
+use ktsu_ledger::store::{Reader, StoreError};
 use ktsu_ledger::verify::{Kind, Options};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -112,7 +113,7 @@ impl Reading {
 /// verification takes into account.
 fn search(ledger: &Path) -> Result<Damage, StoreError> {
     let damage = Damage::default();
-    drop(SqliteReader::open(ledger)?);
+    drop(Ledger::open(ledger).reader()?);
     if damage::is_searched(ledger) {
         let report = verify::ledger(ledger, &Options::default(), &mut |_| {})?;
         let mut problems = report.problems.iter();
@@ -124,9 +125,9 @@ fn search(ledger: &Path) -> Result<Damage, StoreError> {
 }
 
 fn readers(ledger: &Path, damage: &Damage) -> Readers {
-    let (ledger, damage) = (ledger.to_owned(), damage.clone());
+    let (ledger, damage) = (Ledger::open(ledger), damage.clone());
     Readers::new(move || {
-        let watched = Watched::new(SqliteReader::open(&ledger)?, damage.clone());
+        let watched = Watched::new(ledger.reader()?, damage.clone());
         let reader: Box<dyn Reader> = Box::new(Listed::knowing(watched, damage.clone()));
         Ok(reader)
     })

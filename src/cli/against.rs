@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
-use ktsu_ledger::StreamId;
-use ktsu_ledger::store::{SqliteReader, StoreError};
+use ktsu_ledger::store::StoreError;
+use ktsu_ledger::{Ledger, StreamId};
 use ktsu_projections::lineage::item_name;
 use serde_json::{Value, json};
 
@@ -34,7 +34,7 @@ pub(super) fn run(
         .map(|(name, one)| (name.clone(), std::sync::Arc::clone(&one.definition)))
         .collect();
     let begin = || {
-        let reader = SqliteReader::open(ledger)?;
+        let reader = Ledger::open(ledger).reader()?;
         Ok::<_, StoreError>((reader, Definitions::default()))
     };
     let told = many::each(streams, begin, |(reader, definitions), stream| {

@@ -297,7 +297,7 @@ pub(super) async fn open_reading(setup: Setup, ledger: &Path) -> Result<Reading,
 pub(super) async fn open(setup: Setup) -> Result<Engine, Failure> {
     let path = match &setup.ledger {
         LedgerPlace::File(path) => path.display().to_string(),
-        LedgerPlace::Memory => "memory".to_owned(),
+        LedgerPlace::Memory | LedgerPlace::Backend(_) => "memory".to_owned(),
     };
     assemble::open(setup).await.map_err(|refused| {
         let full = wants_room(&refused) && is_disk_full(Path::new(&path));

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use ktsu_ledger::StreamId;
 use ktsu_ledger::lock::is_held_elsewhere;
 use ktsu_ledger::names::second_name;
-use ktsu_ledger::store::{Reader, SqliteReader, StoreError};
+use ktsu_ledger::store::{Reader, SIDE_FILES, StoreError};
+use ktsu_ledger::{Ledger, StreamId};
 
 use super::engine::{Place, place_nearby, quoted};
 use super::output::note;
@@ -28,7 +28,8 @@ const SHORTEST: u64 = 100;
 pub(super) fn way_back(path: &Path) -> String {
     format!(
         "if this was a ledger, bring the file back as it was; or from a copy: move it and what has \
-         its name (-wal, -shm) away, then ktsu restore BACKUP --to {}",
+         its name ({}) away, then ktsu restore BACKUP --to {}",
+        SIDE_FILES.join(", "),
         quoted(path)
     )
 }
@@ -50,6 +51,7 @@ impl From<StoreError> for Failure {
             | StoreError::NewerFormat { .. }
             | StoreError::Fenced { .. }
             | StoreError::KeyTwice(_)
+            | StoreError::Unknown(_)
             | StoreError::Failed { .. } => None,
         };
         let failure = Self::could_not_run(error.to_string());
@@ -72,13 +74,13 @@ impl From<Unreadable> for Failure {
 }
 
 /// The ledger a command means, opened for reading.
-pub(super) fn open(common: &Common) -> Result<(Listed<SqliteReader>, Place), Failure> {
+pub(super) fn open(common: &Common) -> Result<(Listed<Box<dyn Reader>>, Place), Failure> {
     let place = place_nearby(common)?;
     Ok((open_at(&place.path)?, place))
 }
 
 /// As [`open`], for what is kept elsewhere and must not be an old state.
-pub(super) fn open_in_full(common: &Common) -> Result<(Listed<SqliteReader>, Place), Failure> {
+pub(super) fn open_in_full(common: &Common) -> Result<(Listed<Box<dyn Reader>>, Place), Failure> {
     let place = place_nearby(common)?;
     must_be_seen_in_full(&place.path)?;
     Ok((open_at(&place.path)?, place))
@@ -97,8 +99,8 @@ pub(super) fn must_be_seen_in_full(ledger: &Path) -> Result<(), Failure> {
 }
 
 /// A ledger, opened for reading.
-pub(super) fn open_at(path: &Path) -> Result<Listed<SqliteReader>, Failure> {
-    let reader = SqliteReader::open(path)?;
+pub(super) fn open_at(path: &Path) -> Result<Listed<Box<dyn Reader>>, Failure> {
+    let reader = Ledger::open(path).reader()?;
     warn_of_second_name(path);
     Ok(Listed::at(reader, path))
 }

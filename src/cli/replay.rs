@@ -132,7 +132,7 @@ type Told = Vec<Result<Replayed, Failed>>;
 
 fn told(path: &Path, streams: &[StreamId], strict: bool) -> Result<Told, StoreError> {
     let begin = || {
-        let reader = ktsu_ledger::store::SqliteReader::open(path)?;
+        let reader = ktsu_ledger::Ledger::open(path).reader()?;
         Ok::<_, StoreError>((reader, Definitions::default()))
     };
     many::each(streams, begin, |(reader, definitions), stream| {

@@ -15,7 +15,8 @@ use std::sync::{Arc, OnceLock};
 
 use ktsu_ledger::canonical::Json;
 use ktsu_ledger::store::{
-    Cursor, Filter, IndexRow, Inspection, Page, RawBlob, RawFrame, Reader, StoreError, Tail,
+    Audit, Cursor, Filter, IndexRow, Inspection, Page, RawBlob, RawFrame, Reader, StoreError, Tail,
+    stored_bytes,
 };
 use ktsu_ledger::verify::{Kind, Options, Problem, verify};
 use ktsu_ledger::{Hash, Record, StreamId};
@@ -103,9 +104,7 @@ pub fn in_words(problem: &Problem) -> String {
 
 /// Whether a ledger is searched before anything rests on it.
 pub fn is_searched(ledger: &Path) -> bool {
-    let size = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.len());
-    let bytes = size(ledger).saturating_add(size(&beside(ledger, "-wal")));
-    bytes <= SEARCHED_BYTES || marker(ledger).exists()
+    stored_bytes(ledger) <= SEARCHED_BYTES || marker(ledger).exists()
 }
 
 /// Leaves a note beside a ledger that is too large to be searched at every start. A disk that takes
@@ -172,28 +171,40 @@ impl<R: Reader> Reader for Watched<R> {
         self.damage.note(self.reader.by_key(key))
     }
 
+    fn found_damage(&self, why: &str) {
+        self.damage.found(why);
+    }
+
+    fn audit(&self) -> Option<&dyn Audit> {
+        self.reader.audit().map(|_| self as &dyn Audit)
+    }
+}
+
+impl<R: Reader> Watched<R> {
+    fn inner(&self) -> &dyn Reader {
+        &self.reader
+    }
+}
+
+impl<R: Reader> Audit for Watched<R> {
     fn is_indexed(&self, kind: &str) -> Result<bool, StoreError> {
-        self.damage.note(self.reader.is_indexed(kind))
+        self.damage.note(self.inner().is_indexed(kind))
     }
 
     fn wrong_rows(&self) -> Result<Vec<(String, String)>, StoreError> {
-        self.damage.note(self.reader.wrong_rows())
+        self.damage.note(self.inner().wrong_rows())
     }
 
-    fn scan_frames(&self, from: i64, limit: usize) -> Result<Vec<RawFrame>, StoreError> {
-        self.damage.note(self.reader.scan_frames(from, limit))
+    fn scan_frames(&self, from: u64, limit: usize) -> Result<Vec<RawFrame>, StoreError> {
+        self.damage.note(self.inner().scan_frames(from, limit))
     }
 
-    fn scan_blobs(&self, from: i64, limit: usize) -> Result<Vec<RawBlob>, StoreError> {
-        self.damage.note(self.reader.scan_blobs(from, limit))
+    fn scan_blobs(&self, from: u64, limit: usize) -> Result<Vec<RawBlob>, StoreError> {
+        self.damage.note(self.inner().scan_blobs(from, limit))
     }
 
     fn inspect(&self) -> Inspection {
-        self.reader.inspect()
-    }
-
-    fn found_damage(&self, why: &str) {
-        self.damage.found(why);
+        self.reader.audit().map(Audit::inspect).unwrap_or_default()
     }
 }
 

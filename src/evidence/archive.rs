@@ -84,7 +84,7 @@ pub struct Range {
     pub head: Hash,
 }
 
-/// `proofs/tree.json`: see [`ktsu_ledger::merkle::cover`].
+/// `proofs/tree.json`: see [`ktsu_ledger::merkle::multiproof`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tree {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ktsu_ledger::event::{RunEvent, StoreEvent};
 use ktsu_ledger::keys::origin_of;
-use ktsu_ledger::merkle::{Node, cover};
+use ktsu_ledger::merkle::{Node, multiproof};
 use ktsu_ledger::store::{MAX_PAGE, RawFrame, Reader, StoreError};
 use ktsu_ledger::{Cause, Event, Frame, Hash, Record, StreamId};
 
@@ -253,7 +253,7 @@ fn scan(reader: &dyn Reader, selected: &BTreeSet<StreamId>) -> Result<Found, Not
         let Some(last) = page.last() else { break };
         from = last.position.saturating_add(1);
         for raw in page {
-            let position = u64::try_from(raw.position).unwrap_or_default();
+            let position = raw.position;
             if position != found.leaves.len() as u64 + 1 {
                 let words = format!(
                     "the frame at position {} is missing",
@@ -282,14 +282,15 @@ fn scan(reader: &dyn Reader, selected: &BTreeSet<StreamId>) -> Result<Found, Not
 
 impl Found {
     fn take(&mut self, position: u64, raw: RawFrame) -> Result<(), NotExported> {
-        let place = format!("{}#{}", raw.stream.as_deref().unwrap_or_default(), raw.seq);
+        let (stream, seq) = (raw.stream.as_deref().unwrap_or_default(), raw.seq);
+        let place = seq.map_or_else(|| stream.to_owned(), |seq| format!("{stream}#{seq}"));
         let damaged = |why: &dyn std::fmt::Display| NotExported::Damaged(format!("{place}: {why}"));
         let body = String::from_utf8(raw.body).map_err(|error| damaged(&error))?;
         if body.contains('\n') {
             return Err(damaged(&"its bytes do not fit on a line"));
         }
         let record = Record {
-            seq: u64::try_from(raw.seq).map_err(|error| damaged(&error))?,
+            seq: seq.ok_or_else(|| damaged(&"its number is negative"))?,
             hash: Hash::from_bytes(&raw.hash).ok_or_else(|| damaged(&"its hash is damaged"))?,
             body,
         };
@@ -324,7 +325,7 @@ impl Found {
         let leaves = self.leaves.get(..leaves).unwrap_or_default();
         Tree {
             format: FORMAT,
-            hashes: cover::prove(leaves, &shown, &sizes),
+            hashes: multiproof::prove(leaves, &shown, &sizes),
             size: *size,
         }
     }

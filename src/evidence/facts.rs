@@ -99,8 +99,8 @@ pub fn each(reader: &dyn Reader, take: &mut dyn FnMut(u64, &StoreEvent)) -> Resu
 /// # Errors
 /// [`StoreError`].
 pub fn size(reader: &dyn Reader) -> Result<u64, StoreError> {
-    let exists = |position: i64| Ok::<_, StoreError>(!reader.scan_frames(position, 1)?.is_empty());
-    let (mut some, mut none) = (0i64, 1i64);
+    let exists = |position: u64| Ok::<_, StoreError>(!reader.scan_frames(position, 1)?.is_empty());
+    let (mut some, mut none) = (0, 1);
     while exists(none)? {
         some = none;
         none = none.saturating_mul(2);
@@ -112,5 +112,5 @@ pub fn size(reader: &dyn Reader) -> Result<u64, StoreError> {
             false => none = middle,
         }
     }
-    Ok(u64::try_from(some).unwrap_or_default())
+    Ok(some)
 }

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ktsu_ledger::appender::OnCommit;
+use ktsu_ledger::appender::{Commit, OnCommit};
 use ktsu_ledger::event::{CheckpointSigned, KeyAdded, OPEN, RunHead, StoreEvent};
 use ktsu_ledger::keys::origin_of;
 use ktsu_ledger::merkle::{Frontier, Node};
@@ -98,13 +98,15 @@ impl Feed {
     /// What the appender calls: hands the entries over as they are.
     pub fn on_commit(&self) -> OnCommit {
         let (sender, waiting) = (self.sender.clone(), Arc::clone(&self.waiting));
-        Box::new(move |mut entries: Vec<Entry>| {
+        Box::new(move |commit: Commit| {
+            let mut entries = commit.entries;
             let frames = entries
                 .iter()
                 .map(|entry| entry.records().len() as u64)
                 .sum();
             let bytes: usize = entries.iter().map(Entry::bytes).sum();
-            if waiting.load(Ordering::Relaxed) + bytes > WAITING {
+            // In which order they are stored only the ledger can tell, perhaps.
+            if !commit.is_ordered || waiting.load(Ordering::Relaxed) + bytes > WAITING {
                 entries = Vec::new();
             } else {
                 waiting.fetch_add(bytes, Ordering::Relaxed);
@@ -408,16 +410,15 @@ impl Work {
         let mut uncovered = false;
         let read = self.parts.readers.with_blocking(|reader| {
             while tree.size() < to {
-                let next = i64::try_from(tree.size() + 1).unwrap_or(i64::MAX);
                 let left = usize::try_from(to - tree.size()).unwrap_or(PAGE).min(PAGE);
-                let page = reader.scan_frames(next, left)?;
+                let page = reader.scan_frames(tree.size() + 1, left)?;
                 let Some(last) = page.last() else { break };
-                if u64::try_from(last.position).ok() != Some(tree.size() + page.len() as u64) {
+                if last.position != tree.size() + page.len() as u64 {
                     break;
                 }
                 for frame in page {
                     tree.push(Node::leaf(&frame.body));
-                    let seq = u64::try_from(frame.seq).unwrap_or_default();
+                    let seq = frame.seq.unwrap_or_default();
                     match frame.stream.as_deref() {
                         Some("store") => {
                             *heads_seq = Some(seq);

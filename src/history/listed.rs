@@ -11,8 +11,8 @@ use std::path::Path;
 
 use ktsu_ledger::canonical::Json;
 use ktsu_ledger::store::{
-    Cursor, Filter, IndexRow, Inspection, MAX_PAGE, MemoryStore, Page, RawBlob, RawFrame, Reader,
-    Store as _, StoreError, Tail,
+    Audit, Cursor, Filter, IndexRow, MAX_PAGE, MemoryStore, Page, Reader, Store as _, StoreError,
+    Tail,
 };
 use ktsu_ledger::{Hash, Record, StreamId};
 
@@ -169,14 +169,15 @@ impl<R: Reader> Listed<R> {
     fn in_frames(&self, found: &mut Runs) -> Result<(), StoreError> {
         let mut from = 1;
         loop {
-            let page = self.reader.scan_frames(from, MAX_PAGE)?;
+            let reader: &dyn Reader = &self.reader;
+            let page = reader.scan_frames(from, MAX_PAGE)?;
             let Some(last) = page.last() else {
                 return Ok(());
             };
             from = last.position.saturating_add(1);
             for frame in &page {
                 let stream = frame.stream.as_deref().and_then(|name| name.parse().ok());
-                let (Some(stream), Ok(seq)) = (stream, u64::try_from(frame.seq)) else {
+                let (Some(stream), Some(seq)) = (stream, frame.seq) else {
                     continue;
                 };
                 if rows::is_run(&stream) {
@@ -240,27 +241,11 @@ impl<R: Reader> Reader for Listed<R> {
         self.ask(|reader| reader.by_key(key))
     }
 
-    fn is_indexed(&self, kind: &str) -> Result<bool, StoreError> {
-        self.reader.is_indexed(kind)
-    }
-
-    fn wrong_rows(&self) -> Result<Vec<(String, String)>, StoreError> {
-        self.reader.wrong_rows()
-    }
-
-    fn scan_frames(&self, from: i64, limit: usize) -> Result<Vec<RawFrame>, StoreError> {
-        self.reader.scan_frames(from, limit)
-    }
-
-    fn scan_blobs(&self, from: i64, limit: usize) -> Result<Vec<RawBlob>, StoreError> {
-        self.reader.scan_blobs(from, limit)
-    }
-
-    fn inspect(&self) -> Inspection {
-        self.reader.inspect()
-    }
-
     fn found_damage(&self, why: &str) {
         self.reader.found_damage(why);
+    }
+
+    fn audit(&self) -> Option<&dyn Audit> {
+        self.reader.audit()
     }
 }

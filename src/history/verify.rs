@@ -10,9 +10,9 @@ use std::path::Path;
 use ktsu_ledger::backup::{self, BackupError};
 use ktsu_ledger::branch::{self, Path as BranchPath};
 use ktsu_ledger::lock;
-use ktsu_ledger::store::{Reader, SqliteReader, StoreError};
-use ktsu_ledger::verify::{Head, Kind, Options, Problem, Progress, Report, verify_file_before};
-use ktsu_ledger::{Hash, StreamId};
+use ktsu_ledger::store::{Reader, StoreError};
+use ktsu_ledger::verify::{Head, Kind, Options, Problem, Progress, Report};
+use ktsu_ledger::{Hash, Ledger, StreamId};
 use ktsu_projections::run::{FoldError, RunState};
 use serde::Serialize;
 
@@ -128,9 +128,10 @@ fn still(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Report, StoreError> {
     let mut runs = Alongside::new(progress);
-    let mut report = verify_file_before(path, options, &mut runs)?;
+    let ledger = Ledger::open(path);
+    let mut report = ledger.verify(options, &mut runs)?;
     // Where the file cannot be opened, that was reported.
-    let Ok(reader) = SqliteReader::open(path) else {
+    let Ok(reader) = ledger.reader() else {
         return Ok(report);
     };
     let mut known = HashMap::new();

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use ktsu_ledger::event::RunEvent;
 use ktsu_ledger::store::{Filter, Reader as _, SqliteReader, read_all};
-use ktsu_ledger::verify::{self, verify_file};
 use ktsu_ledger::{Event, StreamId};
+use ktsu_ledger::{verify, verify_file};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 

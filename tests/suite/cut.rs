@@ -313,7 +313,7 @@ async fn a_ledger_file_that_is_cut_ends_the_same() {
             let taken_up = usize::from(cut < frames.len());
             assert_eq!((of("store.opened"), of("store.recovered")), (1, taken_up));
             lab.close().await;
-            let report = verify::verify_file(&path, &verify::Options::default(), &mut |_| {});
+            let report = ktsu_ledger::verify_file(&path, &verify::Options::default(), &mut |_| {});
             assert_eq!(report.unwrap().problems, [], "{told}");
         }
     }

@@ -835,6 +835,6 @@ async fn a_hundred_forks_of_ten_megabytes_take_less_than_one() {
     let reader = SqliteReader::open(&path).unwrap();
     let stream = StreamId::run(&branches[40]).unwrap();
     assert!(reader.tail(&stream).unwrap().is_some());
-    let report = verify::verify_file(&path, &verify::Options::default(), &mut |_| {});
+    let report = ktsu_ledger::verify_file(&path, &verify::Options::default(), &mut |_| {});
     assert_eq!(report.unwrap().problems, []);
 }

@@ -7,6 +7,8 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::print_stderr)]
 
 pub(crate) mod client;
+#[path = "../../ledger/tests/support/late.rs"]
+pub(crate) mod late;
 pub(crate) mod ledgers;
 pub(crate) mod lookalikes;
 pub(crate) mod model;
@@ -35,15 +37,25 @@ use ktsu::readers::Readers;
 use ktsu::runtime::{self, Callbacks, Runtime};
 use ktsu::telemetry::{Metrics, Telemetry};
 use ktsu::tools::Tools;
-use ktsu_ledger::Timestamp;
 use ktsu_ledger::appender::{Appender, AppenderThread, Options};
-use ktsu_ledger::store::{MemoryStore, Store as _};
+use ktsu_ledger::store::MemoryStore;
+use ktsu_ledger::{Backend, Timestamp};
 
 pub(crate) use client::Client;
+pub(crate) use late::Remote;
 pub(crate) use sink::Sink;
 
 /// Longer than anything takes, even on a machine that is busy with something else.
 pub(crate) const GUARD: Duration = Duration::from_secs(60);
+
+/// Whether tests that are content with a ledger in memory have it on another machine instead, which
+/// loses answers: `KTSU_TEST_STORE=late`. What chance makes of it is in the number.
+fn far_away() -> Option<u64> {
+    let is_late = std::env::var("KTSU_TEST_STORE").is_ok_and(|store| store == "late");
+    let seed = std::env::var("KTSU_TEST_SEED").ok();
+    let seed = seed.and_then(|seed| seed.parse().ok()).unwrap_or(7);
+    is_late.then_some(seed)
+}
 
 /// Waits, but not for ever.
 pub(crate) async fn guarded<T>(what: &str, waiting: impl Future<Output = T>) -> T {
@@ -235,12 +247,15 @@ impl Lab {
     }
 
     fn setup(
-        ledger: LedgerPlace,
+        mut ledger: LedgerPlace,
         kit: Arc<Kit>,
         pairs: &[(&str, &str)],
         clock: Option<Clock>,
         agents: Agents,
     ) -> Setup {
+        if let (LedgerPlace::Memory, Some(seed)) = (&ledger, far_away()) {
+            ledger = LedgerPlace::Backend(Arc::new(Remote::lossy(seed)));
+        }
         Setup {
             kit,
             environment: None,
@@ -285,9 +300,24 @@ impl Within {
         pairs: &[(&str, &str)],
         at: Option<Clock>,
     ) -> Self {
-        let shared = store.clone();
-        let readers = Readers::new(move || shared.reader());
-        let (appender, thread) = Appender::start(Box::new(store), options).unwrap();
+        let backend: Arc<dyn Backend> = match far_away() {
+            Some(seed) => Arc::new(Remote::lossy_over(store, seed)),
+            None => Arc::new(store),
+        };
+        Self::over(kit, backend, options, pairs, at).await
+    }
+
+    /// On any store.
+    pub(crate) async fn over(
+        kit: Arc<Kit>,
+        backend: Arc<dyn Backend>,
+        options: Options,
+        pairs: &[(&str, &str)],
+        at: Option<Clock>,
+    ) -> Self {
+        let store = backend.store().unwrap();
+        let readers = Readers::new(move || backend.reader());
+        let (appender, thread) = Appender::start(store, options).unwrap();
         let process = process(pairs);
         let resolved = kit.workflows.iter().filter_map(|(name, workflow)| {
             let declared = &workflow.definition.root()?.plan.env;

@@ -3,9 +3,9 @@
 pub(crate) mod agents;
 pub(crate) mod tools;
 
-use ktsu_ledger::Timestamp;
 use ktsu_ledger::appender::Options;
 use ktsu_ledger::store::MemoryStore;
+use ktsu_ledger::{Backend, Timestamp};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -95,21 +95,24 @@ impl Scenario {
 
     /// Plays it to its end, with a clock that stands still.
     pub(crate) async fn play(&self, sink: &Sink) -> Played {
+        self.play_over(sink, &MemoryStore::new()).await
+    }
+
+    /// The same on any store. Where it is started again it is the same one.
+    pub(crate) async fn play_over(
+        &self,
+        sink: &Sink,
+        store: &(impl Backend + Clone + 'static),
+    ) -> Played {
         sink.follow(self.script);
-        let store = MemoryStore::new();
+        let backend = || -> Arc<dyn Backend> { Arc::new(store.clone()) };
         let clock = stopped(Timestamp::from_micros(MOMENT));
         let pairs = [("SINK", sink.url.as_str()), ("TOKEN", TOKEN)];
         let folder = self.kit();
         let kit = folder.load();
         let options = Options::default();
-        let mut within = Within::new(
-            Arc::clone(&kit),
-            store.clone(),
-            options,
-            &pairs,
-            Some(clock),
-        )
-        .await;
+        let mut within =
+            Within::over(Arc::clone(&kit), backend(), options, &pairs, Some(clock)).await;
         let run = within.client.invoke("root", self.body.clone()).await;
         let mut events = within.client.events(&run, None).await;
         for (number, gate) in self.gates.iter().enumerate() {
@@ -123,7 +126,7 @@ impl Scenario {
                 let kit = Arc::clone(&kit);
                 drop(within);
                 within =
-                    Within::new(kit, store.clone(), Options::default(), &pairs, Some(clock)).await;
+                    Within::over(kit, backend(), Options::default(), &pairs, Some(clock)).await;
                 events = within.client.events(&run, None).await;
                 while events
                     .next()
@@ -135,7 +138,7 @@ impl Scenario {
             answer_recorded(&mut events).await;
         }
         events.drain().await;
-        let recorded = Recorded::read(&store, &run);
+        let recorded = Recorded::read(store.reader().unwrap().as_ref(), &run);
         let envelopes = envelopes(&within.client, &recorded).await;
         Played {
             recorded,

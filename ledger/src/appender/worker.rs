@@ -3,20 +3,22 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::queue::Group;
-use super::{AppendError, Committed, Done, OnCommit, OnFatal, OnWritten, Shared};
+use super::settle::{Unsettled, answer_each};
+use super::{AppendError, Commit, Committed, Done, OnCommit, OnFatal, OnWritten, Shared};
 use crate::store::{Checkpoint, Entry, Refused, Store, StoreError};
 
 /// A log this long that nobody waits for is given back to the disk.
-const WORTH_TRUNCATING: u64 = 32 * 1024 * 1024;
+const WORTH_SHRINKING: u64 = 32 * 1024 * 1024;
 
 pub(super) struct Worker {
     pub(super) store: Box<dyn Store>,
     pub(super) shared: Arc<Shared>,
     pub(super) transaction_bytes: usize,
     pub(super) checkpoint_bytes: u64,
+    pub(super) unknown_timeout: Duration,
     pub(super) on_commit: Option<OnCommit>,
     pub(super) on_written: Option<OnWritten>,
     pub(super) on_fatal: Option<OnFatal>,
@@ -39,41 +41,36 @@ impl Worker {
         let shared = Arc::clone(&self.shared);
         while let Some(group) = shared.queue.take(self.transaction_bytes) {
             // Asked here, so that new runs are refused before there is no space for those under way.
-            shared.room.look();
+            shared.disk_space.look();
             self.append(group)?;
             let failed = shared.queue.failure().is_some();
-            if !failed && self.store.backlog() >= self.checkpoint_bytes {
-                self.checkpoint(Checkpoint::Passive)?;
+            if !failed && self.backlog() >= self.checkpoint_bytes {
+                self.checkpoint(Checkpoint::Incremental)?;
             }
         }
         if shared.queue.failure().is_some() {
-            self.store.leave_log();
+            self.store.abandon();
             return Ok(());
         }
-        self.checkpoint(Checkpoint::Truncate)
+        self.checkpoint(Checkpoint::Full)
+    }
+
+    fn backlog(&mut self) -> u64 {
+        let maintenance = self.store.maintenance();
+        maintenance.map_or(0, |maintenance| maintenance.backlog())
     }
 
     fn append(&mut self, group: Group) -> Result<(), StoreError> {
         let Group { entries, dones } = group;
-        // A panic in the store must not leave anybody without an answer.
-        let store = &mut self.store;
-        let epoch = self.shared.epoch;
         let started = Instant::now();
-        let appended = catch_unwind(AssertUnwindSafe(|| store.append(epoch, &entries)));
-        let appended = appended.unwrap_or_else(|_| {
+        // A panic in the store must not leave anybody without an answer.
+        let stored = catch_unwind(AssertUnwindSafe(|| self.store(&entries)));
+        let stored = stored.unwrap_or_else(|_| {
             let broken = "it answered with a panic";
             Err(StoreError::failed("use the store", broken))
         });
-        let outcomes = appended.and_then(|outcomes| {
-            if outcomes.len() == entries.len() {
-                Ok(outcomes)
-            } else {
-                let broken = "it did not answer for every entry";
-                Err(StoreError::failed("use the store", broken))
-            }
-        });
-        match outcomes {
-            Ok(outcomes) => {
+        match stored {
+            Ok((outcomes, is_ordered)) => {
                 if let Some(on_written) = &mut self.on_written {
                     quietly(|| on_written(started.elapsed()));
                 }
@@ -85,7 +82,11 @@ impl Worker {
                     let mut taken = outcomes.iter().map(Result::is_ok);
                     let mut entries = entries;
                     entries.retain(|_| taken.next().unwrap_or_default());
-                    quietly(|| on_commit(entries));
+                    let commit = Commit {
+                        entries,
+                        is_ordered,
+                    };
+                    quietly(|| on_commit(commit));
                 }
                 for (outcome, done) in outcomes.into_iter().zip(dones) {
                     quietly(|| done(outcome));
@@ -99,12 +100,36 @@ impl Worker {
         }
     }
 
+    /// What became of every entry, and whether they are stored in this order.
+    fn store(
+        &mut self,
+        entries: &[Entry],
+    ) -> Result<(Vec<Result<u64, Refused>>, bool), StoreError> {
+        let epoch = self.shared.epoch;
+        let appended = self.store.append(epoch, entries);
+        if !matches!(appended, Err(StoreError::Unknown(_))) {
+            return Ok((answer_each(entries, appended)?, true));
+        }
+        self.shared.counts.settled.fetch_add(1, Ordering::Relaxed);
+        let shared = Arc::clone(&self.shared);
+        let unsettled = Unsettled {
+            epoch,
+            entries,
+            timeout: self.unknown_timeout,
+            is_stopped: &|| shared.queue.failure().is_some(),
+        };
+        Ok((unsettled.settle(self.store.as_mut())?, false))
+    }
+
     fn checkpoint(&mut self, kind: Checkpoint) -> Result<(), StoreError> {
+        let Some(maintenance) = self.store.maintenance() else {
+            return Ok(());
+        };
         let started = Instant::now();
-        let mut left = self.store.checkpoint(kind)?;
+        let mut left = maintenance.checkpoint(kind)?;
         let idle = left.left == 0 && self.shared.queue.is_empty();
-        if kind == Checkpoint::Passive && idle && left.log >= WORTH_TRUNCATING {
-            left = self.store.checkpoint(Checkpoint::Truncate)?;
+        if kind == Checkpoint::Incremental && idle && left.log >= WORTH_SHRINKING {
+            left = maintenance.checkpoint(Checkpoint::Full)?;
         }
         let took = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
         let counts = &self.shared.counts;

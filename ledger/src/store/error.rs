@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use crate::hash::Hash;
 use crate::id::{Cause, StreamId};
 
-/// A store could not do what was asked. While appending, the first of these is final: what is on
-/// the disk is then only known by reading it again.
+/// A store could not do what was asked. While appending, the first of these is final, unless it is
+/// [`StoreError::Unknown`]: what is stored is then only known to whoever opens the ledger again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// There is nothing at the path.
@@ -45,6 +45,11 @@ pub enum StoreError {
     /// An index row has the idempotency key of another stream.
     #[error("the idempotency key of {0} belongs to another stream")]
     KeyTwice(StreamId),
+    /// Whether the entries were stored is not known: a reply was lost, or did not come in time.
+    /// Reading back tells. Only for a backend that is reached over a network: on a disk of one's
+    /// own a failed sync says nothing that reading could correct.
+    #[error("it is not known whether the ledger has stored what it was sent: {0}")]
+    Unknown(String),
     /// The system refused something.
     #[error("cannot {doing}: {why}")]
     Failed {

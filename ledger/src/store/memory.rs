@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::door::{Facts, judge};
+use super::precondition::{StoreView, check};
 use super::{
-    Backlog, Checkpoint, Cursor, Entry, Epoch, Filter, IndexRow, Inspection, MAX_PAGE, PAGE_BYTES,
-    Page, RawBlob, RawFrame, Reader, Refused, Store, StoreError, Tail,
+    Audit, Backlog, Checkpoint, Cursor, Entry, Epoch, Filter, IndexRow, Inspection, MAX_PAGE,
+    Maintenance, PAGE_BYTES, Page, RawBlob, RawFrame, Reader, Refused, Store, StoreError, Tail,
 };
 use crate::canonical::Json;
 use crate::frame::Record;
@@ -105,13 +105,13 @@ impl Shelves {
     }
 }
 
-/// What the door asks, with the tails that were durable before the call.
-struct Asked<'a> {
+/// The state of the store during an append, with the tails that were durable before it.
+struct MemoryView<'a> {
     shelves: &'a Shelves,
     before: &'a HashMap<StreamId, Option<Tail>>,
 }
 
-impl Facts for Asked<'_> {
+impl StoreView for MemoryView<'_> {
     fn tail(&mut self, stream: &StreamId) -> Result<Option<Tail>, StoreError> {
         Ok(self.shelves.tail(stream))
     }
@@ -186,7 +186,13 @@ impl Reader for MemoryStore {
         Ok(self.shelves().by_key(key).cloned())
     }
 
-    fn scan_frames(&self, from: i64, limit: usize) -> Result<Vec<RawFrame>, StoreError> {
+    fn audit(&self) -> Option<&dyn Audit> {
+        Some(self)
+    }
+}
+
+impl Audit for MemoryStore {
+    fn scan_frames(&self, from: u64, limit: usize) -> Result<Vec<RawFrame>, StoreError> {
         let shelves = self.shelves();
         let start = start(from);
         let page = shelves.order.iter().enumerate().skip(start);
@@ -196,20 +202,20 @@ impl Reader for MemoryStore {
                 let records = shelves.streams.get(stream)?;
                 let at = records.partition_point(|record| record.seq < *seq);
                 let record = records.get(at)?;
-                let position = i64::try_from(place).ok()?.saturating_add(1);
                 Some(RawFrame {
-                    position,
+                    position: place as u64 + 1,
+                    misplaced: None,
                     stream: Some(stream.to_string()),
-                    seq: i64::try_from(record.seq).ok()?,
+                    seq: Some(record.seq),
                     hash: record.hash.as_bytes().to_vec(),
                     body: record.body.clone().into_bytes(),
-                    found_at: Some(position),
+                    is_found: true,
                 })
             })
             .collect())
     }
 
-    fn scan_blobs(&self, from: i64, limit: usize) -> Result<Vec<RawBlob>, StoreError> {
+    fn scan_blobs(&self, from: u64, limit: usize) -> Result<Vec<RawBlob>, StoreError> {
         let shelves = self.shelves();
         let start = start(from);
         let page = shelves.blob_order.iter().enumerate().skip(start);
@@ -217,7 +223,8 @@ impl Reader for MemoryStore {
             .take(limit.min(MAX_PAGE))
             .filter_map(|(place, hash)| {
                 Some(RawBlob {
-                    position: i64::try_from(place).ok()?.saturating_add(1),
+                    position: place as u64 + 1,
+                    misplaced: None,
                     hash: hash.as_bytes().to_vec(),
                     body: shelves.blobs.get(hash)?.as_str().as_bytes().to_vec(),
                 })
@@ -234,8 +241,8 @@ impl Reader for MemoryStore {
 }
 
 /// How many are before a position.
-fn start(from: i64) -> usize {
-    usize::try_from(from.max(1).saturating_sub(1)).unwrap_or(usize::MAX)
+fn start(from: u64) -> usize {
+    usize::try_from(from.saturating_sub(1)).unwrap_or(usize::MAX)
 }
 
 impl Store for MemoryStore {
@@ -255,11 +262,11 @@ impl Store for MemoryStore {
         let mut before = HashMap::new();
         let mut results = Vec::with_capacity(entries.len());
         for entry in entries {
-            let mut facts = Asked {
+            let mut view = MemoryView {
                 shelves: &shelves,
                 before: &before,
             };
-            if let Some(refused) = judge(entry, &mut facts)? {
+            if let Some(refused) = check(entry, &mut view)? {
                 results.push(Err(refused));
                 continue;
             }
@@ -275,6 +282,12 @@ impl Store for MemoryStore {
         Ok(Box::new(self.clone()))
     }
 
+    fn maintenance(&mut self) -> Option<&mut dyn Maintenance> {
+        Some(self)
+    }
+}
+
+impl Maintenance for MemoryStore {
     fn clear_index(&mut self, epoch: Epoch) -> Result<(), StoreError> {
         let mut shelves = self.shelves();
         shelves.fence(epoch)?;
@@ -303,4 +316,6 @@ impl Store for MemoryStore {
     fn checkpoint(&mut self, _kind: Checkpoint) -> Result<Backlog, StoreError> {
         Ok(Backlog::default())
     }
+
+    fn abandon(&mut self) {}
 }

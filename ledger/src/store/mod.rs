@@ -4,29 +4,35 @@
 //! has one writer, which runs on the appender's own thread; any number of readers look at it from
 //! elsewhere. It knows nothing of runs: what a frame means is said in `projections`.
 //!
+//! [`Reader`] and [`Store`] are what every backend implements: ten methods. What only some need
+//! stands apart: [`Audit`] for verification, [`Maintenance`] for upkeep. A backend says whether it
+//! has them ([`Reader::audit`], [`Store::maintenance`]).
+//!
 //! ```text
 //! Draft ─seal▶ Sealed ─Entry::from_sealed▶ Entry ─Appender::submit▶ Store::append
-//!                                                                     │ judge (door)
+//!                                                                     │ check (precondition)
 //!                                            Refused ◀────────────────┤ one entry alone
 //!                                            StoreError ◀─────────────┘ final for the appender
 //! ```
 
-mod door;
+mod audit;
 mod entry;
 mod error;
 mod index;
+mod maintenance;
 mod memory;
-mod sqlite;
+mod precondition;
+pub(crate) mod sqlite;
 
 use std::fmt;
 
+pub use audit::{Audit, Inspection, RawBlob, RawFrame};
 pub use entry::{Entry, EntryError};
 pub use error::{Refused, StoreError};
 pub use index::{Cursor, Filter, IndexRow, NotACursor, Page};
+pub use maintenance::{Backlog, Checkpoint, Maintenance};
 pub use memory::MemoryStore;
-pub use sqlite::{FORMAT, SqliteReader, SqliteStore};
-
-pub(crate) use sqlite::{Paths, copy_database, file_epoch, fresh_file};
+pub use sqlite::{FORMAT, SIDE_FILES, SqliteReader, SqliteStore, stored_bytes};
 
 use crate::canonical::Json;
 use crate::frame::Record;
@@ -88,44 +94,58 @@ pub trait Reader: Send {
     /// The index row that has an idempotency key.
     fn by_key(&self, key: &str) -> Result<Option<IndexRow>, StoreError>;
 
-    /// Whether every stream of a kind (`run`) has its index row, going by how many there are. Rows
-    /// are derived, so whoever finds that they are not all there makes them again.
-    fn is_indexed(&self, kind: &str) -> Result<bool, StoreError> {
-        let mut after: Option<StreamId> = None;
-        loop {
-            let page = self.streams(after.as_ref(), MAX_PAGE)?;
-            let Some(last) = page.last() else {
-                return Ok(true);
-            };
-            after = Some(last.clone());
-            for stream in page.iter().filter(|stream| stream.kind() == kind) {
-                if self.row(stream)?.is_none() {
-                    return Ok(false);
-                }
-            }
-        }
-    }
-
-    /// Index rows that are not what was put, or belong to no stream: what is wrong with each, and
-    /// the stream it is kept under. Reads every row.
-    fn wrong_rows(&self) -> Result<Vec<(String, String)>, StoreError> {
-        Ok(Vec::new())
-    }
-
-    /// For verification: frames of all streams in the order they were appended, `from` included.
-    /// Nothing about them is checked, their positions neither: `i64::MIN` leaves out nothing.
-    fn scan_frames(&self, from: i64, limit: usize) -> Result<Vec<RawFrame>, StoreError>;
-
-    /// For verification: blobs in the order they were put, `from` included, as
-    /// [`Reader::scan_frames`].
-    fn scan_blobs(&self, from: i64, limit: usize) -> Result<Vec<RawBlob>, StoreError>;
-
-    /// For verification: what the container finds wrong with itself.
-    fn inspect(&self) -> Inspection;
-
-    /// Told by whoever finds that what was read is not what was appended.
+    /// Called by whoever finds that what was read is not what was appended. A backend need not care;
+    /// a view that watches for damage does.
     fn found_damage(&self, why: &str) {
         let _ = why;
+    }
+
+    /// What verification and repair ask, where the backend can answer it.
+    fn audit(&self) -> Option<&dyn Audit> {
+        None
+    }
+}
+
+impl Reader for Box<dyn Reader> {
+    fn read(&self, stream: &StreamId, from: u64, limit: usize) -> Result<Vec<Record>, StoreError> {
+        self.as_ref().read(stream, from, limit)
+    }
+
+    fn tail(&self, stream: &StreamId) -> Result<Option<Tail>, StoreError> {
+        self.as_ref().tail(stream)
+    }
+
+    fn streams(&self, after: Option<&StreamId>, limit: usize) -> Result<Vec<StreamId>, StoreError> {
+        self.as_ref().streams(after, limit)
+    }
+
+    fn blob_get(&self, hash: &Hash) -> Result<Option<Json>, StoreError> {
+        self.as_ref().blob_get(hash)
+    }
+
+    fn list(
+        &self,
+        filter: &Filter,
+        cursor: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page, StoreError> {
+        self.as_ref().list(filter, cursor, limit)
+    }
+
+    fn row(&self, stream: &StreamId) -> Result<Option<IndexRow>, StoreError> {
+        self.as_ref().row(stream)
+    }
+
+    fn by_key(&self, key: &str) -> Result<Option<IndexRow>, StoreError> {
+        self.as_ref().by_key(key)
+    }
+
+    fn found_damage(&self, why: &str) {
+        self.as_ref().found_damage(why);
+    }
+
+    fn audit(&self) -> Option<&dyn Audit> {
+        self.as_ref().audit()
     }
 }
 
@@ -135,8 +155,11 @@ pub trait Store: Reader {
     fn acquire(&mut self) -> Result<Epoch, StoreError>;
 
     /// Appends entries in order, each whole or not at all, and is durable when it returns. Gives
-    /// the last number of each, or why that one was refused; an error means that nothing is
-    /// known to be stored.
+    /// the last number of each, or why that one was refused.
+    ///
+    /// An error is final: nothing is known to be stored, and nothing more may be asked. After
+    /// [`StoreError::Unknown`] the caller reads back, and may append again what is not there.
+    /// Once a later append was answered, none of what was sent before it may still be stored.
     fn append(
         &mut self,
         epoch: Epoch,
@@ -146,77 +169,10 @@ pub trait Store: Reader {
     /// Another view of the same ledger, for another thread.
     fn reader(&self) -> Result<Box<dyn Reader>, StoreError>;
 
-    /// Deletes every index row.
-    fn clear_index(&mut self, epoch: Epoch) -> Result<(), StoreError>;
-
-    /// Puts index rows, replacing those of the same streams.
-    fn put_rows(&mut self, epoch: Epoch, rows: &[IndexRow]) -> Result<(), StoreError>;
-
-    /// Bytes that are durable in the log but not yet moved to their place.
-    fn backlog(&self) -> u64;
-
-    /// Moves what is durable to its place, as far as readers let it; never waits for one.
-    fn checkpoint(&mut self, kind: Checkpoint) -> Result<Backlog, StoreError>;
-
-    /// From now on closing does not move the log to its place either: nothing more is written.
-    fn leave_log(&mut self) {}
-}
-
-/// How far a checkpoint goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Checkpoint {
-    /// Moves what it can.
-    Passive,
-    /// Moves everything and gives the log's space back, unless somebody reads.
-    Truncate,
-}
-
-/// What a checkpoint left.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Backlog {
-    /// Bytes not yet moved, because somebody reads an older state.
-    pub left: u64,
-    /// Bytes the log takes on the disk.
-    pub log: u64,
-}
-
-/// A frame as verification sees it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RawFrame {
-    /// Its place in the order of appending, from 1 in a sound ledger.
-    pub position: i64,
-    /// The name of its stream; `None` if there is none.
-    pub stream: Option<String>,
-    /// The number column.
-    pub seq: i64,
-    /// The hash column.
-    pub hash: Vec<u8>,
-    /// The stored bytes.
-    pub body: Vec<u8>,
-    /// The position that a look-up by stream and number gives.
-    pub found_at: Option<i64>,
-}
-
-/// A blob as verification sees it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RawBlob {
-    /// Its place in the order of putting, from 1 in a sound ledger.
-    pub position: i64,
-    /// The hash column.
-    pub hash: Vec<u8>,
-    /// The stored bytes.
-    pub body: Vec<u8>,
-}
-
-/// What a container says about itself.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Inspection {
-    /// What is wrong.
-    pub problems: Vec<String>,
-    /// Streams that are said to have been removed, with the number of frames each had.
-    pub removed: Vec<(String, i64)>,
-    /// The epoch it is in, where it has one.
-    pub epoch: Option<u64>,
+    /// The upkeep that the backend needs, where it needs any.
+    fn maintenance(&mut self) -> Option<&mut dyn Maintenance> {
+        None
+    }
 }
 
 /// Reads a stream to its end, page by page.

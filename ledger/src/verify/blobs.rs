@@ -44,7 +44,7 @@ impl Named {
     /// Reads all blobs, and holds them against what frames say.
     pub(super) fn check(&self, reader: &dyn Reader, report: &mut Report) {
         let mut seen = HashSet::new();
-        let mut from = i64::MIN;
+        let mut from = 0;
         loop {
             let page = match reader.scan_blobs(from, PAGE) {
                 Ok(page) => page,
@@ -79,8 +79,7 @@ impl Named {
             return report.find(None, None, Kind::Blob, message);
         };
         let naming = self.0.get(&hash);
-        if blob.position < 1 {
-            let at = blob.position;
+        if let Some(at) = &blob.misplaced {
             let message = format!("the blob {hash} stands at {at}, while positions begin at 1");
             report.find(None, None, Kind::Blob, message);
         }

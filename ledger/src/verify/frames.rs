@@ -66,7 +66,7 @@ impl Frames {
         report: &mut Report,
         onlooker: &mut dyn Onlooker,
     ) {
-        let mut from = i64::MIN;
+        let mut from = 0;
         loop {
             let page = match reader.scan_frames(from, PAGE) {
                 Ok(page) => page,
@@ -100,10 +100,10 @@ impl Frames {
             let message = format!("the frame at {position} is of no stream");
             return report.find(None, None, Kind::Container, message);
         };
-        let seq = u64::try_from(raw.seq).ok();
-        if position < 1 {
+        let seq = raw.seq;
+        if let Some(at) = &raw.misplaced {
             // It was never appended, so it says nothing about the frames that were.
-            let message = format!("it stands at {position}, while positions begin at 1");
+            let message = format!("it stands at {at}, while positions begin at 1");
             return report.find(Some(&name), seq, Kind::Container, message);
         }
         self.tree.add(&raw.body, &raw.hash, &mut self.held);
@@ -316,8 +316,9 @@ fn shared(reader: &dyn Reader, branch: &BranchCreated) -> Option<(StreamId, Tail
 /// The columns, as a record; and whether a look-up finds it.
 fn record_of(raw: RawFrame) -> Result<(Record, bool), Wrong> {
     let wrong = |kind, message: &str| (kind, message.to_owned());
-    let found = raw.found_at == Some(raw.position);
-    let seq = u64::try_from(raw.seq).map_err(|_| wrong(Kind::Column, "its number is negative"))?;
+    let found = raw.is_found;
+    let seq = raw.seq;
+    let seq = seq.ok_or_else(|| wrong(Kind::Column, "its number is negative"))?;
     let hash = Hash::from_bytes(&raw.hash)
         .ok_or_else(|| wrong(Kind::Hash, "its hash has not 32 bytes"))?;
     let body = String::from_utf8(raw.body).map_err(|error| {

@@ -83,7 +83,7 @@ impl Report {
         problems.any(|problem| problem.stream.as_deref() == Some(stream))
     }
 
-    pub(super) fn find(
+    pub(crate) fn find(
         &mut self,
         stream: Option<&str>,
         seq: Option<u64>,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ktsu_ledger::Event;
 use ktsu_ledger::event::StoreEvent;
 use ktsu_ledger::keys::{Keys, origin_of};
-use ktsu_ledger::merkle::{Node, cover};
+use ktsu_ledger::merkle::{Node, multiproof};
 
 use super::super::archive::Placed;
 use super::reading::Evidence;
@@ -214,6 +214,6 @@ fn roots(evidence: &Evidence) -> Result<BTreeMap<u64, Node>, Wrong> {
             leaves.insert(row.position - 1, Node::leaf(&body));
         }
     }
-    let found = cover::roots(size, &leaves, &sizes, &evidence.tree.hashes);
+    let found = multiproof::roots(size, &leaves, &sizes, &evidence.tree.hashes);
     found.map_err(|error| Wrong::new(error.to_string()))
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use ktsu::workflow::replay::{Definitions, replay};
 use ktsu_ledger::store::SqliteReader;
-use ktsu_ledger::verify::{self, verify_file};
+use ktsu_ledger::{verify, verify_file};
 use serde_json::{Value, json};
 
 use super::{of_type, step};

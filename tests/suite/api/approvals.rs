@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use axum::http::Request;
 use ktsu_ledger::appender::Options;
-use ktsu_ledger::room::Room;
+use ktsu_ledger::disk_space::DiskSpace;
 use ktsu_ledger::store::{MemoryStore, Store as _};
 use serde_json::{Value, json};
 
@@ -246,7 +246,7 @@ async fn unable(described: &Described) -> BTreeSet<Case> {
     let mut full = MemoryStore::new();
     recorded.put(&mut full);
     let options = Options {
-        room: Room::by(1000, || Some(999)),
+        disk_space: DiskSpace::by(1000, || Some(999)),
         ..Options::default()
     };
     let lab = within(&full, options).await;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ktsu_ledger::appender::Options;
-use ktsu_ledger::room::Room;
+use ktsu_ledger::disk_space::DiskSpace;
 use ktsu_ledger::store::{MemoryStore, SqliteReader, Store as _};
 use serde_json::json;
 
@@ -70,7 +70,7 @@ pub(super) async fn all(api: &Described) -> BTreeSet<Case> {
     lab.close().await;
     let recorded = Recorded::read(&SqliteReader::open(&path).unwrap(), &run);
     let room = || Options {
-        room: Room::by(1000, || Some(999)),
+        disk_space: DiskSpace::by(1000, || Some(999)),
         ..Options::default()
     };
     for (options, status) in [(room(), 507), (Options::default(), 503)] {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ktsu_ledger::appender::Options;
-use ktsu_ledger::room::Room;
+use ktsu_ledger::disk_space::DiskSpace;
 use ktsu_ledger::store::{MemoryStore, Store as _};
 use serde_json::json;
 
@@ -77,7 +77,7 @@ async fn refused(api: &Described, run: &str, word: &str) {
 /// 507 from a disk that is nearly full, 503 where another owner took the ledger.
 async fn unable(api: &Described, kit: &KitDir, recorded: &Recorded) -> BTreeSet<Case> {
     let full = Options {
-        room: Room::by(1000, || Some(999)),
+        disk_space: DiskSpace::by(1000, || Some(999)),
         ..Options::default()
     };
     let mut seen = BTreeSet::new();

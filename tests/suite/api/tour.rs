@@ -1,7 +1,7 @@
 //! Every status of every route, once.
 
 use ktsu_ledger::appender::Options;
-use ktsu_ledger::room::Room;
+use ktsu_ledger::disk_space::DiskSpace;
 use ktsu_ledger::store::{MemoryStore, Store as _};
 use serde_json::json;
 
@@ -279,7 +279,7 @@ async fn without_a_disk(kit: &KitDir, api: &Described) -> Vec<Case> {
 /// 507: new runs are refused while the disk is nearly full.
 async fn without_room(kit: &KitDir, api: &Described) -> Vec<Case> {
     let options = Options {
-        room: Room::by(1000, || Some(999)),
+        disk_space: DiskSpace::by(1000, || Some(999)),
         ..Options::default()
     };
     let within = Within::new(kit.load(), MemoryStore::new(), options, &[], None).await;

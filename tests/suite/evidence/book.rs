@@ -11,7 +11,7 @@ use ktsu_ledger::event::{
 use ktsu_ledger::keys::origin_of;
 use ktsu_ledger::merkle::{Frontier, Node};
 use ktsu_ledger::note::{self, Checkpoint, SigningKey};
-use ktsu_ledger::store::{MemoryStore, Reader, Store};
+use ktsu_ledger::store::{Audit as _, MemoryStore, Reader, Store};
 use ktsu_ledger::{
     Actor, Cause, Draft, Entry, Epoch, Event, Hash, Link, Record, StreamId, Timestamp,
 };

@@ -11,9 +11,9 @@ use ktsu::evidence::tar::Files;
 use ktsu::evidence::{notes, tar};
 use ktsu_ledger::Hash;
 use ktsu_ledger::event::OPEN;
-use ktsu_ledger::merkle::{Node, cover};
+use ktsu_ledger::merkle::{Node, multiproof};
 use ktsu_ledger::note::PublicKey;
-use ktsu_ledger::store::Reader;
+use ktsu_ledger::store::Audit as _;
 
 use super::book::{Act, Book, repacked};
 use super::{Python, put, runs, verdict};
@@ -69,7 +69,7 @@ fn without(book: &Book, archive: &[u8], dropped: impl Fn(&str, u64) -> bool) -> 
         let leaves = book.store.scan_frames(1, 10_000).unwrap();
         let leaves: Vec<Node> = leaves.iter().map(|it| Node::leaf(&it.body)).collect();
         let leaves = &leaves[..usize::try_from(tree.size).unwrap()];
-        let hashes = cover::prove(leaves, &shown, &sizes);
+        let hashes = multiproof::prove(leaves, &shown, &sizes);
         let tree = Tree { hashes, ..tree };
         files.insert(TREE.to_owned(), serde_json::to_vec(&tree).unwrap());
         files.retain(|name, _| {

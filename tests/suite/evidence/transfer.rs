@@ -5,7 +5,7 @@ use std::path::Path;
 use ktsu::assemble::import::import;
 use ktsu::evidence::export::Wanted;
 use ktsu::evidence::{facts, transfer};
-use ktsu_ledger::store::{Reader, SqliteReader};
+use ktsu_ledger::store::{Audit as _, SqliteReader};
 use serde_json::Value;
 
 use super::book::{Book, rechained};
@@ -46,7 +46,7 @@ fn what_is_exported_comes_in_byte_for_byte_with_children_branches_and_parents() 
     import(&third, &lines).unwrap();
     assert_ne!(origin(&first), origin(&third), "two ledgers, two names");
     assert_eq!(exported(&second), lines);
-    let report = ktsu_ledger::verify::verify_file(&second, &Default::default(), &mut |_| {});
+    let report = ktsu_ledger::verify_file(&second, &Default::default(), &mut |_| {});
     assert_eq!(report.unwrap().problems, []);
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ktsu_ledger::store::SqliteReader;
-use ktsu_ledger::verify::{self, verify_file};
+use ktsu_ledger::{verify, verify_file};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 

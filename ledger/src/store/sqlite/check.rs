@@ -141,7 +141,12 @@ fn removals(connection: &Connection, found: &mut Inspection) -> rusqlite::Result
                 .problems
                 .push(format!("the removal of {name:?} was left open"));
         }
-        found.removed.push((name, frames));
+        match u64::try_from(frames) {
+            Ok(frames) => found.removed.push((name, frames)),
+            Err(_) => found
+                .problems
+                .push(format!("the removal of {name:?} is of {frames} frames")),
+        }
     }
     Ok(())
 }

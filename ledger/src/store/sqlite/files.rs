@@ -126,6 +126,16 @@ pub(super) struct Stamp {
     pub(super) log: u64,
 }
 
+/// What SQLite keeps beside a ledger in use: these endings after its name.
+pub const SIDE_FILES: [&str; 2] = ["-wal", "-shm"];
+
+/// How many bytes a ledger file has, its log included.
+pub fn stored_bytes(ledger: &Path) -> u64 {
+    let paths = Paths::of(ledger);
+    let size = |path: &Path| fs::metadata(path).map_or(0, |found| found.len());
+    size(&paths.db).saturating_add(size(&paths.wal))
+}
+
 /// Creates a file that must not exist yet, in a folder that is made if it must be.
 pub(crate) fn fresh_file(path: &Path) -> Result<File, StoreError> {
     let folder = path

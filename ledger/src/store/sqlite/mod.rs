@@ -9,15 +9,22 @@
 //! queries  reading, on any connection             write    one transaction
 //! reader   the view from outside                  check    what the container finds
 //! place    whether the files are where they were  copy     page by page
+//! lock     who owns the file                      names    whether it has another name
+//! reserve  space for a start on a full disk       backup   copies, and back from one
 //! ```
 
+pub mod backup;
 mod check;
 mod copy;
 mod files;
+pub mod lock;
+pub mod names;
 mod place;
 mod queries;
 mod reader;
+pub mod reserve;
 mod schema;
+pub(crate) mod verification;
 mod write;
 
 use std::path::Path;
@@ -31,17 +38,16 @@ use rusqlite::{Connection, ErrorCode, MAIN_DB};
 pub use reader::SqliteReader;
 pub use schema::FORMAT;
 
-pub(crate) use copy::copy_database;
-pub(crate) use files::{Paths, file_epoch, fresh_file};
+pub use files::{SIDE_FILES, stored_bytes};
 
-use files::failed;
-use place::Place;
+use files::{Paths, failed};
+use place::OpenedFiles;
 use queries::Queries;
 use write::Tails;
 
 use super::{
-    Backlog, Checkpoint, Cursor, Entry, Epoch, Filter, IndexRow, Inspection, Page, RawBlob,
-    RawFrame, Reader, Refused, Store, StoreError, Tail,
+    Audit, Backlog, Checkpoint, Cursor, Entry, Epoch, Filter, IndexRow, Inspection, Maintenance,
+    Page, RawBlob, RawFrame, Reader, Refused, Store, StoreError, Tail,
 };
 use crate::canonical::Json;
 use crate::frame::Record;
@@ -58,7 +64,7 @@ pub struct SqliteStore {
     paths: Paths,
     tails: Tails,
     log: Arc<Log>,
-    place: Place,
+    opened: OpenedFiles,
 }
 
 /// The write-ahead log, in pages.
@@ -88,7 +94,7 @@ impl Log {
 
 impl SqliteStore {
     /// Opens a ledger for its owner, making it if there is none. A log that a dead owner left is
-    /// replayed. Whoever calls this holds the [`crate::lock::OwnerLock`].
+    /// replayed. Whoever calls this holds the [`lock::OwnerLock`].
     ///
     /// # Errors
     /// [`StoreError::NotALedger`], [`StoreError::NewerFormat`], and whatever damage or the system
@@ -122,7 +128,7 @@ impl SqliteStore {
             .map_err(failed)?;
         Ok(Self {
             connection,
-            place: Place::of(&paths),
+            opened: OpenedFiles::of(&paths),
             paths,
             tails: Tails::default(),
             log,
@@ -156,7 +162,7 @@ impl Store for SqliteStore {
         epoch: Epoch,
         entries: &[Entry],
     ) -> Result<Vec<Result<u64, Refused>>, StoreError> {
-        let placed = self.place.check(&self.paths);
+        let placed = self.opened.check(&self.paths);
         let append = |()| write::append(&self.connection, &mut self.tails, epoch, entries);
         let appended = placed.and_then(append);
         self.unless_failed(appended)
@@ -166,6 +172,12 @@ impl Store for SqliteStore {
         SqliteReader::live(&self.paths).map(|reader| Box::new(reader) as Box<dyn Reader>)
     }
 
+    fn maintenance(&mut self) -> Option<&mut dyn Maintenance> {
+        Some(self)
+    }
+}
+
+impl Maintenance for SqliteStore {
     fn clear_index(&mut self, epoch: Epoch) -> Result<(), StoreError> {
         write::clear_index(&self.connection, epoch)
     }
@@ -180,8 +192,8 @@ impl Store for SqliteStore {
 
     fn checkpoint(&mut self, kind: Checkpoint) -> Result<Backlog, StoreError> {
         let mode = match kind {
-            Checkpoint::Passive => CheckpointMode::PASSIVE,
-            Checkpoint::Truncate => CheckpointMode::TRUNCATE,
+            Checkpoint::Incremental => CheckpointMode::PASSIVE,
+            Checkpoint::Full => CheckpointMode::TRUNCATE,
         };
         match self.connection.wal_checkpoint_v2(Some(MAIN_DB), mode) {
             Ok((written, moved)) => {
@@ -199,7 +211,7 @@ impl Store for SqliteStore {
         })
     }
 
-    fn leave_log(&mut self) {
+    fn abandon(&mut self) {
         self.keep_log();
     }
 }
@@ -256,6 +268,12 @@ impl<S: Source + Send> Reader for S {
         self.ask(|ledger| ledger.by_key(key))
     }
 
+    fn audit(&self) -> Option<&dyn Audit> {
+        Some(self)
+    }
+}
+
+impl<S: Source + Send> Audit for S {
     fn is_indexed(&self, kind: &str) -> Result<bool, StoreError> {
         self.ask(|ledger| ledger.is_indexed(kind))
     }
@@ -264,11 +282,11 @@ impl<S: Source + Send> Reader for S {
         self.ask(|ledger| ledger.wrong_rows())
     }
 
-    fn scan_frames(&self, from: i64, limit: usize) -> Result<Vec<RawFrame>, StoreError> {
+    fn scan_frames(&self, from: u64, limit: usize) -> Result<Vec<RawFrame>, StoreError> {
         self.ask(|ledger| ledger.scan_frames(from, limit))
     }
 
-    fn scan_blobs(&self, from: i64, limit: usize) -> Result<Vec<RawBlob>, StoreError> {
+    fn scan_blobs(&self, from: u64, limit: usize) -> Result<Vec<RawBlob>, StoreError> {
         self.ask(|ledger| ledger.scan_blobs(from, limit))
     }
 

@@ -20,13 +20,13 @@ fn identity(path: &Path) -> Option<Identity> {
 
 /// The files of a ledger, as they were when it was opened.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct OpenedFiles {
     database: Option<Identity>,
     /// Known once there is one; it stays as long as the ledger is open.
     log: Option<Identity>,
 }
 
-impl Place {
+impl OpenedFiles {
     pub(super) fn of(paths: &Paths) -> Self {
         Self {
             database: identity(&paths.db),

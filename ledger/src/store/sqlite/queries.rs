@@ -229,14 +229,14 @@ impl Queries<'_> {
             .map_err(failed)
     }
 
-    pub(super) fn scan_frames(&self, from: i64, limit: usize) -> Result<Vec<RawFrame>, StoreError> {
+    pub(super) fn scan_frames(&self, from: u64, limit: usize) -> Result<Vec<RawFrame>, StoreError> {
         let mut statement = self.cached(
             "SELECT pos, stream, seq, hash, body, \
              (SELECT other.pos FROM frames AS other \
               WHERE other.stream = frames.stream AND other.seq = frames.seq) \
              FROM frames WHERE pos >= ?1 ORDER BY pos LIMIT ?2",
         )?;
-        let parameters = params![from, int(limit.min(MAX_PAGE) as u64)];
+        let parameters = params![scan_start(from), int(limit.min(MAX_PAGE) as u64)];
         let mut rows = statement.query(parameters).map_err(failed)?;
         let (mut frames, mut bytes) = (Vec::new(), 0);
         // Neighbours are mostly of one stream.
@@ -246,13 +246,18 @@ impl Queries<'_> {
             if id.is_none() || last.0 != id {
                 last = (id, id.map_or(Ok(None), |id| self.name_of(id))?);
             }
+            let at: i64 = row.get(0).map_err(failed)?;
+            let found_at: Option<i64> = row.get(5).map_err(failed)?;
+            let seq: i64 = row.get(2).map_err(failed)?;
+            let (position, misplaced) = position(at);
             let frame = RawFrame {
-                position: row.get(0).map_err(failed)?,
+                position,
+                misplaced,
                 stream: last.1.clone(),
-                seq: row.get(2).map_err(failed)?,
+                seq: u64::try_from(seq).ok(),
                 hash: raw(row, 3)?.unwrap_or_default(),
                 body: raw(row, 4)?.unwrap_or_default(),
-                found_at: row.get(5).map_err(failed)?,
+                is_found: found_at == Some(at),
             };
             bytes += frame.body.len();
             frames.push(frame);
@@ -274,15 +279,17 @@ impl Queries<'_> {
         Ok(name.map(|name| String::from_utf8_lossy(&name).into_owned()))
     }
 
-    pub(super) fn scan_blobs(&self, from: i64, limit: usize) -> Result<Vec<RawBlob>, StoreError> {
+    pub(super) fn scan_blobs(&self, from: u64, limit: usize) -> Result<Vec<RawBlob>, StoreError> {
         let mut statement =
             self.cached("SELECT pos, hash, body FROM blobs WHERE pos >= ?1 ORDER BY pos LIMIT ?2")?;
-        let parameters = params![from, int(limit.min(MAX_PAGE) as u64)];
+        let parameters = params![scan_start(from), int(limit.min(MAX_PAGE) as u64)];
         let mut rows = statement.query(parameters).map_err(failed)?;
         let (mut blobs, mut bytes) = (Vec::new(), 0);
         while let Some(row) = rows.next().map_err(failed)? {
+            let (position, misplaced) = position(row.get(0).map_err(failed)?);
             let blob = RawBlob {
-                position: row.get(0).map_err(failed)?,
+                position,
+                misplaced,
                 hash: raw(row, 1)?.unwrap_or_default(),
                 body: raw(row, 2)?.unwrap_or_default(),
             };
@@ -305,6 +312,22 @@ const ROW: &str = "stream, workflow, status, open, created_us, key, row, digest"
 /// A number as SQLite keeps it; what does not fit is beyond anything stored.
 pub(super) fn int(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// Where a scan begins; one from 0 shows what only a damaged ledger has.
+fn scan_start(from: u64) -> i64 {
+    match from {
+        0 => i64::MIN,
+        from => int(from),
+    }
+}
+
+/// A position; 0 where there is none, and what stands in its place.
+fn position(at: i64) -> (u64, Option<String>) {
+    match u64::try_from(at) {
+        Ok(position) if position > 0 => (position, None),
+        Ok(_) | Err(_) => (0, Some(at.to_string())),
+    }
 }
 
 fn damaged(what: &str) -> StoreError {

@@ -12,8 +12,8 @@ use rusqlite::Connection;
 
 use super::Source;
 use super::files::{Paths, Stamp, open_reader};
+use super::lock;
 use super::queries::Queries;
-use crate::lock;
 use crate::store::StoreError;
 
 /// A read-only view of a ledger file.

@@ -1,6 +1,6 @@
 //! Writing: one transaction, fenced by the epoch.
 //!
-//! The tails of streams in use are remembered, so that judging an entry costs no look-up; the
+//! The tails of streams in use are remembered, so that checking an entry costs no look-up; the
 //! unique index on (stream, seq) stands behind it. Nothing is remembered past a failure.
 
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use super::queries::{Known, Queries, int};
 use crate::frame::Record;
 use crate::hash::Hash;
 use crate::id::StreamId;
-use crate::store::door::{Facts, judge};
+use crate::store::precondition::{StoreView, check};
 use crate::store::{Entry, Epoch, IndexRow, Refused, StoreError, Tail};
 
 /// How many streams are remembered: some 8 MB.
@@ -87,16 +87,16 @@ pub(super) fn append(
         let mut insert = Insert::prepare(connection)?;
         let mut results = Vec::with_capacity(entries.len());
         for entry in entries {
-            let mut facts = Asked {
+            let mut view = TransactionView {
                 ledger: Queries(connection),
                 tails,
                 pending: &pending,
             };
-            if let Some(refused) = judge(entry, &mut facts)? {
+            if let Some(refused) = check(entry, &mut view)? {
                 results.push(Err(refused));
                 continue;
             }
-            let known = facts.known(entry.stream())?.map(|known| known.id);
+            let known = view.known(entry.stream())?.map(|known| known.id);
             let id = insert.entry(connection, known, entry)?;
             let tail = entry.tail();
             let known = Known {
@@ -227,7 +227,7 @@ impl<'a> Insert<'a> {
         })
     }
 
-    /// Inserts an entry that was judged; gives the number of its stream.
+    /// Inserts an entry that was checked; gives the number of its stream.
     fn entry(
         &mut self,
         connection: &Connection,
@@ -294,14 +294,14 @@ fn put_row(connection: &Connection, row: &IndexRow) -> Result<(), StoreError> {
         .map_err(failed)
 }
 
-/// What the door asks.
-struct Asked<'a> {
+/// The state of the store within a transaction.
+struct TransactionView<'a> {
     ledger: Queries<'a>,
     tails: &'a mut Tails,
     pending: &'a HashMap<StreamId, Known>,
 }
 
-impl Asked<'_> {
+impl TransactionView<'_> {
     fn known(&mut self, stream: &StreamId) -> Result<Option<Known>, StoreError> {
         match self.pending.get(stream) {
             Some(known) => Ok(Some(*known)),
@@ -310,7 +310,7 @@ impl Asked<'_> {
     }
 }
 
-impl Facts for Asked<'_> {
+impl StoreView for TransactionView<'_> {
     fn tail(&mut self, stream: &StreamId) -> Result<Option<Tail>, StoreError> {
         Ok(self.known(stream)?.and_then(|known| known.tail))
     }

@@ -5,9 +5,12 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::lock::{self, NotOwned};
-use crate::store::{Paths, StoreError, copy_database, fresh_file};
-use crate::verify::{Options, Report, verify_file};
+use super::copy::copy_database;
+use super::files::{Paths, fresh_file};
+use super::lock::{self, NotOwned};
+use super::verification::verify_file;
+use crate::store::StoreError;
+use crate::verify::{Options, Progress, ProgressOnly, Report};
 
 /// Why a backup was not taken, or not brought back. Nothing is left at the target then.
 #[derive(Debug, thiserror::Error)]
@@ -52,7 +55,7 @@ pub fn backup(ledger: &Path, to: &Path, verified: bool) -> Result<Option<Report>
     if !verified {
         return Ok(None);
     }
-    match verify_file(to, &Options::default(), &mut |_| {}) {
+    match verified_file(to) {
         Ok(report) if report.is_sound() => Ok(Some(report)),
         Ok(report) => {
             discard(to);
@@ -71,7 +74,7 @@ pub fn backup(ledger: &Path, to: &Path, verified: bool) -> Result<Option<Report>
 /// # Errors
 /// [`BackupError`]; a target that exists or is owned is never touched.
 pub fn restore(backup: &Path, ledger: &Path) -> Result<Report, BackupError> {
-    let report = verify_file(backup, &Options::default(), &mut |_| {})?;
+    let report = verified_file(backup)?;
     if !report.is_sound() {
         return Err(BackupError::Unsound(Box::new(report)));
     }
@@ -91,6 +94,11 @@ pub fn restore(backup: &Path, ledger: &Path) -> Result<Report, BackupError> {
     copy(backup, ledger)?;
     drop(owned);
     Ok(report)
+}
+
+fn verified_file(path: &Path) -> Result<Report, StoreError> {
+    let mut unheard = |_: Progress| {};
+    verify_file(path, &Options::default(), &mut ProgressOnly(&mut unheard))
 }
 
 fn copy(from: &Path, to: &Path) -> Result<(), BackupError> {

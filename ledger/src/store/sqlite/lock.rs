@@ -19,9 +19,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use crate::names::{SecondName, second_name};
-use crate::reserve::Reserve;
-use crate::store::{Paths, StoreError, file_epoch, fresh_file};
+use super::files::{Paths, file_epoch, fresh_file};
+use super::names::{SecondName, second_name};
+use super::reserve::Reserve;
+use crate::store::StoreError;
 use crate::time::Timestamp;
 
 /// Looking whether a lock is held takes it for a moment; somebody who wants it waits that out.

@@ -1,4 +1,4 @@
-//! Judging an entry against a store: the same rules for every store, in one place.
+//! Checks whether an entry may be appended: the same rules for every store.
 
 use super::{Entry, Refused, StoreError, Tail};
 use crate::branch::Path;
@@ -6,8 +6,8 @@ use crate::frame::Record;
 use crate::hash::Hash;
 use crate::id::{Cause, StreamId};
 
-/// What a store must be able to say for an entry to be judged.
-pub(super) trait Facts {
+/// The state of a store that an entry is checked against.
+pub(super) trait StoreView {
     /// How a stream ends, counting what this call has appended so far.
     fn tail(&mut self, stream: &StreamId) -> Result<Option<Tail>, StoreError>;
 
@@ -40,14 +40,14 @@ impl Before {
     fn of_fork(
         entry: &Entry,
         parent: &StreamId,
-        facts: &mut dyn Facts,
+        view: &mut dyn StoreView,
     ) -> Result<Self, StoreError> {
         let missing = Self {
             seq: None,
             hash: Hash::ZERO,
         };
         let shared = entry.expected();
-        if facts.tail(parent)?.is_none() {
+        if view.tail(parent)?.is_none() {
             // Nothing to fork: whatever the entry expects is not there, an empty prefix neither.
             let seq = shared.is_none().then_some(0);
             return Ok(Self { seq, ..missing });
@@ -55,7 +55,7 @@ impl Before {
         let Some(seq) = shared else {
             return Ok(missing);
         };
-        let mut read = |stream: &StreamId, from: u64, limit: usize| facts.read(stream, from, limit);
+        let mut read = |stream: &StreamId, from: u64, limit: usize| view.read(stream, from, limit);
         let path = Path::found(&mut read, parent)?;
         let hash = path.hash_at(&mut read, seq)?;
         Ok(hash.map_or(missing, |hash| Self {
@@ -65,12 +65,15 @@ impl Before {
     }
 }
 
-/// Says why an entry may not be appended, if so.
-pub(super) fn judge(entry: &Entry, facts: &mut dyn Facts) -> Result<Option<Refused>, StoreError> {
+/// Gives the reason why an entry may not be appended; `None` if it may.
+pub(super) fn check(
+    entry: &Entry,
+    view: &mut dyn StoreView,
+) -> Result<Option<Refused>, StoreError> {
     let stream = entry.stream();
-    let tail = facts.tail(stream)?;
+    let tail = view.tail(stream)?;
     let before = match entry.forked_from() {
-        Some(parent) if tail.is_none() => Before::of_fork(entry, parent, facts)?,
+        Some(parent) if tail.is_none() => Before::of_fork(entry, parent, view)?,
         // A branch begins once.
         Some(_) | None => Before {
             seq: tail.map(|tail| tail.seq),
@@ -93,7 +96,7 @@ pub(super) fn judge(entry: &Entry, facts: &mut dyn Facts) -> Result<Option<Refus
         }));
     }
     for (other, seq) in entry.foreign_causes() {
-        let durable = other == stream || facts.durable_tail(other)?.is_some_and(|t| t.seq >= *seq);
+        let durable = other == stream || view.durable_tail(other)?.is_some_and(|t| t.seq >= *seq);
         if !durable {
             return Ok(Some(Refused::NoSuchCause {
                 stream: stream.clone(),
@@ -102,7 +105,7 @@ pub(super) fn judge(entry: &Entry, facts: &mut dyn Facts) -> Result<Option<Refus
         }
     }
     for hash in entry.wanted_blobs() {
-        if !facts.has_blob(hash)? {
+        if !view.has_blob(hash)? {
             return Ok(Some(Refused::NoSuchBlob {
                 stream: stream.clone(),
                 hash: *hash,
@@ -110,7 +113,7 @@ pub(super) fn judge(entry: &Entry, facts: &mut dyn Facts) -> Result<Option<Refus
         }
     }
     if let Some(key) = entry.index().and_then(|row| row.key.as_deref())
-        && let Some(owner) = facts.owner_of(key)?
+        && let Some(owner) = view.owner_of(key)?
         && owner != *stream
     {
         return Ok(Some(Refused::KeyTaken { owner }));

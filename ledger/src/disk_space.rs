@@ -1,5 +1,4 @@
-//! How much room the disk has left: looked at before every commit, and otherwise at most once a
-//! second.
+//! The space left on the disk: measured before every commit, and otherwise at most once a second.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +8,7 @@ use std::time::{Duration, Instant};
 const FRESH: Duration = Duration::from_secs(1);
 
 /// Watches the disk a ledger is on.
-pub struct Room {
+pub struct DiskSpace {
     low_water: u64,
     free: Box<dyn Fn() -> Option<u64> + Send + Sync>,
     last: Mutex<Option<(Instant, bool)>>,
@@ -23,7 +22,7 @@ pub(crate) fn free_bytes(file: &Path) -> Option<u64> {
     Some(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
-impl Room {
+impl DiskSpace {
     /// Watches the disk that holds a ledger; below `low_water` bytes it counts as full.
     pub fn beside(ledger: &Path, low_water: u64) -> Self {
         let ledger: PathBuf = ledger.to_owned();
@@ -39,19 +38,19 @@ impl Room {
         }
     }
 
-    /// Room without end, for a ledger in memory.
-    pub fn endless() -> Self {
+    /// Never full: for a ledger in memory.
+    pub fn unlimited() -> Self {
         Self::by(0, || None)
     }
 
     /// Whether the disk is nearly full, as of the last commit or a second ago at the most.
     pub fn is_low(&self) -> bool {
-        self.judge(FRESH)
+        self.measure(FRESH)
     }
 
-    /// As [`Room::is_low`], asking the system now.
+    /// As [`DiskSpace::is_low`], asking the system now.
     pub fn look(&self) -> bool {
-        self.judge(Duration::ZERO)
+        self.measure(Duration::ZERO)
     }
 
     /// How many bytes are left, if that can be told.
@@ -59,7 +58,7 @@ impl Room {
         (self.free)()
     }
 
-    fn judge(&self, fresh: Duration) -> bool {
+    fn measure(&self, fresh: Duration) -> bool {
         // The lock is held while the system is asked, so that it is asked once.
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         match *last {

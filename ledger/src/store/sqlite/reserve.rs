@@ -11,8 +11,8 @@ use std::io::Read as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::room::free_bytes;
-use crate::store::Paths;
+use super::files::Paths;
+use crate::disk_space::free_bytes;
 
 /// How much is set aside: a log that waits to be moved to its place (4 MiB), and a start.
 pub const RESERVE_BYTES: u64 = 8 * 1024 * 1024;

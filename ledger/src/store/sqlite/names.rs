@@ -10,7 +10,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use crate::store::Paths;
+use super::files::Paths;
 
 /// Why a name may not be the only one of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

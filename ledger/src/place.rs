@@ -1,0 +1,194 @@
+//! Where a ledger is, and opening it: the only file that knows which stores there are.
+//!
+//! ```text
+//! Ledger::open(place) ─reader─▶ Reader: no lock, whoever owns the ledger
+//!                     ─own────▶ Owned: locked, a Store for the appender
+//!                     ─verify─▶ Report
+//! ```
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::disk_space::DiskSpace;
+use crate::store::sqlite::lock::{self, NotOwned, OwnerLock};
+use crate::store::sqlite::reserve::Reserve;
+use crate::store::sqlite::verification;
+use crate::store::{MemoryStore, Reader, SqliteReader, SqliteStore, Store, StoreError};
+use crate::verify::{Onlooker, Options, Progress, ProgressOnly, Report, verify_before};
+
+/// Where a ledger is.
+#[derive(Debug, Clone)]
+pub enum Place {
+    /// A file, made by its first owner.
+    File(PathBuf),
+    /// Memory: gone with the process.
+    Memory,
+    /// Wherever a backend of the caller keeps it.
+    Backend(Arc<dyn Backend>),
+}
+
+impl From<&Path> for Place {
+    fn from(path: &Path) -> Self {
+        Self::File(path.to_owned())
+    }
+}
+
+impl From<&PathBuf> for Place {
+    fn from(path: &PathBuf) -> Self {
+        Self::File(path.clone())
+    }
+}
+
+impl From<&Place> for Place {
+    fn from(place: &Place) -> Self {
+        place.clone()
+    }
+}
+
+/// Whatever keeps a ledger: gives out the two ends of it.
+pub trait Backend: fmt::Debug + Send + Sync {
+    /// A view of the ledger, for one thread.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    fn reader(&self) -> Result<Box<dyn Reader>, StoreError>;
+
+    /// The end that writes, for an appender.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    fn store(&self) -> Result<Box<dyn Store>, StoreError>;
+}
+
+impl Backend for MemoryStore {
+    fn reader(&self) -> Result<Box<dyn Reader>, StoreError> {
+        Ok(Box::new(self.clone()))
+    }
+
+    fn store(&self) -> Result<Box<dyn Store>, StoreError> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+/// A ledger at a place. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Ledger {
+    kept: Kept,
+}
+
+#[derive(Debug, Clone)]
+enum Kept {
+    File(PathBuf),
+    Elsewhere(Arc<dyn Backend>),
+}
+
+/// A ledger in the hands of its owner.
+pub struct Owned {
+    /// The end that writes.
+    pub store: Box<dyn Store>,
+    /// What watches the disk.
+    pub disk_space: DiskSpace,
+    /// Space set aside, for a file.
+    pub reserve: Option<Reserve>,
+    /// For a file. To be given back last: closing it drops the locks that SQLite has on the same
+    /// file.
+    pub lock: Option<OwnerLock>,
+}
+
+/// Why a ledger could not be owned.
+#[derive(Debug, thiserror::Error)]
+pub enum OwnError {
+    /// It is locked, or cannot be.
+    #[error(transparent)]
+    Lock(#[from] NotOwned),
+    /// It cannot be opened.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Ledger {
+    /// The ledger at a place. Of a file nothing is opened yet; a ledger in memory begins here.
+    pub fn open(place: impl Into<Place>) -> Self {
+        let kept = match place.into() {
+            Place::File(path) => Kept::File(path),
+            Place::Memory => Kept::Elsewhere(Arc::new(MemoryStore::new())),
+            Place::Backend(backend) => Kept::Elsewhere(backend),
+        };
+        Self { kept }
+    }
+
+    /// Its file, if it is kept in one.
+    pub fn file(&self) -> Option<&Path> {
+        match &self.kept {
+            Kept::File(path) => Some(path),
+            Kept::Elsewhere(_) => None,
+        }
+    }
+
+    /// A view of it, for one thread. Nothing is locked.
+    ///
+    /// # Errors
+    /// [`StoreError`], [`StoreError::Missing`] above all.
+    pub fn reader(&self) -> Result<Box<dyn Reader>, StoreError> {
+        match &self.kept {
+            Kept::File(path) => Ok(Box::new(SqliteReader::open(path)?)),
+            Kept::Elsewhere(backend) => backend.reader(),
+        }
+    }
+
+    /// Takes it over, making it if there is none. `low_water`: with fewer free bytes than this the
+    /// disk counts as full.
+    ///
+    /// # Errors
+    /// [`OwnError`].
+    pub fn own(&self, low_water: u64) -> Result<Owned, OwnError> {
+        match &self.kept {
+            Kept::File(path) => {
+                let lock = lock::try_own(path)?;
+                Ok(Owned {
+                    store: Box::new(SqliteStore::open(path)?),
+                    disk_space: DiskSpace::beside(path, low_water),
+                    reserve: Some(Reserve::beside(path)),
+                    lock: Some(lock),
+                })
+            }
+            Kept::Elsewhere(backend) => Ok(Owned {
+                store: backend.store()?,
+                disk_space: DiskSpace::unlimited(),
+                reserve: None,
+                lock: None,
+            }),
+        }
+    }
+
+    /// Verifies it, without any lock, before an onlooker.
+    ///
+    /// # Errors
+    /// Only if there is nothing to verify: no ledger, or one that may not be read. A file that is too
+    /// damaged to be opened is a [`Report`].
+    pub fn verify(
+        &self,
+        options: &Options,
+        onlooker: &mut dyn Onlooker,
+    ) -> Result<Report, StoreError> {
+        match &self.kept {
+            Kept::File(path) => verification::verify_file(path, options, onlooker),
+            Kept::Elsewhere(backend) => {
+                Ok(verify_before(backend.reader()?.as_ref(), options, onlooker))
+            }
+        }
+    }
+}
+
+/// Verifies the ledger file at a path: see [`Ledger::verify`].
+///
+/// # Errors
+/// As there.
+pub fn verify_file(
+    path: &Path,
+    options: &Options,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Report, StoreError> {
+    Ledger::open(path).verify(options, &mut ProgressOnly(progress))
+}

@@ -1,0 +1,70 @@
+//! The upkeep some backends need, beside what the port gives.
+
+use super::{Epoch, IndexRow, Store, StoreError};
+
+/// Upkeep, by the owner.
+pub trait Maintenance {
+    /// Bytes that are durable in the log but not yet moved to their place.
+    fn backlog(&self) -> u64;
+
+    /// Moves what is durable to its place, as far as readers let it; never waits for one.
+    fn checkpoint(&mut self, kind: Checkpoint) -> Result<Backlog, StoreError>;
+
+    /// From now on closing does not move the log to its place either: nothing more is written.
+    fn abandon(&mut self);
+
+    /// Deletes every index row.
+    fn clear_index(&mut self, epoch: Epoch) -> Result<(), StoreError>;
+
+    /// Puts index rows, replacing those of the same streams.
+    fn put_rows(&mut self, epoch: Epoch, rows: &[IndexRow]) -> Result<(), StoreError>;
+}
+
+/// [`Maintenance`] of a store that may not need it.
+impl dyn Store + '_ {
+    /// See [`Maintenance::abandon`].
+    pub fn abandon(&mut self) {
+        if let Some(maintenance) = self.maintenance() {
+            maintenance.abandon();
+        }
+    }
+
+    /// See [`Maintenance::clear_index`].
+    ///
+    /// # Errors
+    /// Those of the store, and that its index cannot be changed apart from its frames.
+    pub fn clear_index(&mut self, epoch: Epoch) -> Result<(), StoreError> {
+        self.index()?.clear_index(epoch)
+    }
+
+    /// See [`Maintenance::put_rows`].
+    ///
+    /// # Errors
+    /// As [`Self::clear_index`].
+    pub fn put_rows(&mut self, epoch: Epoch, rows: &[IndexRow]) -> Result<(), StoreError> {
+        self.index()?.put_rows(epoch, rows)
+    }
+
+    fn index(&mut self) -> Result<&mut dyn Maintenance, StoreError> {
+        let missing = || StoreError::failed("write the index", "its store does not support that");
+        self.maintenance().ok_or_else(missing)
+    }
+}
+
+/// How far a checkpoint goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Checkpoint {
+    /// Moves what it can.
+    Incremental,
+    /// Moves everything and gives the log's space back, unless somebody reads.
+    Full,
+}
+
+/// What a checkpoint left.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Backlog {
+    /// Bytes not yet moved, because somebody reads an older state.
+    pub left: u64,
+    /// Bytes the log takes on the disk.
+    pub log: u64,
+}
