@@ -190,7 +190,7 @@ impl Orchestrator {
         }
         let observed = Observed::now(&shared.clock);
         let (task, _) = RunTask::new(shared, definition, state, Memo::default(), observed);
-        task.wake(*message);
+        task.resume(Some(*message));
         Ok(())
     }
 }
@@ -240,7 +240,7 @@ impl Word {
     }
 
     /// Whether it holds or ends a run.
-    fn steers(&self) -> bool {
+    pub(super) fn steers(&self) -> bool {
         matches!(self, Self::Steer { .. })
     }
 

@@ -13,6 +13,7 @@ use super::run::RunTask;
 use super::{Shared, lock};
 use crate::rows;
 use crate::workflow::definition::Definition;
+use crate::workflow::effects::{Effect, EffectKind, effects_due};
 use crate::workflow::next::Memo;
 use crate::workflow::rules::{self, UnknownRules};
 
@@ -179,10 +180,14 @@ async fn resume(shared: &Arc<Shared>, stream: StreamId, found: &mut Recovered) {
                 tracing::warn!(run = name, "waits for a start with the model group {group}");
                 return;
             }
-            found.resent += state.unanswered().len() as u64;
+            let webhook = |effect: &Effect| matches!(effect.kind, EffectKind::Webhook(_));
+            found.resent += effects_due(&state)
+                .iter()
+                .filter(|one| webhook(one))
+                .count() as u64;
             let observed = Observed::now(&shared.clock);
             let (task, _) = RunTask::new(shared, definition, state, Memo::default(), observed);
-            task.resume();
+            task.resume(None);
         }
         Err(Lost::Rules(unknown)) => {
             found.other_rules += 1;

@@ -11,9 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ktsu_ledger::event::{
-    AgentEvent, RecomputeCompared, WebhookEvent, Why, WorkerEvent, WorkerLost,
-};
+use ktsu_ledger::event::{AgentEvent, RecomputeCompared, Why, WorkerLost};
 use ktsu_ledger::store::{Entry, IndexRow};
 use ktsu_ledger::{Draft, Event, Frame, Sealed, Timestamp};
 use ktsu_projections::run::{RunState, RunStatus};
@@ -26,11 +24,12 @@ use super::people::{Reply, Word};
 use super::reports::Addressed;
 use super::token::TaskName;
 use super::tools::{Own, OwnCall};
-use super::{Shared, UnderWay, effects, lock, recompute};
+use super::{Shared, UnderWay, effects, lock};
 use crate::rows;
 use crate::telemetry::RunObserver;
 use crate::workflow::admit::{self, Answer};
 use crate::workflow::definition::Definition;
+use crate::workflow::effects::{EffectKind, effects_due_in, may_begin, task_is_due};
 use crate::workflow::next::Memo;
 use crate::workflow::turn::{self, Broken, Turn};
 
@@ -146,17 +145,15 @@ pub(super) struct RunTask {
     sender: mpsc::Sender<Box<Message>>,
     progress: Arc<watch::Sender<Progress>>,
     durable: watch::Receiver<Progress>,
-    /// Effects that wait for their announcement to be durable.
-    waiting: VecDeque<(u64, effects::Place)>,
+    /// What was due up to this frame has begun.
+    begun: u64,
+    /// The last frame of an earlier process; 0 if there was none.
+    inherited: u64,
     /// Reports that wait for others, or for the run to go on.
     held: VecDeque<Held>,
-    /// What was sent before a restart and not answered, while the run is paused.
-    held_back: Vec<effects::Place>,
     /// Webhooks on their way.
     webhooks: Vec<AbortHandle>,
     indexed: Option<Standing>,
-    /// Whether a recompute that has ended is being compared with its run.
-    comparing: bool,
     more: bool,
     /// The timer that is set: what it is for by the wall clock, and when it fires.
     armed: Option<(Timestamp, Instant)>,
@@ -188,12 +185,11 @@ impl RunTask {
             sender,
             progress: Arc::new(progress),
             durable: durable.clone(),
-            waiting: VecDeque::new(),
+            begun: 0,
+            inherited: 0,
             held: VecDeque::new(),
-            held_back: Vec::new(),
             webhooks: Vec::new(),
             indexed: None,
-            comparing: false,
             more: false,
             armed: None,
             observed,
@@ -210,29 +206,20 @@ impl RunTask {
         last
     }
 
-    /// Takes a run up again, all of which is durable.
-    pub(super) fn resume(mut self) {
+    /// Goes on with a run of the ledger: because it was left unfinished, or because of a message.
+    pub(super) fn resume(mut self, message: Option<Message>) {
         self.indexed = Some(self.standing());
         self.observer.found(&self.state);
         let last = self.state.next_seq().saturating_sub(1);
+        self.inherited = last;
         self.progress
             .send_modify(|progress| progress.durable = Some(last));
         self.register();
-        if let Err(broken) = self.take_up() {
-            return self.give_up(&broken.to_string());
-        }
-        tokio::spawn(self.live());
-    }
-
-    /// Takes up a run that has ended or waits, because somebody says something about it.
-    pub(super) fn wake(mut self, message: Message) {
-        self.indexed = Some(self.standing());
-        self.observer.found(&self.state);
-        let last = self.state.next_seq().saturating_sub(1);
-        self.progress
-            .send_modify(|progress| progress.durable = Some(last));
-        self.register();
-        if let Err(broken) = self.woken(message) {
+        let recovered = match message {
+            Some(message) => self.woken(message),
+            None => self.recover(),
+        };
+        if let Err(broken) = recovered {
             return self.give_up(&broken.to_string());
         }
         tokio::spawn(self.live());
@@ -250,8 +237,7 @@ impl RunTask {
     async fn live(mut self) {
         let mut stop = self.shared.stop.subscribe();
         loop {
-            self.start_effects();
-            self.compare();
+            self.begin_effects();
             if self.has_ended() {
                 break;
             }
@@ -273,6 +259,8 @@ impl RunTask {
             self.arm();
             tokio::select! {
                 Some(message) = self.mailbox.recv() => {
+                    // What was durable when the message came was under way by then.
+                    self.begin_effects();
                     if let Err(broken) = self.told(*message) {
                         return self.give_up(&broken.to_string());
                     }
@@ -294,7 +282,8 @@ impl RunTask {
 
     fn waits_for_the_disk(&self) -> bool {
         let settled = self.is_at_rest() || self.state.status().is_terminal();
-        settled || !self.waiting.is_empty() || self.observer.is_urgent()
+        let announced = self.state.announced(self.begun + 1..).next().is_some();
+        settled || announced || self.observer.is_urgent()
     }
 
     /// Whether only a person can move the run.
@@ -399,9 +388,7 @@ impl RunTask {
     fn hand_over(&mut self, turn: Turn) {
         self.more = turn.more;
         let last = self.state.next_seq().saturating_sub(1);
-        for sealed in &turn.sealed {
-            self.note_effect(&sealed.frame);
-        }
+        self.forget_tasks(&turn);
         let frames = turn.sealed.iter().map(|sealed| &sealed.frame);
         self.observer.note(frames, &self.state);
         let ended = self.state.is_over();
@@ -432,25 +419,19 @@ impl RunTask {
         );
     }
 
-    fn note_effect(&mut self, frame: &Frame) {
-        let (step, item, approval) = match &frame.event {
-            Event::Webhook(WebhookEvent::Sent(sent)) => (&sent.step, None, sent.approval),
-            Event::Worker(WorkerEvent::Dispatched(sent)) => (&sent.step, sent.item, None),
-            // No runtime has it any more.
-            Event::Agent(
-                event @ (AgentEvent::Finished(_)
-                | AgentEvent::ApprovalRequested(_)
-                | AgentEvent::ToolInDoubt(_)),
-            ) => {
+    /// No longer watches the tasks of a turn that no runtime has any more.
+    fn forget_tasks(&self, turn: &Turn) {
+        for sealed in &turn.sealed {
+            let frame = &sealed.frame;
+            let Event::Agent(event) = &frame.event else {
+                continue;
+            };
+            let (step, item) = (event.step(), event.item());
+            if !task_is_due(&self.state, &frame.scope, step, item) {
                 let run = self.state.stream().name();
-                let name = TaskName::new(run, &frame.scope, event.step(), event.item());
-                return self.shared.supervisor.forget(&name);
+                let name = TaskName::new(run, &frame.scope, step, item);
+                self.shared.supervisor.forget(&name);
             }
-            _ => return,
-        };
-        if let Some(place) = effects::Place::find(&self.state, &frame.scope, step, item) {
-            let place = effects::Place { approval, ..place };
-            self.waiting.push_back((frame.seq, place));
         }
     }
 
@@ -479,37 +460,32 @@ impl RunTask {
         }
     }
 
-    /// Starts every effect whose announcement is durable.
-    fn start_effects(&mut self) {
+    /// Begins every effect that is due and whose announcement is durable.
+    fn begin_effects(&mut self) {
         let durable = self.durable.borrow_and_update().durable;
         self.observer.durable(durable, self.state.stream().name());
-        let ready = |waiting: &(u64, effects::Place)| durable >= Some(waiting.0);
-        let mut places = Vec::new();
-        while let Some((_, place)) = self.waiting.pop_front_if(|waiting| ready(waiting)) {
-            places.push(place);
+        let durable = durable.unwrap_or_default();
+        if durable <= self.begun || !may_begin(&self.state, durable) {
+            return;
         }
-        if places.is_empty() {
+        let mut due = effects_due_in(&self.state, self.begun + 1..=durable);
+        self.begun = durable;
+        // Tasks of an earlier process were seen to when the run was recovered.
+        due.retain(|effect| {
+            !matches!(effect.kind, EffectKind::Task(_)) || effect.announced > self.inherited
+        });
+        if due.is_empty() {
             return;
         }
         let started = effects::start(
             &self.shared,
             &self.state,
             &self.definition,
-            (&places, self.observed.time(&self.shared.clock)),
+            (&due, self.observed.time(&self.shared.clock)),
             &self.sender,
         );
         self.webhooks.retain(|webhook| !webhook.is_finished());
         self.webhooks.extend(started);
-    }
-
-    /// Has a recompute compared with its run, once its end is durable.
-    fn compare(&mut self) {
-        let last = self.state.next_seq().saturating_sub(1);
-        let due = self.state.status().is_terminal() && !self.state.is_over();
-        if due && !self.comparing && self.durable.borrow().durable >= Some(last) {
-            self.comparing = true;
-            recompute::compare(&self.shared, &self.state, &self.sender);
-        }
     }
 
     fn failed(&self, reason: &str) {

@@ -12,6 +12,7 @@ pub mod admit;
 pub mod airlock;
 pub mod defaults;
 pub mod definition;
+pub mod effects;
 pub mod expression;
 pub mod graph;
 pub mod next;
@@ -25,6 +26,8 @@ pub mod template;
 pub mod transform;
 pub mod turn;
 pub mod types;
+
+pub use effects::effects_due;
 
 #[cfg(test)]
 mod agent_tests;

@@ -12,7 +12,9 @@ use ktsu_ledger::{Event, Frame, Json};
 use super::steer::Stop;
 use super::tasks::Tasks;
 use super::transition::{Refusal, Target};
-use super::{Ended, Failing, Held, Phase, RunState, RunStatus, Scope, Step, StepStatus, Todo};
+use super::{
+    Ended, Failing, Held, Phase, RunState, RunStatus, Scope, Step, StepAddress, StepStatus, Todo,
+};
 
 impl RunState {
     /// Takes a frame, after judging it.
@@ -255,6 +257,7 @@ impl RunState {
     }
 
     fn apply_webhook(&mut self, frame: &Frame, scope: u32, at: u32, event: &WebhookEvent) {
+        self.announce_webhook(frame.seq, StepAddress::step(scope, at), event);
         let phase = match event {
             WebhookEvent::Sent(sent) => {
                 self.todo.remove(&Todo::Effect { scope, step: at });
@@ -348,8 +351,14 @@ impl RunState {
         };
         scope.unsettled = scope.unsettled.saturating_sub(1);
         if let Some(settled) = scope.steps.get_mut(step as usize) {
-            if let Phase::Backoff { until, .. } = settled.phase {
-                self.backoffs.remove(&(until, at, step));
+            match settled.phase {
+                Phase::Backoff { until, .. } => {
+                    self.backoffs.remove(&(until, at, step));
+                }
+                Phase::Sent { seq, .. } => {
+                    self.announced.remove(&seq);
+                }
+                _ => {}
             }
             settled.status = status;
             settled.ended = Some(frame.seq);

@@ -9,6 +9,7 @@
 //! things to decide is kept as frames arrive: asking for it costs what it returns.
 
 mod agents;
+mod announced;
 mod apply;
 pub mod calls;
 pub mod notices;
@@ -25,6 +26,7 @@ pub mod tasks;
 mod transition;
 pub mod waits;
 
+pub use announced::{Announced, StepAddress};
 pub use outline::{AgentShape, BadPlan, Outline, Shape};
 pub use person::{Fork, Overlaid};
 pub use pins::Pins;
@@ -173,6 +175,8 @@ pub struct RunState {
     spend: Spend,
     /// How many tasks wait for people.
     suspended: usize,
+    /// Effects that have not ended, by the frame that announced them.
+    announced: BTreeMap<u64, Announced>,
     /// What people are to be told about it.
     notices: BTreeMap<notices::Notice, notices::Told>,
     /// Who said which params and values of the environment, in order.
@@ -250,6 +254,7 @@ impl RunState {
             backoffs: BTreeSet::new(),
             spend: Spend::default(),
             suspended: 0,
+            announced: BTreeMap::new(),
             notices: BTreeMap::new(),
             origins: vec![origin],
             overlays: BTreeMap::new(),
@@ -394,19 +399,6 @@ impl RunState {
     /// The next declared retry: when, and of which step.
     pub fn next_retry(&self) -> Option<(Timestamp, u32, u32)> {
         self.backoffs.first().copied()
-    }
-
-    /// Webhooks that were announced and not answered: what is to be sent again after a restart.
-    pub fn unanswered(&self) -> Vec<(u32, u32)> {
-        let mut found = Vec::new();
-        for (scope, state) in (0u32..).zip(&self.scopes) {
-            for (at, step) in (0u32..).zip(&state.steps) {
-                if matches!(step.phase, Phase::Sent { .. }) && step.status == StepStatus::Running {
-                    found.push((scope, at));
-                }
-            }
-        }
-        found
     }
 
     /// The params of a scope, as a tree.

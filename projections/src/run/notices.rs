@@ -8,7 +8,7 @@ use ktsu_ledger::Frame;
 use ktsu_ledger::event::plan::Work;
 use ktsu_ledger::event::{AgentEvent, WebhookEvent};
 
-use super::RunState;
+use super::{Announced, RunState};
 
 /// A notice, by what it is about: the frame that asks, then scope and step of the webhook.
 pub type Notice = (u64, u32, u32);
@@ -32,14 +32,6 @@ impl RunState {
         due.next().map(|(notice, _)| *notice)
     }
 
-    /// Notices that were announced and not answered, whose calls still wait.
-    pub fn untold(&self) -> Vec<Notice> {
-        let asked: Vec<u64> = self.asked().iter().map(|asked| asked.request).collect();
-        let sent = self.notices.iter().filter(|(_, told)| **told != Told::Due);
-        let waits = sent.filter(|((request, _, _), _)| asked.contains(request));
-        waits.map(|(notice, _)| *notice).collect()
-    }
-
     /// How far a notice is.
     pub fn notice(&self, notice: Notice) -> Option<Told> {
         self.notices.get(&notice).copied()
@@ -60,9 +52,12 @@ impl RunState {
             WebhookEvent::Sent(_) => {
                 let seq = frame.seq;
                 self.notices.insert(notice, Told::Sent { seq });
+                self.announce(seq, Announced::Notice(notice));
             }
             WebhookEvent::Delivered(_) | WebhookEvent::Failed(_) | WebhookEvent::Dead(_) => {
-                self.notices.remove(&notice);
+                if let Some(Told::Sent { seq }) = self.notices.remove(&notice) {
+                    self.announced.remove(&seq);
+                }
             }
         }
     }
@@ -103,6 +98,7 @@ impl RunState {
     pub(super) fn forget_notices(&mut self) {
         let asked: Vec<u64> = self.asked().iter().map(|asked| asked.request).collect();
         self.notices.retain(|notice, _| asked.contains(&notice.0));
+        self.end_forgotten_notices();
     }
 
     /// The webhooks that speak of a step's calls: those that depend on it, and those that depend on

@@ -366,6 +366,7 @@ impl RunState {
                 self.backoffs.remove(&(until, scope, at));
             }
             self.spend.close_all(&open);
+            self.end_announced(&open);
         }
         self.count_suspended();
         self.forget_notices();
@@ -404,6 +405,7 @@ impl RunState {
                 self.todo.remove(&Todo::Step { scope: at, step });
                 self.todo.remove(&Todo::Effect { scope: at, step });
                 self.spend.close_all(held);
+                self.end_announced(held);
             }
             self.todo.remove(&Todo::End { scope: at });
             self.backoffs.retain(|(_, scope, _)| *scope != at);

@@ -10,11 +10,10 @@ use axum::http::{Request, StatusCode, header};
 use ktsu_ledger::branch::frames;
 use ktsu_ledger::event::{AgentEvent, AgentFinished, FinishReason, Report, RunEvent};
 use ktsu_ledger::{Event, Frame, Json, Timestamp};
-use ktsu_projections::run::RunState;
+use ktsu_projections::run::{RunState, StepAddress};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::Place;
 use super::servers::{self, Servers};
 use crate::contract::runtime::{Accepted, Invoke, Model, Recorded, Refused};
 use crate::orchestrator::Shared;
@@ -46,7 +45,7 @@ pub(in crate::orchestrator) struct Dispatch {
 pub(in crate::orchestrator) fn watch(
     shared: &Shared,
     state: &RunState,
-    place: Place,
+    place: StepAddress,
     mailbox: &mpsc::Sender<Box<Message>>,
 ) -> Option<()> {
     let scope = state.scope(place.scope)?;
@@ -70,7 +69,7 @@ pub(in crate::orchestrator) fn prepare(
     state: &RunState,
     definition: &Definition,
     memo: &Memo,
-    (place, now): (Place, Timestamp),
+    (place, now): (StepAddress, Timestamp),
 ) -> Option<Dispatch> {
     let task = state.task(place.scope, place.step, place.item)?;
     if !task.is_live() {

@@ -2,10 +2,9 @@
 //! calls tools. Nothing here is recorded.
 
 use jmespath::Rcvar;
-use ktsu_projections::run::RunState;
+use ktsu_projections::run::{RunState, StepAddress};
 use serde_json::Value;
 
-use super::Place;
 use crate::orchestrator::Shared;
 use crate::secret::Secret;
 use crate::workflow::expression::{Names, Root, from_value};
@@ -24,7 +23,7 @@ impl<'a> WithSecrets<'a> {
         shared: &'a Shared,
         state: &'a RunState,
         memo: &'a Memo,
-        place: Place,
+        place: StepAddress,
     ) -> Self {
         let names = Scoped::new(state, place.scope, memo);
         Self {

@@ -72,7 +72,6 @@ impl RunTask {
             self.webhooks.drain(..).for_each(|webhook| webhook.abort());
         }
         if paused && !pauses {
-            self.send_held_back();
             return self.ask_again();
         }
         self.let_go(before)

@@ -1,79 +1,63 @@
-//! How a run is taken up: after a restart, or because somebody says something about it.
+//! How a run goes on that an earlier process left: after a restart, or because of a message.
 
 use super::{Message, RunTask};
 use crate::orchestrator::effects;
 use crate::orchestrator::people::Word;
 use crate::workflow::admit;
 use crate::workflow::admit::report;
+use crate::workflow::effects::tasks_due;
 use crate::workflow::turn::Broken;
 
 impl RunTask {
-    /// One that was left unfinished is taken up first, or what was under way would stay so; unless it
-    /// is to stand still or to end, and nothing of it is to begin before.
+    /// Takes a message for a run that had no task. The run is recovered first, unless the message
+    /// holds or ends it: then nothing of it is to begin before.
     pub(super) fn woken(&mut self, message: Message) -> Result<(), Broken> {
-        let unfinished = !self.is_at_rest();
+        if matches!(&message, Message::Said { word, .. } if word.steers()) {
+            self.told(message)?;
+            return self.recover();
+        }
+        let goes_on = !self.is_at_rest() && self.state.paused().is_none();
         let last = self.state.next_seq().saturating_sub(1);
-        let message = match message {
+        self.recover()?;
+        match message {
+            // It was left by an owner that ended: to go on with it takes nobody's word.
             Message::Said {
                 word: Word::Resume { from: None, .. },
                 expected,
                 reply,
-            } if unfinished
-                && self.state.paused().is_none()
-                && expected.is_none_or(|expected| expected == last) =>
-            {
-                // It was left by an owner that ended: to go on with it takes nobody's word.
-                self.take_up()?;
+            } if goes_on && expected.is_none_or(|expected| expected == last) => {
                 self.tell_where_it_stands(reply);
-                return Ok(());
+                Ok(())
             }
-            message => message,
-        };
-        let said = match &message {
-            Message::Said { word, .. } => Some(word),
-            _ => None,
-        };
-        let steers = matches!(said, Some(Word::Steer { .. }));
-        let decides = matches!(said, Some(Word::Decide(_)));
-        if unfinished && !steers {
-            self.take_up()?;
-        }
-        if unfinished && decides {
-            self.settle()?;
-        }
-        self.told(message)?;
-        match unfinished && steers && !self.is_at_rest() {
-            true => self.take_up(),
-            false => Ok(()),
+            message => {
+                if matches!(
+                    &message,
+                    Message::Said {
+                        word: Word::Decide(_),
+                        ..
+                    }
+                ) {
+                    self.settle()?;
+                }
+                self.told(message)
+            }
         }
     }
 
-    /// What was done within the process is lost with it; a runtime elsewhere gets its time to
-    /// name what it has (decision W3).
-    pub(super) fn take_up(&mut self) -> Result<(), Broken> {
+    /// Goes on with what an earlier process left. Of the tasks that are due, those of a runtime within
+    /// that process are lost with it; one elsewhere gets its time to name what it has (decision W3).
+    /// Everything else that is due begins as it always does.
+    pub(super) fn recover(&mut self) -> Result<(), Broken> {
         let clock = self.observed.time(&self.shared.clock);
-        let unanswered = self.state.unanswered().into_iter();
-        let unanswered = unanswered.map(|(scope, step)| effects::Place::step(scope, step));
-        let untold = self.state.untold().into_iter();
-        let untold = untold.map(|(request, scope, step)| effects::Place {
-            approval: Some(request),
-            ..effects::Place::step(scope, step)
-        });
-        self.held_back = unanswered.chain(untold).collect();
         let (run, paused) = (self.state.stream().name(), self.state.paused().is_some());
         self.shared.supervisor.stands_still(run, paused);
-        self.send_held_back();
         let losses = match self.shared.runtime_is_local() {
             true => report::losses(&self.state),
             false => Vec::new(),
         };
         if !self.shared.runtime_is_local() {
-            for (scope, step, item) in self.state.dispatched() {
-                let place = effects::Place {
-                    item,
-                    ..effects::Place::step(scope, step)
-                };
-                effects::watch(&self.shared, &self.state, place, &self.sender);
+            for task in tasks_due(&self.state) {
+                effects::watch(&self.shared, &self.state, task, &self.sender);
             }
         }
         let more = !losses.is_empty();
@@ -84,15 +68,6 @@ impl RunTask {
             self.lost(&scope, lost)?;
         }
         Ok(())
-    }
-
-    /// Sends again what nobody answered before a restart, unless the run is paused: then it waits.
-    pub(super) fn send_held_back(&mut self) {
-        if self.state.paused().is_none() {
-            let last = self.state.next_seq().saturating_sub(1);
-            let places = std::mem::take(&mut self.held_back).into_iter();
-            self.waiting.extend(places.map(|place| (last, place)));
-        }
     }
 
     /// Time that was over before anybody spoke is over before they are heard: whoever decides on a

@@ -6,11 +6,12 @@ use ktsu_ledger::event::{
     WorkerLost,
 };
 use ktsu_ledger::{Actor, Cause, Draft, Event, Json, Timestamp};
-use ktsu_projections::run::{Affordability, Hint, RunState, StepStatus, Task, steer};
+use ktsu_projections::run::{Affordability, Hint, RunState, StepAddress, StepStatus, Task, steer};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
 use super::tools;
+use crate::workflow::effects::tasks_due;
 
 /// The most bytes of a name: a frame keeps names whole.
 const MAX_NAME: usize = 256;
@@ -320,17 +321,17 @@ pub fn lost(state: &RunState, scope: &str, lost: WorkerLost) -> Option<Draft> {
 
 /// The losses that a restart means for work that was done within the process, each with its scope.
 pub fn losses(state: &RunState) -> Vec<(String, WorkerLost)> {
-    let lost = |(scope, step, item)| {
-        let held = state.scope(scope)?;
-        let task = state.task(scope, step, item)?;
+    let lost = |at: StepAddress| {
+        let held = state.scope(at.scope)?;
+        let task = state.task(at.scope, at.step, at.item)?;
         let lost = WorkerLost {
             attempt: task.attempt,
-            item,
+            item: at.item,
             reason: LostReason::Restart,
             runtime_alive: true,
-            step: held.shape.step(step)?.id.clone(),
+            step: held.shape.step(at.step)?.id.clone(),
         };
         Some((held.path.clone(), lost))
     };
-    state.dispatched().into_iter().filter_map(lost).collect()
+    tasks_due(state).filter_map(lost).collect()
 }
