@@ -21,8 +21,8 @@ use tokio::sync::oneshot;
 
 use super::clock::Observed;
 use super::people::NotDone;
-use super::run::RunTask;
-use super::{NotStarted, Orchestrator, recover, wait_for};
+use super::registry::{NewRun, RunRegistry};
+use super::{NotStarted, Orchestrator, recover};
 use crate::secret::Redactor;
 use crate::workflow::admit::ENGINE;
 use crate::workflow::admit::person::{self, NotSaid, Overlay, Point};
@@ -79,7 +79,7 @@ impl Orchestrator {
     pub async fn fork(&self, run: &StreamId, mut asked: ForkAsked) -> Result<Branch, NotDone> {
         self.shared.has_room()?;
         // Before anything is judged: a refusal names what was asked for.
-        asked.redact(&self.shared.redactor);
+        asked.redact(&self.shared.secrets.redactor);
         if let Some(point) = asked.shared_only() {
             let stream = run.clone();
             let read = move |reader: &dyn Reader| shared(reader, &stream, point);
@@ -98,7 +98,7 @@ impl Orchestrator {
     /// # Errors
     /// [`NotDone::HoldsSecret`].
     pub fn without_secrets(&self, definition: &Value) -> Result<(), NotDone> {
-        without_secrets(&self.shared.redactor, definition)
+        without_secrets(&self.shared.secrets.redactor, definition)
     }
 
     async fn fork_changed(&self, run: &StreamId, asked: ForkAsked) -> Result<Branch, NotDone> {
@@ -116,11 +116,11 @@ impl Orchestrator {
         let definition = recover::definition_in(shared, until);
         let definition = definition?;
         let mut asked = asked.at(position);
-        let redactor = shared.redactor_for(&definition);
+        let redactor = shared.secrets.redactor_for(&definition);
         if let Some(brought) = &asked.definition {
             let json = brought.json.to_value();
             without_secrets(&redactor, &json)?;
-            without_secrets(&shared.redactor_for(brought), &json)?;
+            without_secrets(&shared.secrets.redactor_for(brought), &json)?;
         }
         redact(&redactor, &mut asked);
         let observed = Observed::now(&shared.clock);
@@ -134,12 +134,14 @@ impl Orchestrator {
             fork_position: position,
             status: forked.state.status().as_str().to_owned(),
         };
-        let memo = Memo::default();
-        let (task, mut progress) =
-            RunTask::new(shared, forked.definition, forked.state, memo, observed);
-        let recorded = task.start(forked.turn);
-        let outcome = wait_for(&mut progress, |progress| progress.durable >= Some(recorded)).await;
-        outcome.map_err(NotStarted::LedgerStopped)?;
+        let new = NewRun {
+            definition: forked.definition,
+            state: forked.state,
+            turn: forked.turn,
+            memo: Memo::default(),
+            observed,
+        };
+        RunRegistry::begin(shared, new).await?;
         Ok(branch)
     }
 

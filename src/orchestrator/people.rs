@@ -7,24 +7,22 @@
 //! overlay, resume ─▶ the run's task, or one that is woken ─admit▶ turn ─▶ appender ─durable▶ reply
 //! ```
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
 use ktsu_ledger::StreamId;
 use ktsu_ledger::event::Principal;
-use ktsu_projections::run::RunStatus;
+use ktsu_projections::run::{RunState, RunStatus};
 use tokio::sync::{oneshot, watch};
 
-use super::clock::Observed;
-use super::run::{Message, Progress, RunTask};
-use super::{NotStarted, Orchestrator, Shared, lock, recover, wait_for};
+use super::registry::RunRegistry;
+use super::run::{Message, Progress};
+use super::{NotStarted, Orchestrator, Shared, recover, wait_for};
 use crate::secret::Redactor;
 use crate::workflow::admit::approval::{Decide, NotDecided};
 use crate::workflow::admit::person::{NotSaid, Overlay};
 use crate::workflow::admit::steer::Steer;
 use crate::workflow::definition::Definition;
-use crate::workflow::next::Memo;
 
 /// A person's word about a run.
 #[derive(Debug, Clone)]
@@ -155,43 +153,19 @@ impl Orchestrator {
         Err(NotStarted::Overloaded.into())
     }
 
-    /// Hands a message to a run's task; wakes one where there is none.
+    /// Hands a message to a run's task; recovers the run where there is none.
     async fn tell(&self, run: &StreamId, message: Box<Message>) -> Result<(), NotDone> {
         let shared = &self.shared;
-        let mailbox = || {
-            let active = lock(&shared.active);
-            active.get(run.name()).and_then(|one| one.mailbox.upgrade())
-        };
-        if let Some(mailbox) = mailbox() {
-            // If the task has ended, so has the reply's channel.
-            let _ = mailbox.send(message).await;
-            return Ok(());
-        }
-        // One at a time, so that no run has two tasks.
-        let _waking = shared.waking.lock().await;
-        if let Some(mailbox) = mailbox() {
-            let _ = mailbox.send(message).await;
-            return Ok(());
-        }
-        let (folding, stream) = (Arc::clone(shared), run.clone());
-        let folded = shared
-            .readers
-            .with(move |reader| recover::fold(&folding, reader, &stream))
-            .await;
-        let (definition, state) = folded?;
-        let unfinished = !state.is_over() && !state.is_parked() && state.paused().is_none();
         // What is left unfinished goes on once it is woken, unless it is to stand still or to end.
-        let goes_on = match &*message {
-            Message::Said { word, .. } => unfinished && !word.steers(),
-            _ => false,
+        let sets_going = matches!(&*message, Message::Said { word, .. } if !word.steers());
+        let admits = |definition: &Definition, state: &RunState| {
+            let unfinished = !state.is_over() && !state.is_parked() && state.paused().is_none();
+            match sets_going && unfinished {
+                true => shared.can_run(definition),
+                false => Ok(()),
+            }
         };
-        if goes_on {
-            shared.can_run(&definition)?;
-        }
-        let observed = Observed::now(&shared.clock);
-        let (task, _) = RunTask::new(shared, definition, state, Memo::default(), observed);
-        task.resume(Some(*message));
-        Ok(())
+        RunRegistry::deliver(shared, run, message, admits).await
     }
 }
 
@@ -208,10 +182,10 @@ impl Overlay {
 impl Shared {
     /// Whether what a definition needs is at hand: a run that goes on must not fail for the lack.
     pub(super) fn can_run(&self, definition: &Definition) -> Result<(), NotDone> {
-        if let (None, Some(step)) = (&self.runtime, definition.first_agent()) {
+        if let Some(step) = self.peers.lacks_runtime_for(definition) {
             return Err(NotStarted::NoRuntime(step).into());
         }
-        match self.lacks(definition) {
+        match self.peers.lacks(definition) {
             Some(group) => Err(NotDone::NoGroup(group)),
             None => Ok(()),
         }
@@ -220,7 +194,7 @@ impl Shared {
     /// Has the runtime ask what it is to stop, without waiting for its next heartbeat. One that
     /// does not know how learns it then.
     fn wake_runtime(&self) {
-        if let Some(runtime) = self.runtime.clone() {
+        if let Some(runtime) = self.peers.runtime.clone() {
             tokio::spawn(async move {
                 let asked = runtime
                     .post_within(WAKING, "/beat", &[], Bytes::new())

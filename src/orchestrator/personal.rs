@@ -10,12 +10,13 @@ use ktsu_ledger::event::{EnvValue, Principal};
 use ktsu_projections::run::RunState;
 
 use super::people::NotDone;
-use super::{Orchestrator, Shared, recover};
+use super::secrets::Secrets;
+use super::{Orchestrator, recover};
 use crate::environment::people::BY_TOKEN;
 use crate::secret::Secret;
 use crate::workflow::definition::Definition;
 
-impl Shared {
+impl Secrets {
     /// The value of a secret variable in a run.
     pub(super) fn secret_of<'a>(&'a self, state: &'a RunState, name: &str) -> Option<&'a Secret> {
         let own = self.own_secret(&state.created().principal, name);
@@ -77,8 +78,10 @@ impl Orchestrator {
         let starter = &created.principal;
         let brought = definition.map(Definition::variables).unwrap_or_default();
         let is_theirs = |name: &str| match starter == speaker {
-            true => brought.contains(name) && self.shared.own_secret(speaker, name).is_none(),
-            false => brought.contains(name) || self.shared.may_be_own(starter, name),
+            true => {
+                brought.contains(name) && self.shared.secrets.own_secret(speaker, name).is_none()
+            }
+            false => brought.contains(name) || self.shared.secrets.may_be_own(starter, name),
         };
         let recorded = created.env.iter();
         let mut secrets = recorded.filter(|(_, value)| **value == EnvValue::Secret);

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use super::effects::recorded;
 use super::run::{Message, Taken};
 use super::token::TaskName;
-use super::{Orchestrator, lock, wait_for};
+use super::{Orchestrator, wait_for};
 use crate::contract::gateway::{MAX_ATTEMPTS_LISTED, ModelAttempt};
 use crate::contract::report::{self as wire, Answer, Complete, Failure, Heard, Heartbeat, Outcome};
 use crate::secret::Redactor;
@@ -70,7 +70,7 @@ impl Orchestrator {
     /// # Errors
     /// [`NotTaken::Unauthorized`].
     pub fn authorize(&self, task: &Addressed, token: &str) -> Result<u32, NotTaken> {
-        let attempt = self.shared.tokens.attempt(&task.name(), token);
+        let attempt = self.shared.peers.tokens.attempt(&task.name(), token);
         attempt.ok_or(NotTaken::Unauthorized)
     }
 
@@ -125,7 +125,7 @@ impl Orchestrator {
                 digest: Hash::of(bytes).to_string(),
                 n,
             },
-            redactor: &self.shared.redactor,
+            redactor: &self.shared.secrets.redactor,
         }
     }
 
@@ -142,7 +142,7 @@ impl Orchestrator {
 
     /// Whether the configured runtime is this instance. One that gives no id is believed.
     async fn is_the_runtime(&self, instance: &str) -> bool {
-        let Some(runtime) = &self.shared.runtime else {
+        let Some(runtime) = &self.shared.peers.runtime else {
             return true;
         };
         let asked = tokio::time::timeout(HEALTH, runtime.get("/health", "application/json")).await;
@@ -164,9 +164,7 @@ impl Orchestrator {
         attempt: u32,
     ) -> Result<Vec<Frame>, NotTaken> {
         let shared = &self.shared;
-        let run = task.stream.name().to_owned();
-        let under_way = lock(&shared.active).get(&run).cloned();
-        let Some(under_way) = under_way else {
+        let Some(under_way) = shared.runs.get(task.stream.name()) else {
             return self.after_the_end(task, events).await;
         };
         shared.supervisor.heard_of(&task.name(), attempt, None);
@@ -176,12 +174,7 @@ impl Orchestrator {
             events: events.clone(),
             reply,
         };
-        let mailbox = under_way.mailbox.upgrade();
-        let sent = match mailbox {
-            Some(mailbox) => mailbox.send(Box::new(message)).await.is_ok(),
-            None => false,
-        };
-        let taken = match sent {
+        let taken = match under_way.send(Box::new(message)).await {
             true => replied.await.ok(),
             false => None,
         };

@@ -21,10 +21,11 @@ use tokio::time::Instant;
 
 use super::clock::{CLOCK_LOOK_INTERVAL, Observed};
 use super::people::{Reply, Word};
+use super::registry::RunHandle;
 use super::reports::Addressed;
 use super::token::TaskName;
 use super::tools::{Own, OwnCall};
-use super::{Shared, UnderWay, effects, lock};
+use super::{Shared, effects};
 use crate::rows;
 use crate::telemetry::RunObserver;
 use crate::workflow::admit::{self, Answer};
@@ -226,16 +227,17 @@ impl RunTask {
     }
 
     fn register(&self) {
-        let run_id = self.state.stream().name().to_owned();
-        let under_way = UnderWay {
+        let handle = RunHandle {
             progress: self.durable.clone(),
             mailbox: self.sender.downgrade(),
         };
-        lock(&self.shared.active).insert(run_id, under_way);
+        self.shared
+            .runs
+            .register(self.state.stream().name(), handle);
     }
 
     async fn live(mut self) {
-        let mut stop = self.shared.stop.subscribe();
+        let mut stop = self.shared.runs.stopping();
         loop {
             self.begin_effects();
             if self.has_ended() {
@@ -507,7 +509,7 @@ impl RunTask {
 impl Drop for RunTask {
     fn drop(&mut self) {
         let run = self.state.stream().name();
-        lock(&self.shared.active).remove(run);
+        self.shared.runs.remove(run);
         self.shared.supervisor.forget_run(run);
     }
 }

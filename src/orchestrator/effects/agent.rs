@@ -86,10 +86,10 @@ pub(in crate::orchestrator) fn prepare(
             Servers::Refused(missing) => (Vec::new(), Some((code(&missing), missing.to_string()))),
         };
     let name = TaskName::new(state.stream().name(), &scope.path, step, place.item);
-    let token = shared.tokens.token(&name, task.attempt);
+    let token = shared.peers.tokens.token(&name, task.attempt);
     let url = |what: &str| {
         let run = name.run.replace('/', "%2F");
-        let (own, step) = (&shared.own_url, &name.step);
+        let (own, step) = (&shared.peers.own_url, &name.step);
         format!("{own}/runs/{run}/steps/{step}/{what}?token={token}")
     };
     let invoke = Invoke {
@@ -186,7 +186,7 @@ impl Dispatch {
         if let Some((code, words)) = &self.hopeless {
             return self.refused(&mailbox, code, words).await;
         }
-        let Some(runtime) = &shared.runtime else {
+        let Some(runtime) = &shared.peers.runtime else {
             let words = "no runtime is configured: start the orchestrator with --runtime-url";
             return self.refused(&mailbox, "runtime_unconfigured", words).await;
         };
@@ -212,7 +212,7 @@ impl Dispatch {
                     let refused: Option<Refused> = serde_json::from_slice(&body).ok();
                     let why = refused.map(|refused| refused.message).unwrap_or_default();
                     let words = format!("the runtime refused the task with status {status}: {why}");
-                    let words = shared.redactor.redact_text(&words);
+                    let words = shared.secrets.redactor.redact_text(&words);
                     return self.refused(&mailbox, "runtime_refused", &words).await;
                 }
                 Ok(Ok((status, _))) => {

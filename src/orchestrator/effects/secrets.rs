@@ -62,7 +62,7 @@ impl<'a> WithSecrets<'a> {
     }
 
     fn secret(&self, name: &str) -> Option<&str> {
-        let secret = self.shared.secret_of(self.state, name);
+        let secret = self.shared.secrets.secret_of(self.state, name);
         secret.map(Secret::expose)
     }
 }

@@ -134,7 +134,7 @@ fn url(shared: &Shared, plan: &ServerPlan) -> String {
     if let Some(name) = plan.file.strip_prefix(OWN) {
         return format!("ktsu:{name}");
     }
-    let elsewhere = shared.tool_servers.get(plan.own_name());
+    let elsewhere = shared.peers.tool_servers.get(plan.own_name());
     elsewhere.unwrap_or(&plan.url).clone()
 }
 

@@ -89,7 +89,7 @@ pub(super) fn prepare(
         names: &names,
         rules: DecisionRules::of(state),
     };
-    let beyond = margin(&shared.redactor);
+    let beyond = margin(&shared.secrets.redactor);
     Some(Sending {
         request: request(plan, &step.work, values, &delivery, fixed)
             .ok_or(REFUSED)
@@ -221,6 +221,7 @@ impl Sending {
         let begun = Instant::now();
         let outcome = match self.request {
             Ok(request) => shared
+                .peers
                 .egress
                 .send(request)
                 .await
@@ -245,7 +246,7 @@ impl Sending {
 fn heard(shared: &Shared, answer: &mut WebhookAnswer, response: &Response) {
     answer.status = Some(response.status);
     answer.duration_ms = response.duration_ms;
-    let (recorded, whole) = recorded_body(&shared.redactor, response);
+    let (recorded, whole) = recorded_body(&shared.secrets.redactor, response);
     answer.truncated = !whole;
     answer.response = recorded;
     if !(200..300).contains(&response.status) {

@@ -94,7 +94,7 @@ impl RunTask {
         if let Some(expected) = expected.filter(|expected| *expected != actual) {
             return Ok(Err(NotDone::Stale { expected, actual }));
         }
-        word.redact(&self.shared.redactor_for(&self.definition));
+        word.redact(&self.shared.secrets.redactor_for(&self.definition));
         let sets_going = word.sets_going();
         let now = self.now();
         let input = match word {

@@ -51,11 +51,11 @@ impl RunTask {
         let clock = self.observed.time(&self.shared.clock);
         let (run, paused) = (self.state.stream().name(), self.state.paused().is_some());
         self.shared.supervisor.stands_still(run, paused);
-        let losses = match self.shared.runtime_is_local() {
+        let losses = match self.shared.peers.runtime_is_local() {
             true => report::losses(&self.state),
             false => Vec::new(),
         };
-        if !self.shared.runtime_is_local() {
+        if !self.shared.peers.runtime_is_local() {
             for task in tasks_due(&self.state) {
                 effects::watch(&self.shared, &self.state, task, &self.sender);
             }

@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 
 use super::reports::Addressed;
 use super::run::Message;
-use super::{NotTaken, Orchestrator, lock};
+use super::{NotTaken, Orchestrator};
 use crate::workflow::definition::Definition;
 use crate::workflow::next::{Memo, told};
 
@@ -32,6 +32,15 @@ pub(super) use envelope::seen;
 pub use protocol::Answered;
 use protocol::{Said, Wanted};
 pub use streams::{Posted, ToolStream};
+
+/// What the servers keep between calls.
+#[derive(Default)]
+pub(super) struct OwnTools {
+    /// What agents keep between runs.
+    kv: kv::Kv,
+    /// Who listens for answers over the older transport.
+    streams: streams::Streams,
+}
 
 /// One of the servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -169,7 +178,11 @@ impl Orchestrator {
             Some(call) => match call.given {
                 Ready::Envelope(given) => given,
                 Ready::Kv(ref namespace) => {
-                    self.shared.kv.call(&self.shared, namespace, &call).await
+                    self.shared
+                        .own_tools
+                        .kv
+                        .call(&self.shared, namespace, &call)
+                        .await
                 }
             },
         };
@@ -192,8 +205,7 @@ impl Orchestrator {
         wanted: &Wanted<'_>,
     ) -> Option<OwnCall> {
         let key = wanted.key?.to_owned();
-        let under_way = lock(&self.shared.active).get(task.stream.name()).cloned()?;
-        let mailbox = under_way.mailbox.upgrade()?;
+        let under_way = self.shared.runs.get(task.stream.name())?;
         let (reply, replied) = oneshot::channel();
         let message = Message::Own {
             server,
@@ -202,8 +214,7 @@ impl Orchestrator {
             key,
             reply,
         };
-        mailbox.send(Box::new(message)).await.ok()?;
-        drop(mailbox);
+        under_way.send(Box::new(message)).await.then_some(())?;
         let call = replied.await.ok().flatten()?;
         let same = wanted.tool == call.tool && wanted.arguments == call.arguments;
         same.then_some(call)
