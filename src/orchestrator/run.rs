@@ -32,6 +32,7 @@ use crate::workflow::admit::{self, Answer};
 use crate::workflow::definition::Definition;
 use crate::workflow::effects::{EffectKind, effects_due_in, may_begin, task_is_due};
 use crate::workflow::next::Memo;
+use crate::workflow::timers;
 use crate::workflow::turn::{self, Broken, Turn};
 
 /// Whoever sends here waits for room: the bound keeps a burst of answers from being held twice,
@@ -305,7 +306,7 @@ impl RunTask {
     /// clock that jumps moves nothing, and after a restart no more is left than there was at first
     /// (decision F3).
     fn arm(&mut self) {
-        let timer = admit::next_timer(&self.state);
+        let timer = timers::next(&self.state);
         if self.armed.map(|(until, _)| until) == timer.map(|timer| timer.until) {
             return;
         }
@@ -345,7 +346,7 @@ impl RunTask {
             return Ok(());
         };
         let before = self.spend_if_held();
-        if let Some(input) = admit::timer(&self.state, until) {
+        if let Some(input) = timers::due(&self.state, until) {
             let now = self.now().max(until);
             self.take_at(input, now)?;
         }

@@ -23,6 +23,7 @@ pub mod replay;
 pub mod reserved;
 pub mod rules;
 pub mod template;
+pub mod timers;
 pub mod transform;
 pub mod turn;
 pub mod types;

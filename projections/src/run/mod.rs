@@ -170,8 +170,8 @@ pub struct RunState {
     failing: Option<Failing>,
     /// Which step's output a frame holds.
     produced: BTreeMap<u64, (u32, u32)>,
-    /// Steps waiting to be sent again, by when.
-    backoffs: BTreeSet<(Timestamp, u32, u32)>,
+    /// Steps that wait to be sent again.
+    retries: BTreeSet<(u32, u32)>,
     spend: Spend,
     /// How many tasks wait for people.
     suspended: usize,
@@ -251,7 +251,7 @@ impl RunState {
             todo: BTreeSet::from([Todo::Start]),
             failing: None,
             produced: BTreeMap::new(),
-            backoffs: BTreeSet::new(),
+            retries: BTreeSet::new(),
             spend: Spend::default(),
             suspended: 0,
             announced: BTreeMap::new(),
@@ -385,20 +385,14 @@ impl RunState {
         found.map_or(Effective::Absent, Step::effective)
     }
 
-    /// When the run times out, if it may.
-    pub fn deadline(&self) -> Option<Timestamp> {
-        let timeout = self.outline.root().plan.policy.timeout_ms?;
-        (!self.status().is_terminal()).then(|| self.deadline_from.plus_millis(timeout))
-    }
-
     /// What the run's time counts from.
     pub fn deadline_from(&self) -> Timestamp {
         self.deadline_from
     }
 
-    /// The next declared retry: when, and of which step.
-    pub fn next_retry(&self) -> Option<(Timestamp, u32, u32)> {
-        self.backoffs.first().copied()
+    /// The webhooks that failed and wait to be sent again: scope and step.
+    pub fn retries(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.retries.iter().copied()
     }
 
     /// The params of a scope, as a tree.

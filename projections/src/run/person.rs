@@ -362,9 +362,7 @@ impl RunState {
         }
         if let Some(step) = self.step_mut(scope, at) {
             let open = step.begin_again();
-            if let Phase::Backoff { until, .. } = open.phase {
-                self.backoffs.remove(&(until, scope, at));
-            }
+            self.retries.remove(&(scope, at));
             self.spend.close_all(&open);
             self.end_announced(&open);
         }
@@ -408,7 +406,7 @@ impl RunState {
                 self.end_announced(held);
             }
             self.todo.remove(&Todo::End { scope: at });
-            self.backoffs.retain(|(_, scope, _)| *scope != at);
+            self.retries.retain(|(scope, _)| *scope != at);
         }
     }
 

@@ -22,6 +22,7 @@ use crate::orchestrator::supervise::Watch;
 use crate::orchestrator::token::TaskName;
 use crate::workflow::definition::Definition;
 use crate::workflow::next::{Memo, code, told};
+use crate::workflow::timers;
 
 /// How long a runtime may take to say that it took a task.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -113,7 +114,7 @@ pub(in crate::orchestrator) fn prepare(
         callback_url: url("complete"),
         report_url: Some(url("report")),
         history: Vec::new(),
-        timeout_ms: state.deadline().map(|until| until.millis_since(now)),
+        timeout_ms: timers::deadline(state).map(|until| until.millis_since(now)),
     };
     Some(Dispatch {
         name,

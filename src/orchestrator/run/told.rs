@@ -12,6 +12,7 @@ use crate::workflow::admit::approval::NotDecided;
 use crate::workflow::admit::person::NotSaid;
 use crate::workflow::admit::report::{self, Reported};
 use crate::workflow::admit::{approval, person, steer};
+use crate::workflow::timers;
 use crate::workflow::turn::Broken;
 
 impl RunTask {
@@ -172,8 +173,8 @@ impl RunTask {
     /// a run that ran out of time ends alike, whoever noticed first.
     fn judge_deadline(&mut self) -> Result<bool, Broken> {
         let now = self.now();
-        if admit::is_overdue(&self.state, now)
-            && let Some(input) = admit::timer(&self.state, now)
+        if timers::is_overdue(&self.state, now)
+            && let Some(input) = timers::due(&self.state, now)
         {
             self.take_at(input, now)?;
         }

@@ -6,6 +6,7 @@ use crate::orchestrator::people::Word;
 use crate::workflow::admit;
 use crate::workflow::admit::report;
 use crate::workflow::effects::tasks_due;
+use crate::workflow::timers;
 use crate::workflow::turn::Broken;
 
 impl RunTask {
@@ -74,7 +75,7 @@ impl RunTask {
     /// call too late finds that nobody did, and the run goes on with what follows from that.
     pub(super) fn settle(&mut self) -> Result<(), Broken> {
         let now = self.now();
-        while let Some(input) = admit::timer(&self.state, now) {
+        while let Some(input) = timers::due(&self.state, now) {
             self.take_at(input, now)?;
         }
         Ok(())

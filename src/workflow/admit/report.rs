@@ -12,6 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::tools;
 use crate::workflow::effects::tasks_due;
+use crate::workflow::timers;
 
 /// The most bytes of a name: a frame keeps names whole.
 const MAX_NAME: usize = 256;
@@ -121,7 +122,7 @@ pub fn claims_timeout(events: &[AgentEvent]) -> bool {
 /// Whether the run's time is not over: it is paused, or its deadline is still to come. Then a report
 /// that claims a timeout is not taken: its task goes the way of one that nobody works on any more.
 pub fn has_time(state: &RunState, now: Timestamp) -> bool {
-    state.paused().is_some() || state.deadline().is_some_and(|until| until > now)
+    state.paused().is_some() || timers::deadline(state).is_some_and(|until| until > now)
 }
 
 /// Puts the events into the form of frames, if each follows from the one before.

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::webhook::notice_id;
 use super::{At, Memo, Unit};
 use crate::workflow::definition::Definition;
+use crate::workflow::timers::announced_gate_end;
 
 /// Announces the first notice that is due.
 pub(super) fn announce(
@@ -72,7 +73,7 @@ pub fn notice_body(state: &RunState, (request, _, _): Notice) -> Option<Json> {
         "tool_name": gate.tool,
         "tool_use_id": asked.call.id,
     });
-    if let Some(until) = gate.announced_until {
+    if let Some(until) = announced_gate_end(gate) {
         body["expires_at"] = Value::from(until.to_string());
     }
     Json::from_value(&body).ok()

@@ -16,6 +16,7 @@ use super::policies::policies;
 use super::{Divergence, Rehearsal, TaskName, What};
 use crate::workflow::effects::{EffectKind, effects_due};
 use crate::workflow::next::Told;
+use crate::workflow::timers;
 
 /// Compares a recorded run, what was told to its runtimes, and the run as it would have gone.
 /// What concerns a step stands together, in the order in which history came to the steps.
@@ -551,8 +552,8 @@ fn open_effects(state: &RunState) -> BTreeSet<(String, Option<u32>)> {
         EffectKind::Webhook(at) | EffectKind::Task(at) => Some((path(at.scope, at.step)?, at.item)),
         EffectKind::Notice(_) | EffectKind::Comparison => None,
     });
-    let timer = state.next_retry();
-    let timer = timer.and_then(|(_, scope, step)| Some((path(scope, step)?, None)));
+    let timer = timers::retries(state).min();
+    let timer = timer.and_then(|retry| Some((path(retry.scope, retry.step)?, None)));
     due.chain(timer).collect()
 }
 
