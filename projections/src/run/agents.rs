@@ -112,7 +112,6 @@ impl RunState {
         let still = task.open.is_some();
         self.spend.take(event, open.as_deref(), still);
         self.file(scope, at, event.item());
-        self.note_waits(frame, scope, at, event);
     }
 
     pub(super) fn apply_worker(&mut self, frame: &Frame, scope: u32, at: u32, event: &WorkerEvent) {

@@ -7,7 +7,7 @@ use std::ops::RangeBounds;
 
 use ktsu_ledger::event::WebhookEvent;
 
-use super::notices::{Notice, Told};
+use super::notices::{Notice, NoticeStatus};
 use super::{Phase, RunState, Step, Task};
 
 /// A step of a run, or an item of one.
@@ -104,7 +104,9 @@ impl RunState {
     pub(super) fn end_forgotten_notices(&mut self) {
         let notices = &self.notices;
         self.announced.retain(|seq, announced| match announced {
-            Announced::Notice(notice) => notices.get(notice) == Some(&Told::Sent { seq: *seq }),
+            Announced::Notice(notice) => {
+                notices.get(notice) == Some(&NoticeStatus::Sent { seq: *seq })
+            }
             Announced::Webhook(_) | Announced::Task(_) => true,
         });
     }

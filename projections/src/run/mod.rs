@@ -177,8 +177,8 @@ pub struct RunState {
     suspended: usize,
     /// Effects that have not ended, by the frame that announced them.
     announced: BTreeMap<u64, Announced>,
-    /// What people are to be told about it.
-    notices: BTreeMap<notices::Notice, notices::Told>,
+    /// What people were told about it.
+    notices: BTreeMap<notices::Notice, notices::NoticeStatus>,
     /// Who said which params and values of the environment, in order.
     origins: Vec<person::Origin>,
     /// Values that people set, by frame.

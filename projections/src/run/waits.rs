@@ -34,6 +34,11 @@ impl RunState {
         found
     }
 
+    /// Whether any call waits for people.
+    pub fn has_suspended(&self) -> bool {
+        self.suspended > 0
+    }
+
     /// Moves what every pending wait counts from: the clock went forward without that time having passed.
     pub(super) fn postpone(&mut self, by_ms: u64) {
         if by_ms == 0 {

@@ -15,7 +15,7 @@ use ktsu_ledger::event::{
     RunEvent, Violation, WebhookAnswer, WebhookEvent, Why,
 };
 use ktsu_ledger::{Actor, Cause, Draft, Event, Json, Timestamp};
-use ktsu_projections::run::notices::Told;
+use ktsu_projections::run::notices::NoticeStatus;
 use ktsu_projections::run::{Phase, RunState, StepStatus};
 use serde_json::Value;
 
@@ -130,7 +130,7 @@ pub fn answer(state: &RunState, got: Answer) -> Option<Draft> {
     if let Some(request) = got.answer.approval {
         let at = state.scope_at(&got.scope)?;
         let position = scope.shape.position(&got.answer.step)?;
-        let Some(Told::Sent { seq }) = state.notice((request, at, position)) else {
+        let Some(NoticeStatus::Sent { seq }) = state.notice((request, at, position)) else {
             return None;
         };
         let ended = state.status().is_terminal() || state.failing().is_some();
