@@ -20,7 +20,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::clock::Observed;
-use super::people::NotDone;
+use super::people::CommandError;
 use super::registry::{NewRun, RunRegistry};
 use super::{NotStarted, Orchestrator, recover};
 use crate::secret::Redactor;
@@ -75,8 +75,8 @@ impl Orchestrator {
     /// Forks a run, and returns once the branch is durable.
     ///
     /// # Errors
-    /// [`NotDone`].
-    pub async fn fork(&self, run: &StreamId, mut asked: ForkAsked) -> Result<Branch, NotDone> {
+    /// [`CommandError`].
+    pub async fn fork(&self, run: &StreamId, mut asked: ForkAsked) -> Result<Branch, CommandError> {
         self.shared.has_room()?;
         // Before anything is judged: a refusal names what was asked for.
         asked.redact(&self.shared.secrets.redactor);
@@ -84,7 +84,7 @@ impl Orchestrator {
             let stream = run.clone();
             let read = move |reader: &dyn Reader| shared(reader, &stream, point);
             let found = self.shared.readers.with(read).await;
-            let found = found.map_err(|error| NotDone::Unreadable(error.to_string()))??;
+            let found = found.map_err(|error| CommandError::Unreadable(error.to_string()))??;
             if let Some(status) = found.status() {
                 return self.fork_untouched(run, &asked, &found, status).await;
             }
@@ -96,17 +96,17 @@ impl Orchestrator {
     /// is: it would do something else than it says.
     ///
     /// # Errors
-    /// [`NotDone::HoldsSecret`].
-    pub fn without_secrets(&self, definition: &Value) -> Result<(), NotDone> {
+    /// [`CommandError::HoldsSecret`].
+    pub fn without_secrets(&self, definition: &Value) -> Result<(), CommandError> {
         without_secrets(&self.shared.secrets.redactor, definition)
     }
 
-    async fn fork_changed(&self, run: &StreamId, asked: ForkAsked) -> Result<Branch, NotDone> {
+    async fn fork_changed(&self, run: &StreamId, asked: ForkAsked) -> Result<Branch, CommandError> {
         let shared = &self.shared;
         let stream = run.clone();
         let read = shared.readers.with(move |reader| frames(reader, &stream));
         let recorded = read.await;
-        let recorded = recorded.map_err(|error| NotDone::Unreadable(error.to_string()))?;
+        let recorded = recorded.map_err(|error| CommandError::Unreadable(error.to_string()))?;
         let position = person::position(&recorded, &asked.point)?;
         // What holds at the fork position, not what holds at the end.
         let shown = usize::try_from(position.max(1)).unwrap_or(usize::MAX);
@@ -152,7 +152,7 @@ impl Orchestrator {
         asked: &ForkAsked,
         found: &Shared,
         status: RunStatus,
-    ) -> Result<Branch, NotDone> {
+    ) -> Result<Branch, CommandError> {
         let branch = Branch {
             branch_id: branch_id(),
             parent_run_id: run.name().to_owned(),
@@ -253,11 +253,11 @@ impl ForkAsked {
     }
 }
 
-fn without_secrets(redactor: &Redactor, definition: &Value) -> Result<(), NotDone> {
+fn without_secrets(redactor: &Redactor, definition: &Value) -> Result<(), CommandError> {
     let mut plain = definition.clone();
     redactor.redact_value(&mut plain);
     match plain != *definition {
-        true => Err(NotDone::HoldsSecret),
+        true => Err(CommandError::HoldsSecret),
         false => Ok(()),
     }
 }

@@ -32,7 +32,7 @@ mod tools;
 pub use clock::Clock;
 pub use fork::{Branch, ForkAsked};
 pub use idempotency::Repeated;
-pub use people::{NotDone, Said, Word};
+pub use people::{CommandError, CommandReceipt, HumanCommand};
 pub use recover::{Recovered, rebuild_index};
 pub use reports::{Addressed, NotTaken};
 pub use run::Progress;

@@ -1,10 +1,10 @@
-//! What people say about recorded runs: overlays and resumptions.
+//! What people want of runs: overlays, resumptions, pauses, ends, decisions about calls.
 //!
-//! A run that has ended, or a branch that waits, has no task. Whoever says something about it wakes
-//! one, which lives until what was said, and whatever follows from it, is done.
+//! A run that has ended, or a branch that waits, has no task. A command about it begins one, which lives
+//! until the command, and whatever follows from it, is done.
 //!
 //! ```text
-//! overlay, resume ─▶ the run's task, or one that is woken ─admit▶ turn ─▶ appender ─durable▶ reply
+//! command ─▶ the run's task, or one that is begun ─admit▶ turn ─▶ appender ─durable▶ reply
 //! ```
 
 use std::time::Duration;
@@ -24,9 +24,9 @@ use crate::workflow::admit::person::{NotSaid, Overlay};
 use crate::workflow::admit::steer::Steer;
 use crate::workflow::definition::Definition;
 
-/// A person's word about a run.
+/// What a person wants to become of a run.
 #[derive(Debug, Clone)]
-pub enum Word {
+pub enum HumanCommand {
     /// A field of an output gets another value.
     Overlay(Overlay),
     /// A waiting branch goes on, or steps begin again.
@@ -55,7 +55,7 @@ pub enum Word {
 
 /// What became of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Said {
+pub struct CommandReceipt {
     /// The frame that records it.
     pub seq: u64,
     /// The last frame of its turn.
@@ -66,7 +66,7 @@ pub struct Said {
 
 /// Why nothing was done. Nothing was recorded.
 #[derive(Debug, thiserror::Error)]
-pub enum NotDone {
+pub enum CommandError {
     /// The run moved on since it was looked at.
     #[error("the run ends with frame {actual}, not with {expected}")]
     Stale {
@@ -95,7 +95,7 @@ pub enum NotDone {
     NoGroup(String),
 }
 
-impl From<recover::Lost> for NotDone {
+impl From<recover::Lost> for CommandError {
     fn from(lost: recover::Lost) -> Self {
         match lost {
             recover::Lost::Rules(unknown) => Self::NotSaid(unknown.into()),
@@ -106,7 +106,11 @@ impl From<recover::Lost> for NotDone {
 
 /// What became of a word, and the last frame that this rests on. A refusal rests on frames as well:
 /// who is told that somebody else was first has to find it recorded.
-pub(super) type Answer = (u64, watch::Receiver<Progress>, Result<Said, NotDone>);
+pub(super) type Answer = (
+    u64,
+    watch::Receiver<Progress>,
+    Result<CommandReceipt, CommandError>,
+);
 
 /// Where to tell it.
 pub(super) type Reply = oneshot::Sender<Answer>;
@@ -118,22 +122,22 @@ const WAKING: Duration = Duration::from_secs(2);
 const TRIES: usize = 16;
 
 impl Orchestrator {
-    /// Takes a person's word about a run, and returns once it is durable. `expected`: the number of
+    /// Carries out a person's command about a run, and returns once it is durable. `expected`: the number of
     /// the last frame the person knows of (decision F2).
     ///
     /// # Errors
-    /// [`NotDone`].
+    /// [`CommandError`].
     pub async fn say(
         &self,
         run: &StreamId,
-        word: Word,
+        command: HumanCommand,
         expected: Option<u64>,
-    ) -> Result<Said, NotDone> {
+    ) -> Result<CommandReceipt, CommandError> {
         self.shared.has_room()?;
         for _ in 0..TRIES {
             let (reply, answer) = oneshot::channel();
-            let message = Box::new(Message::Said {
-                word: word.clone(),
+            let message = Box::new(Message::Command {
+                command: command.clone(),
                 expected,
                 reply,
             });
@@ -144,7 +148,7 @@ impl Orchestrator {
                 let durable = |progress: &Progress| progress.durable >= Some(last);
                 let waited = wait_for(&mut progress, durable).await;
                 waited.map_err(NotStarted::LedgerStopped)?;
-                if said.is_ok() && word.concerns_runtimes() {
+                if said.is_ok() && command.concerns_runtimes() {
                     self.shared.wake_runtime();
                 }
                 return said;
@@ -154,10 +158,10 @@ impl Orchestrator {
     }
 
     /// Hands a message to a run's task; recovers the run where there is none.
-    async fn tell(&self, run: &StreamId, message: Box<Message>) -> Result<(), NotDone> {
+    async fn tell(&self, run: &StreamId, message: Box<Message>) -> Result<(), CommandError> {
         let shared = &self.shared;
         // What is left unfinished goes on once it is woken, unless it is to stand still or to end.
-        let sets_going = matches!(&*message, Message::Said { word, .. } if !word.steers());
+        let sets_going = matches!(&*message, Message::Command { command, .. } if !command.steers());
         let admits = |definition: &Definition, state: &RunState| {
             let unfinished = !state.is_over() && !state.is_parked() && state.paused().is_none();
             match sets_going && unfinished {
@@ -181,12 +185,12 @@ impl Overlay {
 
 impl Shared {
     /// Whether what a definition needs is at hand: a run that goes on must not fail for the lack.
-    pub(super) fn can_run(&self, definition: &Definition) -> Result<(), NotDone> {
+    pub(super) fn can_run(&self, definition: &Definition) -> Result<(), CommandError> {
         if let Some(step) = self.peers.lacks_runtime_for(definition) {
             return Err(NotStarted::NoRuntime(step).into());
         }
         match self.peers.lacks(definition) {
-            Some(group) => Err(NotDone::NoGroup(group)),
+            Some(group) => Err(CommandError::NoGroup(group)),
             None => Ok(()),
         }
     }
@@ -207,7 +211,7 @@ impl Shared {
     }
 }
 
-impl Word {
+impl HumanCommand {
     /// Whether the run goes on by it, or may.
     pub(super) fn sets_going(&self) -> bool {
         matches!(self, Self::Resume { .. } | Self::Decide(_))

@@ -9,7 +9,7 @@ use ktsu_ledger::StreamId;
 use ktsu_ledger::event::{EnvValue, Principal};
 use ktsu_projections::run::RunState;
 
-use super::people::NotDone;
+use super::people::CommandError;
 use super::secrets::Secrets;
 use super::{Orchestrator, recover};
 use crate::environment::people::BY_TOKEN;
@@ -60,20 +60,20 @@ impl Orchestrator {
     /// definition may be another at each frame, and may leave out what it uses.
     ///
     /// # Errors
-    /// [`NotDone::Unreadable`].
+    /// [`CommandError::Unreadable`].
     pub async fn key_of_another(
         &self,
         run: &StreamId,
         speaker: &Principal,
         definition: Option<&Definition>,
-    ) -> Result<Option<String>, NotDone> {
+    ) -> Result<Option<String>, CommandError> {
         let (shared, stream) = (self.shared.clone(), run.clone());
         let folded = self
             .shared
             .readers
             .with(move |reader| recover::fold(&shared, reader, &stream))
             .await;
-        let (_, state) = folded.map_err(|lost| NotDone::Unreadable(lost.to_string()))?;
+        let (_, state) = folded.map_err(|lost| CommandError::Unreadable(lost.to_string()))?;
         let created = state.created();
         let starter = &created.principal;
         let brought = definition.map(Definition::variables).unwrap_or_default();

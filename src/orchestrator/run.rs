@@ -20,7 +20,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::clock::{CLOCK_LOOK_INTERVAL, Observed};
-use super::people::{Reply, Word};
+use super::people::{HumanCommand, Reply};
 use super::registry::RunHandle;
 use super::reports::Addressed;
 use super::token::TaskName;
@@ -54,10 +54,10 @@ pub(super) enum Message {
         /// Where to tell what became of it.
         reply: oneshot::Sender<Taken>,
     },
-    /// A person says something about the run.
-    Said {
+    /// A person wants something of the run.
+    Command {
         /// What.
-        word: Word,
+        command: HumanCommand,
         /// The last frame the person knows of.
         expected: Option<u64>,
         /// Where to tell what became of it.

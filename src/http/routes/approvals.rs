@@ -20,7 +20,7 @@ use crate::history::approvals::{self, Place};
 use crate::http::access::Asker;
 use crate::http::body::JsonObject;
 use crate::http::ids;
-use crate::orchestrator::{NotDone, Orchestrator, Word};
+use crate::orchestrator::{CommandError, HumanCommand, Orchestrator};
 use crate::workflow::admit::approval::{Decide, NotDecided};
 
 /// Runs that are looked at, unless asked for fewer or more.
@@ -305,7 +305,7 @@ pub(super) async fn decide(
     }
     let wanted = decide.approval_id.clone();
     let said = orchestrator
-        .say(&run.stream, Word::Decide(decide), None)
+        .say(&run.stream, HumanCommand::Decide(decide), None)
         .await;
     let records = of_step(&orchestrator, &run, &step).await;
     match said {
@@ -314,7 +314,7 @@ pub(super) async fn decide(
             let record = records?.into_iter().find(decided);
             Ok(json(value!(record).to_string()))
         }
-        Err(NotDone::NotDecided(NotDecided::NotPending { .. })) => {
+        Err(CommandError::NotDecided(NotDecided::NotPending { .. })) => {
             match not_pending(&records?, wanted.as_deref()) {
                 Some(refused) => Err(refused),
                 None => Err(elsewhere(&orchestrator, &run, &step).await?),

@@ -15,7 +15,7 @@ use super::{Run, placed, wire};
 use crate::error::{ErrorCode, Problem};
 use crate::http::access::Asker;
 use crate::http::body::JsonObject;
-use crate::orchestrator::{ForkAsked, NotDone, Orchestrator, Said, Word};
+use crate::orchestrator::{CommandError, CommandReceipt, ForkAsked, HumanCommand, Orchestrator};
 use crate::workflow::admit::person::{NotSaid, Overlay, Point};
 use crate::workflow::definition::Definition;
 
@@ -102,7 +102,11 @@ pub(super) async fn overlay(
     };
     members.none_left()?;
     with_own_keys(&orchestrator, &run, &asker, None).await?;
-    let said = orchestrator.say(&run.stream, Word::Overlay(overlay), expected(&headers)?);
+    let said = orchestrator.say(
+        &run.stream,
+        HumanCommand::Overlay(overlay),
+        expected(&headers)?,
+    );
     Ok(answer(StatusCode::OK, &run, said.await?))
 }
 
@@ -177,7 +181,7 @@ async fn begins(
         return Err(Problem::new(ErrorCode::NotResumable, words));
     }
     let mut members = Members(body.0);
-    let word = Word::Resume {
+    let command = HumanCommand::Resume {
         from: match needed {
             true => Some(members.needed("from")?),
             false => members.text("from")?,
@@ -186,11 +190,11 @@ async fn begins(
         reason: members.reason()?,
     };
     members.none_left()?;
-    let said = orchestrator.say(&run.stream, word, expected(headers)?);
+    let said = orchestrator.say(&run.stream, command, expected(headers)?);
     Ok(answer(StatusCode::ACCEPTED, run, said.await?))
 }
 
-pub(super) fn answer(status: StatusCode, run: &Run, said: Said) -> Response {
+pub(super) fn answer(status: StatusCode, run: &Run, said: CommandReceipt) -> Response {
     let body = wire::Said {
         run_id: run.stream.name().to_owned(),
         seq: said.seq,
@@ -414,21 +418,21 @@ pub(super) fn invalid(words: &str) -> Problem {
     Problem::new(ErrorCode::InvalidRequest, words)
 }
 
-impl From<NotDone> for Problem {
-    fn from(refused: NotDone) -> Self {
+impl From<CommandError> for Problem {
+    fn from(refused: CommandError) -> Self {
         let words = refused.to_string();
         match refused {
-            NotDone::Stale { actual, .. } => Self::new(ErrorCode::StaleRevision, words)
+            CommandError::Stale { actual, .. } => Self::new(ErrorCode::StaleRevision, words)
                 .with_hint(format!("look again, then If-Match: {actual}")),
-            NotDone::NotSaid(refused) => refused.into(),
-            NotDone::NotDecided(refused) => refused.into(),
-            NotDone::NotStarted(refused) => refused.into(),
-            NotDone::Unreadable(_) => {
+            CommandError::NotSaid(refused) => refused.into(),
+            CommandError::NotDecided(refused) => refused.into(),
+            CommandError::NotStarted(refused) => refused.into(),
+            CommandError::Unreadable(_) => {
                 Self::new(ErrorCode::Unreadable, words).with_hint("ktsu verify")
             }
-            NotDone::HoldsSecret => Self::new(ErrorCode::ForkRefused, words)
+            CommandError::HoldsSecret => Self::new(ErrorCode::ForkRefused, words)
                 .with_hint("declare it under env, and use it as {{ env.NAME }}"),
-            NotDone::NoGroup(_) => Self::new(ErrorCode::RuntimeUnconfigured, words)
+            CommandError::NoGroup(_) => Self::new(ErrorCode::RuntimeUnconfigured, words)
                 .with_hint("start the engine with the kit of the run"),
         }
     }

@@ -12,7 +12,7 @@ use super::{Run, wire};
 use crate::error::{ErrorCode, Problem};
 use crate::http::access::Asker;
 use crate::http::body::JsonObject;
-use crate::orchestrator::{Orchestrator, Word};
+use crate::orchestrator::{HumanCommand, Orchestrator};
 use crate::workflow::admit::steer::Steer;
 
 /// A route that says one of these words.
@@ -80,13 +80,13 @@ async fn say(
             .with_hint(format!("POST /runs/{id}/{verb}")));
     }
     let mut members = Members(body.0);
-    let word = Word::Steer {
+    let command = HumanCommand::Steer {
         steer,
         own_only: !asker.operates,
         by: asker.principal,
         reason: members.reason()?,
     };
     members.none_left()?;
-    let said = orchestrator.say(&run.stream, word, expected(headers)?);
+    let said = orchestrator.say(&run.stream, command, expected(headers)?);
     Ok(answer(StatusCode::OK, run, said.await?))
 }

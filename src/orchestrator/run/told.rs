@@ -5,7 +5,7 @@ use ktsu_projections::run::Spend;
 use ktsu_projections::run::steer::Stop;
 
 use super::{Held, Message, RunTask, Taken};
-use crate::orchestrator::people::{NotDone, Reply, Said, Word};
+use crate::orchestrator::people::{CommandError, CommandReceipt, HumanCommand, Reply};
 use crate::orchestrator::tools;
 use crate::workflow::admit;
 use crate::workflow::admit::approval::NotDecided;
@@ -35,12 +35,12 @@ impl RunTask {
                 events,
                 reply,
             })?,
-            Message::Said {
-                word,
+            Message::Command {
+                command,
                 expected,
                 reply,
             } => {
-                let said = self.said(word, expected)?;
+                let said = self.said(command, expected)?;
                 // Whoever spoke may be gone; it is recorded all the same.
                 let last = self.state.next_seq().saturating_sub(1);
                 let _ = reply.send((last, self.durable.clone(), said));
@@ -87,27 +87,31 @@ impl RunTask {
 
     fn said(
         &mut self,
-        mut word: Word,
+        mut command: HumanCommand,
         expected: Option<u64>,
-    ) -> Result<Result<Said, NotDone>, Broken> {
+    ) -> Result<Result<CommandReceipt, CommandError>, Broken> {
         let seq = self.state.next_seq();
         let actual = seq.saturating_sub(1);
         if let Some(expected) = expected.filter(|expected| *expected != actual) {
-            return Ok(Err(NotDone::Stale { expected, actual }));
+            return Ok(Err(CommandError::Stale { expected, actual }));
         }
-        word.redact(&self.shared.secrets.redactor_for(&self.definition));
-        let sets_going = word.sets_going();
+        command.redact(&self.shared.secrets.redactor_for(&self.definition));
+        let sets_going = command.sets_going();
         let now = self.now();
-        let input = match word {
-            Word::Overlay(overlay) => person::overlay(&self.definition, &self.state, overlay),
-            Word::Resume { from, by, reason } => person::resume(&self.state, from, by, reason, now),
-            Word::Steer {
+        let input = match command {
+            HumanCommand::Overlay(overlay) => {
+                person::overlay(&self.definition, &self.state, overlay)
+            }
+            HumanCommand::Resume { from, by, reason } => {
+                person::resume(&self.state, from, by, reason, now)
+            }
+            HumanCommand::Steer {
                 own_only: true, by, ..
             } if by.id != self.state.proposer().id => Err(NotSaid::NotYours),
-            Word::Steer {
+            HumanCommand::Steer {
                 steer, by, reason, ..
             } => steer::steer(&self.state, steer, by, reason),
-            Word::Decide(decide) => {
+            HumanCommand::Decide(decide) => {
                 match approval::decide(&self.state, decide, self.state.own_time(now)) {
                     Ok(input) => Ok(input),
                     Err(refused) => {
@@ -129,7 +133,7 @@ impl RunTask {
                     return Ok(Err(lacks));
                 }
                 self.take_at(input, now)?;
-                Ok(Ok(Said {
+                Ok(Ok(CommandReceipt {
                     seq,
                     last: self.state.next_seq().saturating_sub(1),
                     status: self.state.status(),
@@ -141,7 +145,7 @@ impl RunTask {
     /// Answers somebody whose word was not needed.
     pub(super) fn tell_where_it_stands(&self, reply: Reply) {
         let last = self.state.next_seq().saturating_sub(1);
-        let said = Said {
+        let said = CommandReceipt {
             seq: last,
             last,
             status: self.state.status(),

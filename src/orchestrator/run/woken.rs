@@ -2,7 +2,7 @@
 
 use super::{Message, RunTask};
 use crate::orchestrator::effects;
-use crate::orchestrator::people::Word;
+use crate::orchestrator::people::HumanCommand;
 use crate::workflow::admit;
 use crate::workflow::admit::report;
 use crate::workflow::effects::tasks_due;
@@ -13,7 +13,7 @@ impl RunTask {
     /// Takes a message for a run that had no task. The run is recovered first, unless the message
     /// holds or ends it: then nothing of it is to begin before.
     pub(super) fn woken(&mut self, message: Message) -> Result<(), Broken> {
-        if matches!(&message, Message::Said { word, .. } if word.steers()) {
+        if matches!(&message, Message::Command { command, .. } if command.steers()) {
             self.told(message)?;
             return self.recover();
         }
@@ -22,8 +22,8 @@ impl RunTask {
         self.recover()?;
         match message {
             // It was left by an owner that ended: to go on with it takes nobody's word.
-            Message::Said {
-                word: Word::Resume { from: None, .. },
+            Message::Command {
+                command: HumanCommand::Resume { from: None, .. },
                 expected,
                 reply,
             } if goes_on && expected.is_none_or(|expected| expected == last) => {
@@ -33,8 +33,8 @@ impl RunTask {
             message => {
                 if matches!(
                     &message,
-                    Message::Said {
-                        word: Word::Decide(_),
+                    Message::Command {
+                        command: HumanCommand::Decide(_),
                         ..
                     }
                 ) {
