@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 use super::clock::Observed;
 use super::people::CommandError;
 use super::registry::{NewRun, RunRegistry};
-use super::{NotStarted, Orchestrator, recover};
+use super::{InvokeError, Orchestrator, recover};
 use crate::secret::Redactor;
 use crate::workflow::admit::ENGINE;
 use crate::workflow::admit::person::{self, NotSaid, Overlay, Point};
@@ -160,7 +160,7 @@ impl Orchestrator {
             status: status.as_str().to_owned(),
         };
         let entry = self.branch_entry(&branch, asked, found);
-        let entry = entry.map_err(|error| NotStarted::Internal(error.to_string()))?;
+        let entry = entry.map_err(|error| InvokeError::Internal(error.to_string()))?;
         let (done, told) = oneshot::channel();
         let tell = move |outcome: Result<_, _>| drop(done.send(outcome.map(|_| ())));
         self.shared.appender.submit(entry, Box::new(tell));
@@ -172,8 +172,8 @@ impl Orchestrator {
                     .branched(&branch.branch_id, workflow, &asked.by, status);
                 Ok(branch)
             }
-            Ok(Err(error)) => Err(NotStarted::LedgerStopped(error.to_string()).into()),
-            Err(_) => Err(NotStarted::LedgerStopped("it was closed".to_owned()).into()),
+            Ok(Err(error)) => Err(InvokeError::LedgerStopped(error.to_string()).into()),
+            Err(_) => Err(InvokeError::LedgerStopped("it was closed".to_owned()).into()),
         }
     }
 

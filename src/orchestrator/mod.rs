@@ -167,7 +167,7 @@ pub struct Accepted {
 
 /// Why no run was started. Nothing was recorded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotStarted {
+pub enum InvokeError {
     /// Unknown, or a sub-workflow: nobody can tell which (seed 000, invariant 30).
     #[error("there is no such workflow")]
     UnknownWorkflow,
@@ -252,12 +252,12 @@ impl Orchestrator {
     /// Starts a run, and returns once its first turn is durable.
     ///
     /// # Errors
-    /// [`NotStarted`].
-    pub async fn invoke(&self, mut request: Request) -> Result<Accepted, NotStarted> {
+    /// [`InvokeError`].
+    pub async fn invoke(&self, mut request: Request) -> Result<Accepted, InvokeError> {
         let shared = &self.shared;
         let workflow = shared.kit.workflows.get(&request.workflow);
         let definition = workflow
-            .ok_or(NotStarted::UnknownWorkflow)?
+            .ok_or(InvokeError::UnknownWorkflow)?
             .definition
             .clone();
         shared.secrets.redactor.redact_value(&mut request.body);
@@ -290,7 +290,7 @@ impl Orchestrator {
                     accepted
                 });
                 let done = created.await;
-                done.map_err(|error| NotStarted::Internal(error.to_string()))?
+                done.map_err(|error| InvokeError::Internal(error.to_string()))?
             }
         }
     }
@@ -300,17 +300,17 @@ impl Orchestrator {
         definition: &Arc<Definition>,
         request: Request,
         idempotency: Option<(String, String)>,
-    ) -> Result<Accepted, NotStarted> {
+    ) -> Result<Accepted, InvokeError> {
         let shared = &self.shared;
         shared.has_room()?;
         if let Some(step) = shared.peers.lacks_runtime_for(definition) {
-            return Err(NotStarted::NoRuntime(step));
+            return Err(InvokeError::NoRuntime(step));
         }
         if let Some(variable) = shared
             .secrets
             .lacks_value(&request.workflow, &request.principal)
         {
-            return Err(NotStarted::NoKey {
+            return Err(InvokeError::NoKey {
                 variable,
                 principal: request.principal.id,
             });
@@ -326,14 +326,14 @@ impl Orchestrator {
                 .and_then(|one| one.lock.clone()),
             principal: request.principal,
         };
-        let created = admit::invocation(definition, invocation).map_err(NotStarted::from)?;
+        let created = admit::invocation(definition, invocation).map_err(InvokeError::from)?;
         let run_id = format!("run_{}", uuid::Uuid::now_v7().simple());
         let stream =
-            StreamId::run(&run_id).map_err(|error| NotStarted::Internal(error.to_string()))?;
+            StreamId::run(&run_id).map_err(|error| InvokeError::Internal(error.to_string()))?;
         let memo = Memo::default();
         let observed = Observed::now(&shared.clock);
         let begun = turn::begin(definition, stream, created, observed.clock, &memo);
-        let (state, turn) = begun.map_err(|broken| NotStarted::Internal(broken.to_string()))?;
+        let (state, turn) = begun.map_err(|broken| InvokeError::Internal(broken.to_string()))?;
         let new = NewRun {
             definition: definition.clone(),
             state,
@@ -364,11 +364,11 @@ impl Orchestrator {
         }
     }
 
-    async fn wait_until_recorded(&self, run_id: &str) -> Result<(), NotStarted> {
+    async fn wait_until_recorded(&self, run_id: &str) -> Result<(), InvokeError> {
         match self.watch(run_id) {
             Some(mut progress) => wait_for(&mut progress, |progress| progress.durable.is_some())
                 .await
-                .map_err(NotStarted::LedgerStopped),
+                .map_err(InvokeError::LedgerStopped),
             None => Ok(()),
         }
     }
@@ -453,16 +453,16 @@ async fn ticks(shared: Weak<Shared>) {
 }
 
 impl Shared {
-    fn has_room(&self) -> Result<(), NotStarted> {
+    fn has_room(&self) -> Result<(), InvokeError> {
         if let Some(reason) = self.appender.failed() {
-            return Err(NotStarted::LedgerStopped(reason.to_string()));
+            return Err(InvokeError::LedgerStopped(reason.to_string()));
         }
         if self.standing.waits_for_room() || self.appender.low_on_disk() {
-            return Err(NotStarted::DiskFull);
+            return Err(InvokeError::DiskFull);
         }
         match self.runs.has_room() {
             true => Ok(()),
-            false => Err(NotStarted::Overloaded),
+            false => Err(InvokeError::Overloaded),
         }
     }
 }
@@ -495,7 +495,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl From<NotAdmitted> for NotStarted {
+impl From<NotAdmitted> for InvokeError {
     fn from(refused: NotAdmitted) -> Self {
         match refused {
             NotAdmitted::Params(found) => Self::Params(found),

@@ -17,7 +17,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::registry::RunRegistry;
 use super::run::{Message, Progress};
-use super::{NotStarted, Orchestrator, Shared, recover, wait_for};
+use super::{InvokeError, Orchestrator, Shared, recover, wait_for};
 use crate::secret::Redactor;
 use crate::workflow::admit::approval::{Decide, NotDecided};
 use crate::workflow::admit::person::{NotSaid, Overlay};
@@ -83,7 +83,7 @@ pub enum CommandError {
     NotDecided(#[from] NotDecided),
     /// The engine cannot do it now.
     #[error(transparent)]
-    NotStarted(#[from] NotStarted),
+    NotInvoked(#[from] InvokeError),
     /// The run cannot be read.
     #[error("{0}")]
     Unreadable(String),
@@ -147,14 +147,14 @@ impl Orchestrator {
                 // Of the task that answered: it may have ended since, because the ledger did.
                 let durable = |progress: &Progress| progress.durable >= Some(last);
                 let waited = wait_for(&mut progress, durable).await;
-                waited.map_err(NotStarted::LedgerStopped)?;
+                waited.map_err(InvokeError::LedgerStopped)?;
                 if said.is_ok() && command.concerns_runtimes() {
                     self.shared.wake_runtime();
                 }
                 return said;
             }
         }
-        Err(NotStarted::Overloaded.into())
+        Err(InvokeError::Overloaded.into())
     }
 
     /// Hands a message to a run's task; recovers the run where there is none.
@@ -187,7 +187,7 @@ impl Shared {
     /// Whether what a definition needs is at hand: a run that goes on must not fail for the lack.
     pub(super) fn can_run(&self, definition: &Definition) -> Result<(), CommandError> {
         if let Some(step) = self.peers.lacks_runtime_for(definition) {
-            return Err(NotStarted::NoRuntime(step).into());
+            return Err(InvokeError::NoRuntime(step).into());
         }
         match self.peers.lacks(definition) {
             Some(group) => Err(CommandError::NoGroup(group)),

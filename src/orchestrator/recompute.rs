@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use super::clock::Observed;
 use super::registry::{NewRun, RunRegistry};
 use super::run::Message;
-use super::{Accepted, NotStarted, Orchestrator, Shared, lock};
+use super::{Accepted, InvokeError, Orchestrator, Shared, lock};
 use crate::workflow::next::Memo;
 use crate::workflow::recompute::{self, NotRecomputed, Prepared, Recorded};
 use crate::workflow::{rules, turn};
@@ -33,7 +33,7 @@ pub enum NotBegun {
     LacksGroup(String),
     /// The engine does not take it.
     #[error(transparent)]
-    Engine(#[from] NotStarted),
+    Engine(#[from] InvokeError),
     /// The ledger cannot be read.
     #[error("{0}")]
     Store(String),
@@ -82,12 +82,12 @@ impl Orchestrator {
         } = prepared;
         let definition = Arc::new(definition);
         if let Some(step) = shared.peers.lacks_runtime_for(&definition) {
-            return Err(NotStarted::NoRuntime(step).into());
+            return Err(InvokeError::NoRuntime(step).into());
         }
         if let Some(group) = shared.peers.lacks(&definition) {
             return Err(NotBegun::LacksGroup(group));
         }
-        let internal = |words: String| NotBegun::Engine(NotStarted::Internal(words));
+        let internal = |words: String| NotBegun::Engine(InvokeError::Internal(words));
         let run_id = format!("{RECOMPUTE}{}", uuid::Uuid::now_v7().simple());
         let stream = StreamId::run(&run_id).map_err(|error| internal(error.to_string()))?;
         let memo = Memo::default();

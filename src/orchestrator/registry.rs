@@ -17,7 +17,7 @@ use super::clock::Observed;
 use super::idempotency::Keys;
 use super::recover::{self, Lost};
 use super::run::{Message, Progress, RunTask};
-use super::{NotStarted, Shared, lock, wait_for};
+use super::{InvokeError, Shared, lock, wait_for};
 use crate::workflow::definition::Definition;
 use crate::workflow::next::Memo;
 use crate::workflow::turn::Turn;
@@ -125,13 +125,13 @@ impl RunRegistry {
     /// Begins a run, and returns once its first turn is durable.
     ///
     /// # Errors
-    /// [`NotStarted::LedgerStopped`].
-    pub(super) async fn begin(shared: &Arc<Shared>, new: NewRun) -> Result<(), NotStarted> {
+    /// [`InvokeError::LedgerStopped`].
+    pub(super) async fn begin(shared: &Arc<Shared>, new: NewRun) -> Result<(), InvokeError> {
         let (task, mut progress) =
             RunTask::new(shared, new.definition, new.state, new.memo, new.observed);
         let recorded = task.start(new.turn);
         let durable = wait_for(&mut progress, |progress| progress.durable >= Some(recorded));
-        durable.await.map_err(NotStarted::LedgerStopped)
+        durable.await.map_err(InvokeError::LedgerStopped)
     }
 
     /// Goes on with a recorded run, unless it is under way. `admits` says whether it may.

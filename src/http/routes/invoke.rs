@@ -19,7 +19,7 @@ use crate::history;
 use crate::http::access::Asker;
 use crate::http::body::JsonObject;
 use crate::http::ids;
-use crate::orchestrator::{Accepted, NotStarted, Orchestrator, Request};
+use crate::orchestrator::{Accepted, InvokeError, Orchestrator, Request};
 
 /// Starts a run.
 #[utoipa::path(post, path = "/invoke/{workflow}",
@@ -138,23 +138,23 @@ fn authorize(
     }
 }
 
-impl From<NotStarted> for Problem {
-    fn from(refused: NotStarted) -> Self {
+impl From<InvokeError> for Problem {
+    fn from(refused: InvokeError) -> Self {
         let words = refused.to_string();
         match refused {
-            NotStarted::UnknownWorkflow => ErrorCode::WorkflowNotFound.into(),
-            NotStarted::Params(found) => {
+            InvokeError::UnknownWorkflow => ErrorCode::WorkflowNotFound.into(),
+            InvokeError::Params(found) => {
                 Self::new(ErrorCode::InvalidParams, named(&found)).with_errors(violations(found))
             }
-            NotStarted::NoRuntime(_) => Self::new(ErrorCode::RuntimeUnconfigured, words)
+            InvokeError::NoRuntime(_) => Self::new(ErrorCode::RuntimeUnconfigured, words)
                 .with_hint("start the orchestrator with --runtime-url"),
-            NotStarted::NoKey { .. } => Self::new(ErrorCode::Forbidden, words)
+            InvokeError::NoKey { .. } => Self::new(ErrorCode::Forbidden, words)
                 .with_hint("ask as a principal that has one: KTSU_TOKEN"),
-            NotStarted::KeyReused => ErrorCode::IdempotencyConflict.into(),
-            NotStarted::DiskFull => ErrorCode::DiskFull.into(),
-            NotStarted::LedgerStopped(reason) => Self::new(ErrorCode::LedgerStopped, reason),
-            NotStarted::Overloaded => Self::new(ErrorCode::Overloaded, words),
-            NotStarted::Internal(reason) => Self::new(ErrorCode::Internal, reason),
+            InvokeError::KeyReused => ErrorCode::IdempotencyConflict.into(),
+            InvokeError::DiskFull => ErrorCode::DiskFull.into(),
+            InvokeError::LedgerStopped(reason) => Self::new(ErrorCode::LedgerStopped, reason),
+            InvokeError::Overloaded => Self::new(ErrorCode::Overloaded, words),
+            InvokeError::Internal(reason) => Self::new(ErrorCode::Internal, reason),
         }
     }
 }

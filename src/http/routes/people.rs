@@ -426,7 +426,7 @@ impl From<CommandError> for Problem {
                 .with_hint(format!("look again, then If-Match: {actual}")),
             CommandError::NotSaid(refused) => refused.into(),
             CommandError::NotDecided(refused) => refused.into(),
-            CommandError::NotStarted(refused) => refused.into(),
+            CommandError::NotInvoked(refused) => refused.into(),
             CommandError::Unreadable(_) => {
                 Self::new(ErrorCode::Unreadable, words).with_hint("ktsu verify")
             }
