@@ -113,13 +113,13 @@ pub struct Parts {
     /// Where milestones of runs are logged and counted.
     pub telemetry: Arc<Telemetry>,
     /// The value of a secret variable that a recorded run declares, if it is known here.
-    pub secret: SecretOf,
+    pub secret: SecretLookup,
     /// The secrets of the gateway, where it is in this process: redacted like all others.
     pub provider_keys: Vec<Secret>,
 }
 
 /// Looks a secret up.
-pub type SecretOf = Arc<dyn Fn(&Variable) -> Option<Secret> + Send + Sync>;
+pub type SecretLookup = Arc<dyn Fn(&Variable) -> Option<Secret> + Send + Sync>;
 
 /// A cheap handle on the engine.
 #[derive(Clone)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ktsu_ledger::event::EnvValue;
 use serde_json::Value;
 
-use super::SecretOf;
+use super::SecretLookup;
 use crate::environment::{Principals, Resolved};
 use crate::secret::{Redactor, Secret};
 use crate::workflow::definition::Definition;
@@ -21,7 +21,7 @@ pub(super) struct Secrets {
     pub(super) principals: Arc<Principals>,
     pub(super) redactor: Redactor,
     provider_keys: Vec<Secret>,
-    look_up: SecretOf,
+    look_up: SecretLookup,
 }
 
 impl Secrets {
@@ -29,7 +29,7 @@ impl Secrets {
         environment: BTreeMap<String, Resolved>,
         principals: Arc<Principals>,
         provider_keys: Vec<Secret>,
-        look_up: SecretOf,
+        look_up: SecretLookup,
     ) -> Self {
         let redactor = Redactor::new(
             environment
