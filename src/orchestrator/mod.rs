@@ -107,7 +107,7 @@ pub struct Parts {
     /// Where runtimes reach this engine: `http://127.0.0.1:5050`.
     pub own_url: String,
     /// Whether runs that were left unfinished go on.
-    pub takes_up: bool,
+    pub resume_unfinished: bool,
     /// How the ledger stands.
     pub standing: Standing,
     /// Where milestones of runs are logged and counted.
@@ -242,7 +242,7 @@ impl Orchestrator {
         if shared.appender.failed().is_none() {
             recover::count_unfinished(&shared).await?;
         }
-        let recovered = match parts.takes_up {
+        let recovered = match parts.resume_unfinished {
             true => recover::resume_all(&shared).await?,
             false => Recovered::default(),
         };
