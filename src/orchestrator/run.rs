@@ -24,7 +24,7 @@ use super::people::{HumanCommand, Reply};
 use super::registry::RunHandle;
 use super::reports::Addressed;
 use super::token::TaskName;
-use super::tools::{Own, OwnCall};
+use super::tools::{BuiltinCall, Own};
 use super::{Shared, effects};
 use crate::rows;
 use crate::telemetry::RunObserver;
@@ -64,7 +64,7 @@ pub(super) enum Message {
         reply: Reply,
     },
     /// A runtime calls a tool server that comes with ktsu: which call is that?
-    Own {
+    BuiltinCall {
         /// The server.
         server: Own,
         /// The task.
@@ -74,7 +74,7 @@ pub(super) enum Message {
         /// The idempotency key.
         key: String,
         /// Where to tell.
-        reply: oneshot::Sender<Option<OwnCall>>,
+        reply: oneshot::Sender<Option<BuiltinCall>>,
     },
     /// A task's worker is lost.
     Lost {

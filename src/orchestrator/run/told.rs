@@ -45,7 +45,7 @@ impl RunTask {
                 let last = self.state.next_seq().saturating_sub(1);
                 let _ = reply.send((last, self.durable.clone(), said));
             }
-            Message::Own {
+            Message::BuiltinCall {
                 server,
                 task,
                 attempt,

@@ -56,7 +56,7 @@ pub(super) type Given = Result<Value, String>;
 
 /// A call that is under way.
 #[derive(Debug)]
-pub(super) struct OwnCall {
+pub(super) struct BuiltinCall {
     /// The run and the `tool.called`.
     pub(super) called: (StreamId, u64),
     /// The tool.
@@ -203,11 +203,11 @@ impl Orchestrator {
         task: &Addressed,
         attempt: u32,
         wanted: &Wanted<'_>,
-    ) -> Option<OwnCall> {
+    ) -> Option<BuiltinCall> {
         let key = wanted.key?.to_owned();
         let under_way = self.shared.runs.get(task.stream.name())?;
         let (reply, replied) = oneshot::channel();
-        let message = Message::Own {
+        let message = Message::BuiltinCall {
             server,
             task: task.clone(),
             attempt,
@@ -229,7 +229,7 @@ pub(super) fn find(
     task: &Addressed,
     attempt: u32,
     key: &str,
-) -> Option<OwnCall> {
+) -> Option<BuiltinCall> {
     let scope = state.scope_at(&task.scope)?;
     let step = state.scope(scope)?.shape.position(&task.step)?;
     let held = state.task(scope, step, task.item)?;
@@ -258,7 +258,7 @@ pub(super) fn find(
             Ready::Kv(kv::namespace(state, task, name.map_or("", String::as_str)))
         }
     };
-    Some(OwnCall {
+    Some(BuiltinCall {
         called: (state.stream().clone(), sending.called),
         tool: sending.tool.clone(),
         key: key.to_owned(),
