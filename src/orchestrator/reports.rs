@@ -95,7 +95,7 @@ impl Orchestrator {
         let about = self.about(&task, attempt, said.n, bytes);
         let events = said.events.into_iter().map(|event| about.event(event));
         let events: Vec<AgentEvent> = events.collect::<Result<_, _>>()?;
-        let frames = self.hand_over(&task, events, attempt).await?;
+        let frames = self.submit_report(&task, events, attempt).await?;
         Ok(answer(said.n, &task, &frames))
     }
 
@@ -112,7 +112,7 @@ impl Orchestrator {
     ) -> Result<(), NotTaken> {
         let about = self.about(&task, attempt, 0, bytes);
         let event = about.completed(said)?;
-        let frames = self.hand_over(&task, vec![event], attempt).await;
+        let frames = self.submit_report(&task, vec![event], attempt).await;
         frames.map(|_| ())
     }
 
@@ -157,7 +157,7 @@ impl Orchestrator {
         named.is_none_or(|named| named == instance)
     }
 
-    async fn hand_over(
+    async fn submit_report(
         &self,
         task: &Addressed,
         events: Vec<AgentEvent>,

@@ -4,8 +4,8 @@
 //! decided before it is durable. Whatever leaves the process waits until the frames it rests on
 //! are: an effect starts, and a follower is told, at the watermark.
 
-mod told;
-mod woken;
+mod messages;
+mod recovery;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -203,7 +203,7 @@ impl RunTask {
     pub(super) fn start(mut self, first: Turn) -> u64 {
         let last = first.sealed.last().map_or(0, |sealed| sealed.record.seq);
         self.register();
-        self.hand_over(first);
+        self.submit_turn(first);
         tokio::spawn(self.live());
         last
     }
@@ -218,7 +218,7 @@ impl RunTask {
             .send_modify(|progress| progress.durable = Some(last));
         self.register();
         let recovered = match message {
-            Some(message) => self.woken(message),
+            Some(message) => self.recover_with(message),
             None => self.recover(),
         };
         if let Err(broken) = recovered {
@@ -264,7 +264,7 @@ impl RunTask {
                 Some(message) = self.mailbox.recv() => {
                     // What was durable when the message came was under way by then.
                     self.begin_effects();
-                    if let Err(broken) = self.told(*message) {
+                    if let Err(broken) = self.take_message(*message) {
                         return self.give_up(&broken.to_string());
                     }
                 }
@@ -350,7 +350,7 @@ impl RunTask {
             let now = self.now().max(until);
             self.take_at(input, now)?;
         }
-        self.let_go(before)
+        self.release_held_reports(before)
     }
 
     /// The moment an input is taken, by the run's own time and never before the one before it
@@ -368,7 +368,7 @@ impl RunTask {
     /// Takes an input that was judged by the clock, at the moment it was judged by.
     fn take_at(&mut self, input: Draft, at: Timestamp) -> Result<(), Broken> {
         let turn = self.decide(vec![input], at)?;
-        self.hand_over(turn);
+        self.submit_turn(turn);
         Ok(())
     }
 
@@ -379,7 +379,7 @@ impl RunTask {
         let about = |sealed: &&Sealed| matches!(sealed.frame.event, Event::Agent(_));
         let frames = turn.sealed.iter().filter(about);
         let frames = frames.map(|sealed| sealed.frame.clone()).collect();
-        self.hand_over(turn);
+        self.submit_turn(turn);
         Ok(frames)
     }
 
@@ -388,7 +388,7 @@ impl RunTask {
     }
 
     /// Hands a turn to the appender, and notes what is to be done once it is durable.
-    fn hand_over(&mut self, turn: Turn) {
+    fn submit_turn(&mut self, turn: Turn) {
         self.more = turn.more;
         let last = self.state.next_seq().saturating_sub(1);
         self.forget_tasks(&turn);

@@ -12,9 +12,9 @@ use crate::workflow::turn::Broken;
 impl RunTask {
     /// Takes a message for a run that had no task. The run is recovered first, unless the message
     /// holds or ends it: then nothing of it is to begin before.
-    pub(super) fn woken(&mut self, message: Message) -> Result<(), Broken> {
+    pub(super) fn recover_with(&mut self, message: Message) -> Result<(), Broken> {
         if matches!(&message, Message::Command { command, .. } if command.steers()) {
-            self.told(message)?;
+            self.take_message(message)?;
             return self.recover();
         }
         let goes_on = !self.is_at_rest() && self.state.paused().is_none();
@@ -27,7 +27,7 @@ impl RunTask {
                 expected,
                 reply,
             } if goes_on && expected.is_none_or(|expected| expected == last) => {
-                self.tell_where_it_stands(reply);
+                self.reply_unchanged(reply);
                 Ok(())
             }
             message => {
@@ -38,9 +38,9 @@ impl RunTask {
                         ..
                     }
                 ) {
-                    self.settle()?;
+                    self.fire_due_timers()?;
                 }
-                self.told(message)
+                self.take_message(message)
             }
         }
     }
@@ -73,7 +73,7 @@ impl RunTask {
 
     /// Time that was over before anybody spoke is over before they are heard: whoever decides on a
     /// call too late finds that nobody did, and the run goes on with what follows from that.
-    pub(super) fn settle(&mut self) -> Result<(), Broken> {
+    pub(super) fn fire_due_timers(&mut self) -> Result<(), Broken> {
         let now = self.now();
         while let Some(input) = timers::due(&self.state, now) {
             self.take_at(input, now)?;

@@ -1,4 +1,4 @@
-//! What a run is told: answers, reports, people's words, each judged and taken as an input.
+//! Handling of messages: answers, reports and commands, each judged and taken as an input.
 
 use ktsu_ledger::event::WorkerLost;
 use ktsu_projections::run::Spend;
@@ -16,7 +16,7 @@ use crate::workflow::timers;
 use crate::workflow::turn::Broken;
 
 impl RunTask {
-    pub(super) fn told(&mut self, message: Message) -> Result<(), Broken> {
+    pub(super) fn take_message(&mut self, message: Message) -> Result<(), Broken> {
         self.observe_clock()?;
         let before = self.spend_if_held();
         let paused = self.state.paused().is_some();
@@ -40,7 +40,7 @@ impl RunTask {
                 expected,
                 reply,
             } => {
-                let said = self.said(command, expected)?;
+                let said = self.take_command(command, expected)?;
                 // Whoever spoke may be gone; it is recorded all the same.
                 let last = self.state.next_seq().saturating_sub(1);
                 let _ = reply.send((last, self.durable.clone(), said));
@@ -75,7 +75,7 @@ impl RunTask {
         if paused && !pauses {
             return self.ask_again();
         }
-        self.let_go(before)
+        self.release_held_reports(before)
     }
 
     pub(super) fn lost(&mut self, scope: &str, lost: WorkerLost) -> Result<(), Broken> {
@@ -85,7 +85,7 @@ impl RunTask {
         }
     }
 
-    fn said(
+    fn take_command(
         &mut self,
         mut command: HumanCommand,
         expected: Option<u64>,
@@ -117,7 +117,7 @@ impl RunTask {
                     Err(refused) => {
                         // Whoever is told that the time is over finds it recorded.
                         if matches!(refused, NotDecided::Expired { .. }) {
-                            self.settle()?;
+                            self.fire_due_timers()?;
                         }
                         return Ok(Err(refused.into()));
                     }
@@ -143,7 +143,7 @@ impl RunTask {
     }
 
     /// Answers somebody whose word was not needed.
-    pub(super) fn tell_where_it_stands(&self, reply: Reply) {
+    pub(super) fn reply_unchanged(&self, reply: Reply) {
         let last = self.state.next_seq().saturating_sub(1);
         let said = CommandReceipt {
             seq: last,
@@ -190,8 +190,8 @@ impl RunTask {
         (!self.held.is_empty()).then(|| self.state.spend().clone())
     }
 
-    /// Asks again for those that waited for the budget before, if something changed about it.
-    pub(super) fn let_go(&mut self, before: Option<Spend>) -> Result<(), Broken> {
+    /// Judges held reports again, if something changed about the budget that they wait for.
+    pub(super) fn release_held_reports(&mut self, before: Option<Spend>) -> Result<(), Broken> {
         let same = before.is_none_or(|before| before == *self.state.spend());
         if same && self.state.failing().is_none() {
             return Ok(());
