@@ -75,7 +75,7 @@ pub struct Setup {
     /// The gateway's file, if not `gateway.yaml` in the kit's folder.
     pub gateway: Option<PathBuf>,
     /// Whether runs that were left unfinished go on.
-    pub takes_up: bool,
+    pub resume_unfinished: bool,
 }
 
 /// Where agents run.
@@ -278,7 +278,7 @@ pub async fn open(mut setup: Setup) -> Result<Engine, NotOpened> {
         tokens,
         own_url: setup.own_url.unwrap_or_else(|| url.clone()),
         notary: notary.shown(),
-        takes_up: setup.takes_up && !full,
+        resume_unfinished: setup.resume_unfinished && !full,
         standing: Standing::of(damage.clone(), full),
         secret: Arc::new(move |variable| {
             let declared = std::slice::from_ref(variable);
@@ -325,7 +325,7 @@ pub async fn open(mut setup: Setup) -> Result<Engine, NotOpened> {
         notary: Arc::clone(&notary),
         facts,
         reserve,
-        takes_up: setup.takes_up,
+        resume_unfinished: setup.resume_unfinished,
     };
     let waiting = later.begin(full, stopped(&stop)).await;
     Ok(Engine {

@@ -28,6 +28,8 @@ mod cut;
 mod damaged;
 #[path = "suite/durability.rs"]
 mod durability;
+#[path = "suite/effects.rs"]
+mod effects;
 #[path = "suite/evidence/mod.rs"]
 mod evidence;
 #[path = "suite/exports.rs"]

@@ -38,7 +38,7 @@ pub(crate) async fn open(folder: &Path, kit: Arc<Kit>) -> Engine {
         agents: ktsu::assemble::Agents::here(),
         own_url: None,
         gateway: None,
-        takes_up: true,
+        resume_unfinished: true,
     };
     assemble::open(setup).await.unwrap()
 }

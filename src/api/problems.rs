@@ -6,7 +6,7 @@ use ktsu_codes::ErrorCode;
 use ktsu_history::Unreadable;
 use ktsu_history::diff::Failed;
 use ktsu_orchestrator::recompute::NotBegun;
-use ktsu_orchestrator::{NotDone, NotStarted, NotTaken};
+use ktsu_orchestrator::{CommandError, InvokeError, NotTaken};
 use ktsu_schema::placed;
 use ktsu_server::{Problem, Violation};
 use ktsu_workflow::admit::approval::NotDecided;
@@ -37,22 +37,22 @@ pub(crate) fn not_decided(refused: NotDecided) -> Problem {
     }
 }
 
-pub(crate) fn not_started(refused: NotStarted) -> Problem {
+pub(crate) fn not_started(refused: InvokeError) -> Problem {
     let words = refused.to_string();
     match refused {
-        NotStarted::UnknownWorkflow => ErrorCode::WorkflowNotFound.into(),
-        NotStarted::Params(found) => {
+        InvokeError::UnknownWorkflow => ErrorCode::WorkflowNotFound.into(),
+        InvokeError::Params(found) => {
             Problem::new(ErrorCode::InvalidParams, named(&found)).with_errors(violations(found))
         }
-        NotStarted::NoRuntime(_) => Problem::new(ErrorCode::RuntimeUnconfigured, words)
+        InvokeError::NoRuntime(_) => Problem::new(ErrorCode::RuntimeUnconfigured, words)
             .with_hint("start the orchestrator with --runtime-url"),
-        NotStarted::NoKey { .. } => Problem::new(ErrorCode::Forbidden, words)
+        InvokeError::NoKey { .. } => Problem::new(ErrorCode::Forbidden, words)
             .with_hint("ask as a principal that has one: KTSU_TOKEN"),
-        NotStarted::KeyReused => ErrorCode::IdempotencyConflict.into(),
-        NotStarted::DiskFull => ErrorCode::DiskFull.into(),
-        NotStarted::LedgerStopped(reason) => Problem::new(ErrorCode::LedgerStopped, reason),
-        NotStarted::Overloaded => Problem::new(ErrorCode::Overloaded, words),
-        NotStarted::Internal(reason) => Problem::new(ErrorCode::Internal, reason),
+        InvokeError::KeyReused => ErrorCode::IdempotencyConflict.into(),
+        InvokeError::DiskFull => ErrorCode::DiskFull.into(),
+        InvokeError::LedgerStopped(reason) => Problem::new(ErrorCode::LedgerStopped, reason),
+        InvokeError::Overloaded => Problem::new(ErrorCode::Overloaded, words),
+        InvokeError::Internal(reason) => Problem::new(ErrorCode::Internal, reason),
     }
 }
 
@@ -87,20 +87,20 @@ pub(crate) fn not_compared(failed: Failed) -> Problem {
     }
 }
 
-pub(crate) fn not_done(refused: NotDone) -> Problem {
+pub(crate) fn not_done(refused: CommandError) -> Problem {
     let words = refused.to_string();
     match refused {
-        NotDone::Stale { actual, .. } => Problem::new(ErrorCode::StaleRevision, words)
+        CommandError::Stale { actual, .. } => Problem::new(ErrorCode::StaleRevision, words)
             .with_hint(format!("look again, then If-Match: {actual}")),
-        NotDone::NotSaid(refused) => not_said(refused),
-        NotDone::NotDecided(refused) => not_decided(refused),
-        NotDone::NotStarted(refused) => not_started(refused),
-        NotDone::Unreadable(_) => {
+        CommandError::NotSaid(refused) => not_said(refused),
+        CommandError::NotDecided(refused) => not_decided(refused),
+        CommandError::NotInvoked(refused) => not_started(refused),
+        CommandError::Unreadable(_) => {
             Problem::new(ErrorCode::Unreadable, words).with_hint("ktsu verify")
         }
-        NotDone::HoldsSecret => Problem::new(ErrorCode::ForkRefused, words)
+        CommandError::HoldsSecret => Problem::new(ErrorCode::ForkRefused, words)
             .with_hint("declare it under env, and use it as {{ env.NAME }}"),
-        NotDone::NoGroup(_) => Problem::new(ErrorCode::RuntimeUnconfigured, words)
+        CommandError::NoGroup(_) => Problem::new(ErrorCode::RuntimeUnconfigured, words)
             .with_hint("start the engine with the kit of the run"),
     }
 }

@@ -27,7 +27,7 @@ pub(super) struct Later {
     pub(super) notary: Arc<Notary>,
     pub(super) facts: Arc<StoreStream>,
     pub(super) reserve: Option<Reserve>,
-    pub(super) takes_up: bool,
+    pub(super) resume_unfinished: bool,
 }
 
 impl Later {
@@ -75,7 +75,7 @@ impl Later {
     }
 
     async fn take_up(&self) -> Result<(), String> {
-        let recovered = self.orchestrator.go_on(self.takes_up).await?;
+        let recovered = self.orchestrator.go_on(self.resume_unfinished).await?;
         tracing::info!(
             unfinished = recovered.unfinished,
             resent = recovered.resent,

@@ -75,7 +75,7 @@ pub async fn open(setup: Setup, ledger: &Path) -> Result<Reading, NotOpened> {
         notary: Arc::default(),
         tokens: no_tokens()?,
         own_url: url.clone(),
-        takes_up: false,
+        resume_unfinished: false,
         standing: Standing::reading(damage.clone()),
         secret: Arc::new(|_| None),
         provider_keys: Vec::new(),

@@ -66,7 +66,7 @@ pub(super) async fn run(common: &Common, job: Job) -> Result<ExitCode, Failure> 
         agents: Agents::here(),
         own_url: None,
         gateway: None,
-        takes_up: true,
+        resume_unfinished: true,
     })
     .await?;
     if engine.recovered.left > 0 {

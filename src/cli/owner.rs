@@ -124,7 +124,7 @@ impl Owner {
             agents,
             own_url: None,
             gateway: None,
-            takes_up: false,
+            resume_unfinished: false,
         })
         .await?;
         Ok(Self {

@@ -320,7 +320,7 @@ async fn orchestrator(
         agents,
         own_url: arguments.own_url,
         gateway: arguments.config,
-        takes_up: true,
+        resume_unfinished: true,
     })
     .await?;
     if let Some(receiver) = &receiver {
@@ -366,7 +366,7 @@ async fn reading(
         agents: Agents::Nowhere,
         own_url: None,
         gateway: None,
-        takes_up: false,
+        resume_unfinished: false,
     };
     warn_of_second_name(&ledger.path);
     let reading = open_reading(setup, &ledger.path).await?;

@@ -108,7 +108,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
         agents: Agents::here(),
         own_url: None,
         gateway: None,
-        takes_up: true,
+        resume_unfinished: true,
     })
     .await?;
     let asked = stream::iter(&given).map(|one| ask(&engine, &kit, one));

@@ -13,6 +13,7 @@ use super::provenance::{NoSuchField, Origin, Story, origins};
 use super::walk::depth_first;
 use ktsu_workflow::expression::marks::{Marks, Place};
 use ktsu_workflow::expression::tracked::Tracker;
+use ktsu_workflow::timers;
 
 /// Why a step is where it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -247,7 +248,7 @@ impl Asking<'_, '_> {
             }
             StepStatus::Skipped => self.skipped(scope, position, held, step, &path),
             StepStatus::Failed => self.failed(scope, position, held, step, &path),
-            StepStatus::Running => self.running(step, &path),
+            StepStatus::Running => self.running((scope, position), step, &path),
             StepStatus::Pending => self.pending(scope, position, held, &path),
         }
     }
@@ -378,14 +379,16 @@ impl Asking<'_, '_> {
         Vec::new()
     }
 
-    fn running(&mut self, step: &Step, path: &str) -> Vec<At> {
+    fn running(&mut self, (scope, position): (u32, u32), step: &Step, path: &str) -> Vec<At> {
         let none = Marks::default();
         match &step.phase {
             Phase::Sent { seq, sending } => {
                 let text = format!("it waits for the answer to sending {sending} of its webhook");
                 self.say(path, Some(*seq), text, &none);
             }
-            Phase::Backoff { seq, until, .. } => {
+            Phase::Backoff { seq, since, .. } => {
+                let retry = timers::retry(self.story.state(), scope, position);
+                let until = retry.map_or(*since, |retry| retry.until);
                 let text = format!("it waits until {until} to send its webhook again");
                 self.say(
                     path,

@@ -20,9 +20,9 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::clock::Observed;
-use super::people::{NotDone, redact_overlay};
-use super::run::RunTask;
-use super::{NotStarted, Orchestrator, recover, wait_for};
+use super::people::{CommandError, redact_overlay};
+use super::registry::{NewRun, RunRegistry};
+use super::{InvokeError, Orchestrator, recover};
 use ktsu_secret::Redactor;
 use ktsu_workflow::admit::ENGINE;
 use ktsu_workflow::admit::person::{self, NotSaid, Overlay, Point};
@@ -75,16 +75,16 @@ impl Orchestrator {
     /// Forks a run, and returns once the branch is durable.
     ///
     /// # Errors
-    /// [`NotDone`].
-    pub async fn fork(&self, run: &StreamId, mut asked: ForkAsked) -> Result<Branch, NotDone> {
+    /// [`CommandError`].
+    pub async fn fork(&self, run: &StreamId, mut asked: ForkAsked) -> Result<Branch, CommandError> {
         self.shared.has_room()?;
         // Before anything is judged: a refusal names what was asked for.
-        asked.redact(&self.shared.redactor);
+        asked.redact(&self.shared.secrets.redactor);
         if let Some(point) = asked.shared_only() {
             let stream = run.clone();
             let read = move |reader: &dyn Reader| shared(reader, &stream, point);
             let found = self.shared.readers.with(read).await;
-            let found = found.map_err(|error| NotDone::Unreadable(error.to_string()))??;
+            let found = found.map_err(|error| CommandError::Unreadable(error.to_string()))??;
             if let Some(status) = found.status() {
                 return self.fork_untouched(run, &asked, &found, status).await;
             }
@@ -96,17 +96,17 @@ impl Orchestrator {
     /// is: it would do something else than it says.
     ///
     /// # Errors
-    /// [`NotDone::HoldsSecret`].
-    pub fn without_secrets(&self, definition: &Value) -> Result<(), NotDone> {
-        without_secrets(&self.shared.redactor, definition)
+    /// [`CommandError::HoldsSecret`].
+    pub fn without_secrets(&self, definition: &Value) -> Result<(), CommandError> {
+        without_secrets(&self.shared.secrets.redactor, definition)
     }
 
-    async fn fork_changed(&self, run: &StreamId, asked: ForkAsked) -> Result<Branch, NotDone> {
+    async fn fork_changed(&self, run: &StreamId, asked: ForkAsked) -> Result<Branch, CommandError> {
         let shared = &self.shared;
         let stream = run.clone();
         let read = shared.readers.with(move |reader| frames(reader, &stream));
         let recorded = read.await;
-        let recorded = recorded.map_err(|error| NotDone::Unreadable(error.to_string()))?;
+        let recorded = recorded.map_err(|error| CommandError::Unreadable(error.to_string()))?;
         let position = person::position(&recorded, &asked.point)?;
         // What holds at the fork position, not what holds at the end.
         let shown = usize::try_from(position.max(1)).unwrap_or(usize::MAX);
@@ -116,11 +116,11 @@ impl Orchestrator {
         let definition = recover::definition_in(shared, until);
         let definition = definition?;
         let mut asked = asked.at(position);
-        let redactor = shared.redactor_for(&definition);
+        let redactor = shared.secrets.redactor_for(&definition);
         if let Some(brought) = &asked.definition {
             let json = brought.json.to_value();
             without_secrets(&redactor, &json)?;
-            without_secrets(&shared.redactor_for(brought), &json)?;
+            without_secrets(&shared.secrets.redactor_for(brought), &json)?;
         }
         redact(&redactor, &mut asked);
         let observed = Observed::now(&shared.clock);
@@ -134,12 +134,14 @@ impl Orchestrator {
             fork_position: position,
             status: forked.state.status().as_str().to_owned(),
         };
-        let memo = Memo::default();
-        let (task, mut progress) =
-            RunTask::new(shared, forked.definition, forked.state, memo, observed);
-        let recorded = task.start(forked.turn);
-        let outcome = wait_for(&mut progress, |progress| progress.durable >= Some(recorded)).await;
-        outcome.map_err(NotStarted::LedgerStopped)?;
+        let new = NewRun {
+            definition: forked.definition,
+            state: forked.state,
+            turn: forked.turn,
+            memo: Memo::default(),
+            observed,
+        };
+        RunRegistry::begin(shared, new).await?;
         Ok(branch)
     }
 
@@ -150,7 +152,7 @@ impl Orchestrator {
         asked: &ForkAsked,
         found: &Shared,
         status: RunStatus,
-    ) -> Result<Branch, NotDone> {
+    ) -> Result<Branch, CommandError> {
         let branch = Branch {
             branch_id: branch_id(),
             parent_run_id: run.name().to_owned(),
@@ -158,7 +160,7 @@ impl Orchestrator {
             status: status.as_str().to_owned(),
         };
         let entry = self.branch_entry(&branch, asked, found);
-        let entry = entry.map_err(|error| NotStarted::Internal(error.to_string()))?;
+        let entry = entry.map_err(|error| InvokeError::Internal(error.to_string()))?;
         let (done, told) = oneshot::channel();
         let tell = move |outcome: Result<_, _>| drop(done.send(outcome.map(|_| ())));
         self.shared.appender.submit(entry, Box::new(tell));
@@ -170,8 +172,8 @@ impl Orchestrator {
                     .branched(&branch.branch_id, workflow, &asked.by, status);
                 Ok(branch)
             }
-            Ok(Err(error)) => Err(NotStarted::LedgerStopped(error.to_string()).into()),
-            Err(_) => Err(NotStarted::LedgerStopped("it was closed".to_owned()).into()),
+            Ok(Err(error)) => Err(InvokeError::LedgerStopped(error.to_string()).into()),
+            Err(_) => Err(InvokeError::LedgerStopped("it was closed".to_owned()).into()),
         }
     }
 
@@ -251,11 +253,11 @@ impl ForkAsked {
     }
 }
 
-fn without_secrets(redactor: &Redactor, definition: &Value) -> Result<(), NotDone> {
+fn without_secrets(redactor: &Redactor, definition: &Value) -> Result<(), CommandError> {
     let mut plain = definition.clone();
     redactor.redact_value(&mut plain);
     match plain != *definition {
-        true => Err(NotDone::HoldsSecret),
+        true => Err(CommandError::HoldsSecret),
         false => Ok(()),
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use ktsu_projections::index::RunRow;
 use tokio::sync::watch;
 
-use super::{NotStarted, lock};
+use super::{InvokeError, lock};
 use ktsu_readers::Readers;
 
 /// Keys whose first request is under way, each with what came of it.
@@ -46,7 +46,7 @@ impl Keys {
         readers: &Readers,
         key: &str,
         digest: &str,
-    ) -> Result<Repeated, NotStarted> {
+    ) -> Result<Repeated, InvokeError> {
         loop {
             let (sender, receiver) = watch::channel(None);
             let before = {
@@ -74,7 +74,7 @@ impl Keys {
                 return if before.digest == digest {
                     Ok(Repeated::Same(run_id))
                 } else {
-                    Err(NotStarted::KeyReused)
+                    Err(InvokeError::KeyReused)
                 };
             }
             // The first request was refused: this one tries for itself.
@@ -82,19 +82,19 @@ impl Keys {
     }
 }
 
-async fn look_up(readers: &Readers, claim: Claim, digest: &str) -> Result<Repeated, NotStarted> {
+async fn look_up(readers: &Readers, claim: Claim, digest: &str) -> Result<Repeated, InvokeError> {
     let key = claim.key.clone();
     let row = readers.with(move |reader| reader.by_key(&key)).await;
-    let row = row.map_err(|error| NotStarted::Internal(error.to_string()))?;
+    let row = row.map_err(|error| InvokeError::Internal(error.to_string()))?;
     let Some(row) = row else {
         return Ok(Repeated::Never(claim));
     };
     let row: RunRow = serde_json::from_str(row.row.as_str())
-        .map_err(|error| NotStarted::Internal(error.to_string()))?;
+        .map_err(|error| InvokeError::Internal(error.to_string()))?;
     // Compared before anybody who waits is told: they may have come with this digest, too.
     if row.idempotency_digest.as_deref() != Some(digest) {
         claim.settle(None);
-        return Err(NotStarted::KeyReused);
+        return Err(InvokeError::KeyReused);
     }
     claim.settle(Some(row.run_id.clone()));
     Ok(Repeated::Same(row.run_id))

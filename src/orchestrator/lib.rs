@@ -15,12 +15,15 @@ pub mod clock;
 mod effects;
 mod fork;
 mod idempotency;
+mod peers;
 mod people;
 mod personal;
 pub mod recompute;
 mod recover;
+mod registry;
 pub mod reports;
 mod run;
+mod secrets;
 mod standing;
 mod supervise;
 mod token;
@@ -29,7 +32,7 @@ mod tools;
 pub use clock::Clock;
 pub use fork::{Branch, ForkAsked};
 pub use idempotency::Repeated;
-pub use people::{NotDone, Said, Word};
+pub use people::{CommandError, CommandReceipt, HumanCommand};
 pub use recover::{Recovered, rebuild_index};
 pub use reports::{Addressed, NotTaken};
 pub use run::Progress;
@@ -37,37 +40,35 @@ pub use standing::{LedgerState, Standing};
 pub use token::TokenKey;
 pub use tools::{Answered, Own, Posted, ToolStream};
 
-use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use ktsu_ledger::appender::Appender;
+use ktsu_ledger::event::Principal;
 use ktsu_ledger::event::plan::Variable;
-use ktsu_ledger::event::{EnvValue, Principal};
 use ktsu_ledger::{Json, StreamId};
 use ktsu_projections::index;
 use serde_json::Value;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
 use clock::Observed;
-use idempotency::Keys;
 use ktsu_egress as egress;
 use ktsu_environment::settings::MOST_RUNS;
 use ktsu_environment::{Principals, Resolved};
 use ktsu_kit::Kit;
 use ktsu_peer::Peer;
 use ktsu_readers::Readers;
-use ktsu_secret::{Redactor, Secret};
+use ktsu_secret::Secret;
 use ktsu_telemetry::Telemetry;
 use ktsu_workflow::admit::{self, Invocation, NotAdmitted};
 use ktsu_workflow::definition::Definition;
-use ktsu_workflow::expression::{Names, Root, from_value};
 use ktsu_workflow::next::Memo;
-use ktsu_workflow::rules::DecisionRules;
-use ktsu_workflow::template::Template;
 use ktsu_workflow::turn;
-use run::{Message, RunTask};
+use peers::Peers;
+use registry::{NewRun, RunRegistry};
+use secrets::Secrets;
 use supervise::Supervisor;
+use tools::OwnTools;
 
 /// The most runs under way at once, unless the environment says fewer; further requests are refused
 /// and may be repeated.
@@ -106,19 +107,19 @@ pub struct Parts {
     /// Where runtimes reach this engine: `http://127.0.0.1:5050`.
     pub own_url: String,
     /// Whether runs that were left unfinished go on.
-    pub takes_up: bool,
+    pub resume_unfinished: bool,
     /// How the ledger stands.
     pub standing: Standing,
     /// Where milestones of runs are logged and counted.
     pub telemetry: Arc<Telemetry>,
     /// The value of a secret variable that a recorded run declares, if it is known here.
-    pub secret: SecretOf,
+    pub secret: SecretLookup,
     /// The secrets of the gateway, where it is in this process: redacted like all others.
     pub provider_keys: Vec<Secret>,
 }
 
 /// Looks a secret up.
-pub type SecretOf = Arc<dyn Fn(&Variable) -> Option<Secret> + Send + Sync>;
+pub type SecretLookup = Arc<dyn Fn(&Variable) -> Option<Secret> + Send + Sync>;
 
 /// A cheap handle on the engine.
 #[derive(Clone)]
@@ -130,44 +131,16 @@ pub struct Orchestrator {
 pub(crate) struct Shared {
     appender: Appender,
     readers: Readers,
-    kit: Arc<Kit>,
-    environment: BTreeMap<String, Resolved>,
-    principals: Arc<Principals>,
-    max_active: usize,
-    /// Where tool servers are, by their own name, where it is not where their file says.
-    tool_servers: BTreeMap<String, String>,
-    redactor: Redactor,
-    provider_keys: Vec<Secret>,
-    secret: SecretOf,
-    egress: egress::Client,
     clock: Clock,
-    /// Runs under way. Held for a few lines only, never across an await.
-    active: Mutex<HashMap<String, UnderWay>>,
-    keys: Keys,
-    runtime: Option<Peer>,
-    gateway: Option<Peer>,
-    groups: Option<BTreeSet<String>>,
-    notary: ktsu_evidence::notary::Shown,
     standing: Standing,
+    notary: ktsu_evidence::notary::Shown,
     telemetry: Arc<Telemetry>,
-    tokens: TokenKey,
-    own_url: String,
+    kit: Arc<Kit>,
+    secrets: Secrets,
+    peers: Peers,
+    runs: RunRegistry,
     supervisor: Supervisor,
-    /// What agents keep between runs.
-    kv: tools::kv::Kv,
-    /// Who listens for answers of those tool servers over the older transport.
-    streams: tools::streams::Streams,
-    definitions: Mutex<HashMap<String, Arc<Definition>>>,
-    stop: watch::Sender<bool>,
-    /// Held while a run without a task gets one.
-    waking: tokio::sync::Mutex<()>,
-}
-
-/// A run under way, as others find it. It ends when its task does, so others hold it weakly.
-#[derive(Clone)]
-pub(crate) struct UnderWay {
-    progress: watch::Receiver<Progress>,
-    mailbox: mpsc::WeakSender<Box<Message>>,
+    own_tools: OwnTools,
 }
 
 /// A request to start a run.
@@ -194,7 +167,7 @@ pub struct Accepted {
 
 /// Why no run was started. Nothing was recorded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotStarted {
+pub enum InvokeError {
     /// Unknown, or a sub-workflow: nobody can tell which (seed 000, invariant 30).
     #[error("there is no such workflow")]
     UnknownWorkflow,
@@ -235,56 +208,41 @@ impl Orchestrator {
     /// # Errors
     /// A message, if the ledger cannot be read.
     pub async fn start(parts: Parts) -> Result<(Self, Recovered), String> {
-        let redactor = Redactor::new(
-            parts
-                .environment
-                .values()
-                .flat_map(|one| one.secrets.values())
-                .chain(parts.principals.secrets())
-                .chain(&parts.provider_keys),
-        );
-        let definitions = parts
-            .kit
-            .workflows
-            .values()
-            .map(|one| (one.definition.digest.clone(), Arc::clone(&one.definition)));
-        let definitions = definitions.collect();
+        let workflows = parts.kit.workflows.values();
+        let definitions = workflows.map(|one| Arc::clone(&one.definition));
         let shared = Arc::new(Shared {
+            runs: RunRegistry::new(parts.max_active, definitions),
+            secrets: Secrets::new(
+                parts.environment,
+                parts.principals,
+                parts.provider_keys,
+                parts.secret,
+            ),
+            peers: Peers {
+                egress: parts.egress,
+                runtime: parts.runtime,
+                gateway: parts.gateway,
+                groups: parts.groups,
+                tool_servers: parts.tool_servers,
+                tokens: parts.tokens,
+                own_url: parts.own_url,
+            },
             appender: parts.appender,
             readers: parts.readers,
-            kit: parts.kit,
-            environment: parts.environment,
-            principals: parts.principals,
-            max_active: parts.max_active,
-            tool_servers: parts.tool_servers,
-            redactor,
-            provider_keys: parts.provider_keys,
-            secret: parts.secret,
-            egress: parts.egress,
             clock: parts.clock,
-            active: Mutex::default(),
-            keys: Keys::default(),
-            definitions: Mutex::new(definitions),
-            stop: watch::Sender::new(false),
-            waking: tokio::sync::Mutex::default(),
-            runtime: parts.runtime,
-            gateway: parts.gateway,
-            groups: parts.groups,
-            notary: parts.notary,
             standing: parts.standing,
+            notary: parts.notary,
             telemetry: parts.telemetry,
-            tokens: parts.tokens,
-            own_url: parts.own_url,
+            kit: parts.kit,
             supervisor: Supervisor::default(),
-            kv: tools::kv::Kv::default(),
-            streams: tools::streams::Streams::default(),
+            own_tools: OwnTools::default(),
         });
         tokio::spawn(ticks(Arc::downgrade(&shared)));
         // What only reads has nothing to go on from.
         if shared.appender.failed().is_none() {
             recover::count_unfinished(&shared).await?;
         }
-        let recovered = match parts.takes_up {
+        let recovered = match parts.resume_unfinished {
             true => recover::resume_all(&shared).await?,
             false => Recovered::default(),
         };
@@ -294,22 +252,27 @@ impl Orchestrator {
     /// Starts a run, and returns once its first turn is durable.
     ///
     /// # Errors
-    /// [`NotStarted`].
-    pub async fn invoke(&self, mut request: Request) -> Result<Accepted, NotStarted> {
+    /// [`InvokeError`].
+    pub async fn invoke(&self, mut request: Request) -> Result<Accepted, InvokeError> {
         let shared = &self.shared;
         let workflow = shared.kit.workflows.get(&request.workflow);
         let definition = workflow
-            .ok_or(NotStarted::UnknownWorkflow)?
+            .ok_or(InvokeError::UnknownWorkflow)?
             .definition
             .clone();
-        shared.redactor.redact_value(&mut request.body);
+        shared.secrets.redactor.redact_value(&mut request.body);
         let Some(key) = &request.idempotency_key else {
             return self.create(&definition, request, None).await;
         };
-        let key = shared.redactor.redact_text(key);
+        let key = shared.secrets.redactor.redact_text(key);
         let digest = digest_of(&request.workflow, &request.body);
         let scoped = index::scoped_key(&request.principal.id, &request.workflow, &key);
-        match shared.keys.claim(&shared.readers, &scoped, &digest).await? {
+        match shared
+            .runs
+            .keys
+            .claim(&shared.readers, &scoped, &digest)
+            .await?
+        {
             Repeated::Same(run_id) => {
                 self.wait_until_recorded(&run_id).await?;
                 Ok(Accepted {
@@ -327,7 +290,7 @@ impl Orchestrator {
                     accepted
                 });
                 let done = created.await;
-                done.map_err(|error| NotStarted::Internal(error.to_string()))?
+                done.map_err(|error| InvokeError::Internal(error.to_string()))?
             }
         }
     }
@@ -337,21 +300,24 @@ impl Orchestrator {
         definition: &Arc<Definition>,
         request: Request,
         idempotency: Option<(String, String)>,
-    ) -> Result<Accepted, NotStarted> {
+    ) -> Result<Accepted, InvokeError> {
         let shared = &self.shared;
         shared.has_room()?;
-        if let (None, Some(step)) = (&shared.runtime, definition.first_agent()) {
-            return Err(NotStarted::NoRuntime(step));
+        if let Some(step) = shared.peers.lacks_runtime_for(definition) {
+            return Err(InvokeError::NoRuntime(step));
         }
-        if let Some(variable) = shared.lacks_value(&request.workflow, &request.principal) {
-            return Err(NotStarted::NoKey {
+        if let Some(variable) = shared
+            .secrets
+            .lacks_value(&request.workflow, &request.principal)
+        {
+            return Err(InvokeError::NoKey {
                 variable,
                 principal: request.principal.id,
             });
         }
         let invocation = Invocation {
             body: request.body,
-            env: shared.recorded_env(&request.workflow),
+            env: shared.secrets.recorded_env(&request.workflow),
             idempotency,
             lock: shared
                 .kit
@@ -360,18 +326,22 @@ impl Orchestrator {
                 .and_then(|one| one.lock.clone()),
             principal: request.principal,
         };
-        let created = admit::invocation(definition, invocation).map_err(NotStarted::from)?;
+        let created = admit::invocation(definition, invocation).map_err(InvokeError::from)?;
         let run_id = format!("run_{}", uuid::Uuid::now_v7().simple());
         let stream =
-            StreamId::run(&run_id).map_err(|error| NotStarted::Internal(error.to_string()))?;
+            StreamId::run(&run_id).map_err(|error| InvokeError::Internal(error.to_string()))?;
         let memo = Memo::default();
         let observed = Observed::now(&shared.clock);
         let begun = turn::begin(definition, stream, created, observed.clock, &memo);
-        let (state, turn) = begun.map_err(|broken| NotStarted::Internal(broken.to_string()))?;
-        let (task, mut progress) = RunTask::new(shared, definition.clone(), state, memo, observed);
-        let recorded = task.start(turn);
-        let outcome = wait_for(&mut progress, |progress| progress.durable >= Some(recorded)).await;
-        outcome.map_err(NotStarted::LedgerStopped)?;
+        let (state, turn) = begun.map_err(|broken| InvokeError::Internal(broken.to_string()))?;
+        let new = NewRun {
+            definition: definition.clone(),
+            state,
+            turn,
+            memo,
+            observed,
+        };
+        RunRegistry::begin(shared, new).await?;
         Ok(Accepted {
             run_id,
             created: true,
@@ -380,8 +350,7 @@ impl Orchestrator {
 
     /// How far a run under way is; `None` if it is not under way here.
     pub fn watch(&self, run_id: &str) -> Option<watch::Receiver<Progress>> {
-        let active = lock(&self.shared.active);
-        active.get(run_id).map(|run| run.progress.clone())
+        self.shared.runs.get(run_id).map(|run| run.progress)
     }
 
     /// Waits until a run has ended, durably. Returns at once if it is not under way.
@@ -395,11 +364,11 @@ impl Orchestrator {
         }
     }
 
-    async fn wait_until_recorded(&self, run_id: &str) -> Result<(), NotStarted> {
+    async fn wait_until_recorded(&self, run_id: &str) -> Result<(), InvokeError> {
         match self.watch(run_id) {
             Some(mut progress) => wait_for(&mut progress, |progress| progress.durable.is_some())
                 .await
-                .map_err(NotStarted::LedgerStopped),
+                .map_err(InvokeError::LedgerStopped),
             None => Ok(()),
         }
     }
@@ -416,26 +385,22 @@ impl Orchestrator {
 
     /// The values the environment gives a workflow.
     pub fn environment(&self, workflow: &str) -> Option<&Resolved> {
-        self.shared.environment.get(workflow)
+        self.shared.secrets.environment.get(workflow)
     }
 
     /// A text without the secrets of the kit.
     pub fn redacted(&self, text: &str) -> String {
-        self.shared.redactor.redact_text(text)
+        self.shared.secrets.redactor.redact_text(text)
     }
 
     /// The secret callers of a workflow must show, if its template resolves.
     pub fn invoke_secret(&self, workflow: &str, template: &str) -> Option<Secret> {
-        let resolved = self.shared.environment.get(workflow)?;
-        let template = Template::text(template).ok()?;
-        let rendered = template.render(&EnvOnly(resolved), &|_| false, DecisionRules::NEWEST);
-        let rendered = rendered.ok()?;
-        rendered.value.as_str().map(Secret::new)
+        self.shared.secrets.invoke_secret(workflow, template)
     }
 
     /// Where agents run.
     pub fn runtime(&self) -> Option<&Peer> {
-        self.shared.runtime.as_ref()
+        self.shared.peers.runtime.as_ref()
     }
 
     /// How the notary is.
@@ -446,7 +411,7 @@ impl Orchestrator {
 
     /// Where models are asked; for its health alone.
     pub fn gateway(&self) -> Option<&Peer> {
-        self.shared.gateway.as_ref()
+        self.shared.peers.gateway.as_ref()
     }
 
     /// What is counted.
@@ -456,7 +421,7 @@ impl Orchestrator {
 
     /// How many runs are under way.
     pub fn active(&self) -> usize {
-        lock(&self.shared.active).len()
+        self.shared.runs.len()
     }
 
     /// Why the ledger stopped, if it did.
@@ -470,19 +435,7 @@ impl Orchestrator {
     /// Stops: no run goes on, and what was handed to the appender is durable. Whatever was under
     /// way is taken up at the next start.
     pub fn stop(&self) {
-        self.shared.stop.send_replace(true);
-    }
-}
-
-/// The environment of a workflow, and nothing else.
-struct EnvOnly<'a>(&'a Resolved);
-
-impl Names for EnvOnly<'_> {
-    fn get(&self, root: &Root) -> Option<jmespath::Rcvar> {
-        let Root::Env(name) = root else { return None };
-        let secret = self.0.secrets.get(name).map(Secret::expose);
-        let value = secret.or_else(|| self.0.values.get(name).map(String::as_str))?;
-        Some(from_value(&Value::from(value)))
+        self.shared.runs.stop();
     }
 }
 
@@ -500,64 +453,17 @@ async fn ticks(shared: Weak<Shared>) {
 }
 
 impl Shared {
-    /// Whether agents run within this process, and end with it.
-    fn runtime_is_local(&self) -> bool {
-        matches!(self.runtime, Some(Peer::Local(_)))
-    }
-
-    /// A model group that a definition needs and the gateway of this process does not have. That
-    /// another kit is at hand is nothing the world said, so it must not fail a run.
-    fn lacks(&self, definition: &Definition) -> Option<String> {
-        let groups = self.groups.as_ref()?;
-        let mut needed = definition.groups().into_iter();
-        needed.find(|group| !groups.contains(group))
-    }
-
-    fn has_room(&self) -> Result<(), NotStarted> {
+    fn has_room(&self) -> Result<(), InvokeError> {
         if let Some(reason) = self.appender.failed() {
-            return Err(NotStarted::LedgerStopped(reason.to_string()));
+            return Err(InvokeError::LedgerStopped(reason.to_string()));
         }
         if self.standing.waits_for_room() || self.appender.low_on_disk() {
-            return Err(NotStarted::DiskFull);
+            return Err(InvokeError::DiskFull);
         }
-        if *self.stop.borrow() || lock(&self.active).len() >= self.max_active {
-            return Err(NotStarted::Overloaded);
+        match self.runs.has_room() {
+            true => Ok(()),
+            false => Err(InvokeError::Overloaded),
         }
-        Ok(())
-    }
-
-    /// What must not be recorded of what people say about a run: the secrets of the kit at hand,
-    /// and those the run's own definition declares.
-    fn redactor_for(&self, definition: &Definition) -> Cow<'_, Redactor> {
-        let declared = definition.root().map_or(&[][..], |root| &root.plan.env);
-        let secret = declared.iter().filter(|variable| variable.secret);
-        let mut own: Vec<Secret> = secret.filter_map(|one| (self.secret)(one)).collect();
-        let kit = || {
-            let resolved = self.environment.values();
-            resolved.flat_map(|one| one.secrets.values())
-        };
-        // Mostly they are the kit's: the forms of a secret cost more than a look.
-        own.retain(|one| !kit().any(|known| known == one));
-        if own.is_empty() {
-            return Cow::Borrowed(&self.redactor);
-        }
-        let others = self.principals.secrets().chain(&self.provider_keys);
-        Cow::Owned(Redactor::new(kit().chain(others).chain(&own)))
-    }
-
-    /// What `run.created` may say about the environment: secrets by name only (decision K3).
-    fn recorded_env(&self, workflow: &str) -> BTreeMap<String, EnvValue> {
-        let Some(resolved) = self.environment.get(workflow) else {
-            return BTreeMap::new();
-        };
-        let values = resolved.values.iter();
-        let plain = values.map(|(name, value)| (name.clone(), EnvValue::Value(value.clone())));
-        let secret = resolved
-            .secrets
-            .keys()
-            .chain(&resolved.personal)
-            .map(|name| (name.clone(), EnvValue::Secret));
-        plain.chain(secret).collect()
     }
 }
 
@@ -589,7 +495,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl From<NotAdmitted> for NotStarted {
+impl From<NotAdmitted> for InvokeError {
     fn from(refused: NotAdmitted) -> Self {
         match refused {
             NotAdmitted::Params(found) => Self::Params(found),

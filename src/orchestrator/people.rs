@@ -1,34 +1,32 @@
-//! What people say about recorded runs: overlays and resumptions.
+//! What people want of runs: overlays, resumptions, pauses, ends, decisions about calls.
 //!
-//! A run that has ended, or a branch that waits, has no task. Whoever says something about it wakes
-//! one, which lives until what was said, and whatever follows from it, is done.
+//! A run that has ended, or a branch that waits, has no task. A command about it begins one, which lives
+//! until the command, and whatever follows from it, is done.
 //!
 //! ```text
-//! overlay, resume ─▶ the run's task, or one that is woken ─admit▶ turn ─▶ appender ─durable▶ reply
+//! command ─▶ the run's task, or one that is begun ─admit▶ turn ─▶ appender ─durable▶ reply
 //! ```
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
 use ktsu_ledger::StreamId;
 use ktsu_ledger::event::Principal;
-use ktsu_projections::run::RunStatus;
+use ktsu_projections::run::{RunState, RunStatus};
 use tokio::sync::{oneshot, watch};
 
-use super::clock::Observed;
-use super::run::{Message, Progress, RunTask};
-use super::{NotStarted, Orchestrator, Shared, lock, recover, wait_for};
+use super::registry::RunRegistry;
+use super::run::{Message, Progress};
+use super::{InvokeError, Orchestrator, Shared, recover, wait_for};
 use ktsu_secret::Redactor;
 use ktsu_workflow::admit::approval::{Decide, NotDecided};
 use ktsu_workflow::admit::person::{NotSaid, Overlay};
 use ktsu_workflow::admit::steer::Steer;
 use ktsu_workflow::definition::Definition;
-use ktsu_workflow::next::Memo;
 
-/// A person's word about a run.
+/// What a person wants to become of a run.
 #[derive(Debug, Clone)]
-pub enum Word {
+pub enum HumanCommand {
     /// A field of an output gets another value.
     Overlay(Overlay),
     /// A waiting branch goes on, or steps begin again.
@@ -57,7 +55,7 @@ pub enum Word {
 
 /// What became of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Said {
+pub struct CommandReceipt {
     /// The frame that records it.
     pub seq: u64,
     /// The last frame of its turn.
@@ -68,7 +66,7 @@ pub struct Said {
 
 /// Why nothing was done. Nothing was recorded.
 #[derive(Debug, thiserror::Error)]
-pub enum NotDone {
+pub enum CommandError {
     /// The run moved on since it was looked at.
     #[error("the run ends with frame {actual}, not with {expected}")]
     Stale {
@@ -85,7 +83,7 @@ pub enum NotDone {
     NotDecided(#[from] NotDecided),
     /// The engine cannot do it now.
     #[error(transparent)]
-    NotStarted(#[from] NotStarted),
+    NotInvoked(#[from] InvokeError),
     /// The run cannot be read.
     #[error("{0}")]
     Unreadable(String),
@@ -97,7 +95,7 @@ pub enum NotDone {
     NoGroup(String),
 }
 
-impl From<recover::Lost> for NotDone {
+impl From<recover::Lost> for CommandError {
     fn from(lost: recover::Lost) -> Self {
         match lost {
             recover::Lost::Rules(unknown) => Self::NotSaid(unknown.into()),
@@ -108,7 +106,11 @@ impl From<recover::Lost> for NotDone {
 
 /// What became of a word, and the last frame that this rests on. A refusal rests on frames as well:
 /// who is told that somebody else was first has to find it recorded.
-pub(super) type Answer = (u64, watch::Receiver<Progress>, Result<Said, NotDone>);
+pub(super) type Answer = (
+    u64,
+    watch::Receiver<Progress>,
+    Result<CommandReceipt, CommandError>,
+);
 
 /// Where to tell it.
 pub(super) type Reply = oneshot::Sender<Answer>;
@@ -120,22 +122,22 @@ const WAKING: Duration = Duration::from_secs(2);
 const TRIES: usize = 16;
 
 impl Orchestrator {
-    /// Takes a person's word about a run, and returns once it is durable. `expected`: the number of
+    /// Carries out a person's command about a run, and returns once it is durable. `expected`: the number of
     /// the last frame the person knows of (decision F2).
     ///
     /// # Errors
-    /// [`NotDone`].
+    /// [`CommandError`].
     pub async fn say(
         &self,
         run: &StreamId,
-        word: Word,
+        command: HumanCommand,
         expected: Option<u64>,
-    ) -> Result<Said, NotDone> {
+    ) -> Result<CommandReceipt, CommandError> {
         self.shared.has_room()?;
         for _ in 0..TRIES {
             let (reply, answer) = oneshot::channel();
-            let message = Box::new(Message::Said {
-                word: word.clone(),
+            let message = Box::new(Message::Command {
+                command: command.clone(),
                 expected,
                 reply,
             });
@@ -145,53 +147,29 @@ impl Orchestrator {
                 // Of the task that answered: it may have ended since, because the ledger did.
                 let durable = |progress: &Progress| progress.durable >= Some(last);
                 let waited = wait_for(&mut progress, durable).await;
-                waited.map_err(NotStarted::LedgerStopped)?;
-                if said.is_ok() && word.concerns_runtimes() {
+                waited.map_err(InvokeError::LedgerStopped)?;
+                if said.is_ok() && command.concerns_runtimes() {
                     self.shared.wake_runtime();
                 }
                 return said;
             }
         }
-        Err(NotStarted::Overloaded.into())
+        Err(InvokeError::Overloaded.into())
     }
 
-    /// Hands a message to a run's task; wakes one where there is none.
-    async fn tell(&self, run: &StreamId, message: Box<Message>) -> Result<(), NotDone> {
+    /// Hands a message to a run's task; recovers the run where there is none.
+    async fn tell(&self, run: &StreamId, message: Box<Message>) -> Result<(), CommandError> {
         let shared = &self.shared;
-        let mailbox = || {
-            let active = lock(&shared.active);
-            active.get(run.name()).and_then(|one| one.mailbox.upgrade())
-        };
-        if let Some(mailbox) = mailbox() {
-            // If the task has ended, so has the reply's channel.
-            let _ = mailbox.send(message).await;
-            return Ok(());
-        }
-        // One at a time, so that no run has two tasks.
-        let _waking = shared.waking.lock().await;
-        if let Some(mailbox) = mailbox() {
-            let _ = mailbox.send(message).await;
-            return Ok(());
-        }
-        let (folding, stream) = (Arc::clone(shared), run.clone());
-        let folded = shared
-            .readers
-            .with(move |reader| recover::fold(&folding, reader, &stream))
-            .await;
-        let (definition, state) = folded?;
-        let unfinished = !state.is_over() && !state.is_parked() && state.paused().is_none();
         // What is left unfinished goes on once it is woken, unless it is to stand still or to end.
-        let goes_on = match &*message {
-            Message::Said { word, .. } => unfinished && !word.steers(),
-            _ => false,
+        let sets_going = matches!(&*message, Message::Command { command, .. } if !command.steers());
+        let admits = |definition: &Definition, state: &RunState| {
+            let unfinished = !state.is_over() && !state.is_parked() && state.paused().is_none();
+            match sets_going && unfinished {
+                true => shared.can_run(definition),
+                false => Ok(()),
+            }
         };
-        if goes_on {
-            shared.can_run(&definition)?;
-        }
-        let observed = Observed::now(&shared.clock);
-        let (task, _) = RunTask::new(shared, definition, state, Memo::default(), observed);
-        task.wake(*message);
-        Ok(())
+        RunRegistry::deliver(shared, run, message, admits).await
     }
 }
 
@@ -206,12 +184,12 @@ pub(super) fn redact_overlay(overlay: &mut Overlay, redactor: &Redactor) {
 
 impl Shared {
     /// Whether what a definition needs is at hand: a run that goes on must not fail for the lack.
-    pub(super) fn can_run(&self, definition: &Definition) -> Result<(), NotDone> {
-        if let (None, Some(step)) = (&self.runtime, definition.first_agent()) {
-            return Err(NotStarted::NoRuntime(step).into());
+    pub(super) fn can_run(&self, definition: &Definition) -> Result<(), CommandError> {
+        if let Some(step) = self.peers.lacks_runtime_for(definition) {
+            return Err(InvokeError::NoRuntime(step).into());
         }
-        match self.lacks(definition) {
-            Some(group) => Err(NotDone::NoGroup(group)),
+        match self.peers.lacks(definition) {
+            Some(group) => Err(CommandError::NoGroup(group)),
             None => Ok(()),
         }
     }
@@ -219,7 +197,7 @@ impl Shared {
     /// Has the runtime ask what it is to stop, without waiting for its next heartbeat. One that
     /// does not know how learns it then.
     fn wake_runtime(&self) {
-        if let Some(runtime) = self.runtime.clone() {
+        if let Some(runtime) = self.peers.runtime.clone() {
             tokio::spawn(async move {
                 let asked = runtime
                     .post_within(WAKING, "/beat", &[], Bytes::new())
@@ -232,14 +210,14 @@ impl Shared {
     }
 }
 
-impl Word {
+impl HumanCommand {
     /// Whether the run goes on by it, or may.
     pub(super) fn sets_going(&self) -> bool {
         matches!(self, Self::Resume { .. } | Self::Decide(_))
     }
 
     /// Whether it holds or ends a run.
-    fn steers(&self) -> bool {
+    pub(super) fn steers(&self) -> bool {
         matches!(self, Self::Steer { .. })
     }
 

@@ -9,13 +9,14 @@ use ktsu_ledger::StreamId;
 use ktsu_ledger::event::{EnvValue, Principal};
 use ktsu_projections::run::RunState;
 
-use super::people::NotDone;
-use super::{Orchestrator, Shared, recover};
+use super::people::CommandError;
+use super::secrets::Secrets;
+use super::{Orchestrator, recover};
 use ktsu_environment::people::BY_TOKEN;
 use ktsu_secret::Secret;
 use ktsu_workflow::definition::Definition;
 
-impl Shared {
+impl Secrets {
     /// The value of a secret variable in a run.
     pub(super) fn secret_of<'a>(&'a self, state: &'a RunState, name: &str) -> Option<&'a Secret> {
         let own = self.own_secret(&state.created().principal, name);
@@ -59,26 +60,28 @@ impl Orchestrator {
     /// definition may be another at each frame, and may leave out what it uses.
     ///
     /// # Errors
-    /// [`NotDone::Unreadable`].
+    /// [`CommandError::Unreadable`].
     pub async fn key_of_another(
         &self,
         run: &StreamId,
         speaker: &Principal,
         definition: Option<&Definition>,
-    ) -> Result<Option<String>, NotDone> {
+    ) -> Result<Option<String>, CommandError> {
         let (shared, stream) = (self.shared.clone(), run.clone());
         let folded = self
             .shared
             .readers
             .with(move |reader| recover::fold(&shared, reader, &stream))
             .await;
-        let (_, state) = folded.map_err(|lost| NotDone::Unreadable(lost.to_string()))?;
+        let (_, state) = folded.map_err(|lost| CommandError::Unreadable(lost.to_string()))?;
         let created = state.created();
         let starter = &created.principal;
         let brought = definition.map(Definition::variables).unwrap_or_default();
         let is_theirs = |name: &str| match starter == speaker {
-            true => brought.contains(name) && self.shared.own_secret(speaker, name).is_none(),
-            false => brought.contains(name) || self.shared.may_be_own(starter, name),
+            true => {
+                brought.contains(name) && self.shared.secrets.own_secret(speaker, name).is_none()
+            }
+            false => brought.contains(name) || self.shared.secrets.may_be_own(starter, name),
         };
         let recorded = created.env.iter();
         let mut secrets = recorded.filter(|(_, value)| **value == EnvValue::Secret);

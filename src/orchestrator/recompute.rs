@@ -15,8 +15,9 @@ use ktsu_projections::run::{FoldError, RunState};
 use tokio::sync::mpsc;
 
 use super::clock::Observed;
-use super::run::{Message, RunTask};
-use super::{Accepted, NotStarted, Orchestrator, Shared, lock, wait_for};
+use super::registry::{NewRun, RunRegistry};
+use super::run::Message;
+use super::{Accepted, InvokeError, Orchestrator, Shared, lock};
 use ktsu_workflow::next::Memo;
 use ktsu_workflow::recompute::{self, NotRecomputed, Prepared, Recorded};
 use ktsu_workflow::{rules, turn};
@@ -32,7 +33,7 @@ pub enum NotBegun {
     LacksGroup(String),
     /// The engine does not take it.
     #[error(transparent)]
-    Engine(#[from] NotStarted),
+    Engine(#[from] InvokeError),
     /// The ledger cannot be read.
     #[error("{0}")]
     Store(String),
@@ -57,7 +58,7 @@ impl Orchestrator {
         principal: Principal,
     ) -> Result<Accepted, NotBegun> {
         let readers = &self.shared.readers;
-        let step = step.map(|step| self.shared.redactor.redact_text(&step));
+        let step = step.map(|step| self.shared.secrets.redactor.redact_text(&step));
         let prepared = readers.with(move |reader| {
             let frames = frames(reader, &run)?;
             rules::all_known(&frames).map_err(NotRecomputed::from)?;
@@ -80,24 +81,28 @@ impl Orchestrator {
             created,
         } = prepared;
         let definition = Arc::new(definition);
-        if let (None, Some(step)) = (&shared.runtime, definition.first_agent()) {
-            return Err(NotStarted::NoRuntime(step).into());
+        if let Some(step) = shared.peers.lacks_runtime_for(&definition) {
+            return Err(InvokeError::NoRuntime(step).into());
         }
-        if let Some(group) = shared.lacks(&definition) {
+        if let Some(group) = shared.peers.lacks(&definition) {
             return Err(NotBegun::LacksGroup(group));
         }
-        let internal = |words: String| NotBegun::Engine(NotStarted::Internal(words));
+        let internal = |words: String| NotBegun::Engine(InvokeError::Internal(words));
         let run_id = format!("{RECOMPUTE}{}", uuid::Uuid::now_v7().simple());
         let stream = StreamId::run(&run_id).map_err(|error| internal(error.to_string()))?;
         let memo = Memo::default();
         let observed = Observed::now(&shared.clock);
         let begun = turn::begin(&definition, stream, created, observed.clock, &memo);
         let (state, turn) = begun.map_err(|broken| internal(broken.to_string()))?;
-        lock(&shared.definitions).insert(definition.digest.clone(), Arc::clone(&definition));
-        let (task, mut progress) = RunTask::new(shared, definition, state, memo, observed);
-        let recorded = task.start(turn);
-        let durable = wait_for(&mut progress, |progress| progress.durable >= Some(recorded));
-        durable.await.map_err(NotStarted::LedgerStopped)?;
+        lock(&shared.runs.definitions).insert(definition.digest.clone(), Arc::clone(&definition));
+        let new = NewRun {
+            definition,
+            state,
+            turn,
+            memo,
+            observed,
+        };
+        RunRegistry::begin(shared, new).await?;
         Ok(Accepted {
             run_id,
             created: true,

@@ -8,12 +8,11 @@ use ktsu_ledger::store::{Filter, IndexRow, Reader, Store, StoreError};
 use ktsu_ledger::{Frame, StreamId};
 use ktsu_projections::run::{RunState, RunStatus};
 
-use super::clock::Observed;
-use super::run::RunTask;
+use super::registry::RunRegistry;
 use super::{Shared, lock};
 use ktsu_rows as rows;
 use ktsu_workflow::definition::Definition;
-use ktsu_workflow::next::Memo;
+use ktsu_workflow::effects::{Effect, EffectKind, effects_due};
 use ktsu_workflow::rules::{self, UnknownRules};
 
 /// What was found at the start.
@@ -160,7 +159,7 @@ pub(super) async fn resume_all(shared: &Arc<Shared>) -> Result<Recovered, String
             .await;
         let page = page.map_err(|error| error.to_string())?;
         for row in &page.rows {
-            resume(shared, row.stream.clone(), &mut found).await;
+            resume(shared, &row.stream, &mut found).await;
         }
         match page.next {
             Some(next) => cursor = Some(next),
@@ -169,34 +168,49 @@ pub(super) async fn resume_all(shared: &Arc<Shared>) -> Result<Recovered, String
     }
 }
 
-async fn resume(shared: &Arc<Shared>, stream: StreamId, found: &mut Recovered) {
+async fn resume(shared: &Arc<Shared>, run: &StreamId, found: &mut Recovered) {
     found.unfinished += 1;
-    let folding = Arc::clone(shared);
-    let name = stream.name().to_owned();
-    let folded = shared
-        .readers
-        .with(move |reader| fold(&folding, reader, &stream))
-        .await;
-    match folded {
-        Ok((definition, state)) => {
-            if let Some(group) = shared.lacks(&definition) {
-                found.left += 1;
-                tracing::warn!(run = name, "waits for a start with the model group {group}");
-                return;
-            }
-            found.resent += state.unanswered().len() as u64;
-            let observed = Observed::now(&shared.clock);
-            let (task, _) = RunTask::new(shared, definition, state, Memo::default(), observed);
-            task.resume();
+    let mut resent = 0;
+    let admits = |definition: &Definition, state: &RunState| {
+        if let Some(group) = shared.peers.lacks(definition) {
+            return Err(NotResumed::LacksGroup(group));
         }
-        Err(Lost::Rules(unknown)) => {
+        let webhook = |effect: &&Effect| matches!(effect.kind, EffectKind::Webhook(_));
+        resent = effects_due(state).iter().filter(webhook).count() as u64;
+        Ok(())
+    };
+    let run_id = run.name();
+    match RunRegistry::recover(shared, run, admits).await {
+        Ok(()) => found.resent += resent,
+        Err(NotResumed::LacksGroup(group)) => {
+            found.left += 1;
+            tracing::warn!(
+                run = run_id,
+                "waits for a start with the model group {group}"
+            );
+        }
+        Err(NotResumed::Lost(Lost::Rules(unknown))) => {
             found.other_rules += 1;
-            tracing::warn!(run = name, "waits for another version of ktsu: {unknown}");
+            tracing::warn!(run = run_id, "waits for another version of ktsu: {unknown}");
         }
-        Err(reason) => {
+        Err(NotResumed::Lost(reason @ Lost::Unreadable(_))) => {
             found.unreadable += 1;
-            tracing::error!(run = name, "the run cannot be taken up again: {reason}");
+            tracing::error!(run = run_id, "the run cannot be taken up again: {reason}");
         }
+    }
+}
+
+/// Why an unfinished run does not go on.
+enum NotResumed {
+    /// The gateway at hand has no such model group.
+    LacksGroup(String),
+    /// It cannot be taken up again.
+    Lost(Lost),
+}
+
+impl From<Lost> for NotResumed {
+    fn from(lost: Lost) -> Self {
+        Self::Lost(lost)
     }
 }
 
@@ -246,7 +260,7 @@ pub(super) fn definition_in(shared: &Shared, frames: &[Frame]) -> Result<Arc<Def
         .find_map(|frame| frame.event.definition());
     let (definition, digest) = brought
         .ok_or_else(|| Lost::Unreadable("the stream does not begin with run.created".to_owned()))?;
-    if let Some(known) = lock(&shared.definitions).get(digest) {
+    if let Some(known) = lock(&shared.runs.definitions).get(digest) {
         return Ok(Arc::clone(known));
     }
     let plan = serde_json::from_str(definition.as_str());
@@ -263,6 +277,6 @@ pub(super) fn definition_in(shared: &Shared, frames: &[Frame]) -> Result<Arc<Def
         ))
     })?;
     let definition = Arc::new(definition);
-    lock(&shared.definitions).insert(digest.to_owned(), Arc::clone(&definition));
+    lock(&shared.runs.definitions).insert(digest.to_owned(), Arc::clone(&definition));
     Ok(definition)
 }

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use super::effects::recorded;
 use super::run::{Message, Taken};
 use super::token::TaskName;
-use super::{Orchestrator, lock, wait_for};
+use super::{Orchestrator, wait_for};
 use ktsu_contract::gateway::{MAX_ATTEMPTS_LISTED, ModelAttempt};
 use ktsu_contract::report::{self as wire, Answer, Complete, Failure, Heard, Heartbeat, Outcome};
 use ktsu_secret::Redactor;
@@ -70,7 +70,7 @@ impl Orchestrator {
     /// # Errors
     /// [`NotTaken::Unauthorized`].
     pub fn authorize(&self, task: &Addressed, token: &str) -> Result<u32, NotTaken> {
-        let attempt = self.shared.tokens.attempt(&task.name(), token);
+        let attempt = self.shared.peers.tokens.attempt(&task.name(), token);
         attempt.ok_or(NotTaken::Unauthorized)
     }
 
@@ -95,7 +95,7 @@ impl Orchestrator {
         let about = self.about(&task, attempt, said.n, bytes);
         let events = said.events.into_iter().map(|event| about.event(event));
         let events: Vec<AgentEvent> = events.collect::<Result<_, _>>()?;
-        let frames = self.hand_over(&task, events, attempt).await?;
+        let frames = self.submit_report(&task, events, attempt).await?;
         Ok(answer(said.n, &task, &frames))
     }
 
@@ -112,7 +112,7 @@ impl Orchestrator {
     ) -> Result<(), NotTaken> {
         let about = self.about(&task, attempt, 0, bytes);
         let event = about.completed(said)?;
-        let frames = self.hand_over(&task, vec![event], attempt).await;
+        let frames = self.submit_report(&task, vec![event], attempt).await;
         frames.map(|_| ())
     }
 
@@ -125,7 +125,7 @@ impl Orchestrator {
                 digest: Hash::of(bytes).to_string(),
                 n,
             },
-            redactor: &self.shared.redactor,
+            redactor: &self.shared.secrets.redactor,
         }
     }
 
@@ -142,7 +142,7 @@ impl Orchestrator {
 
     /// Whether the configured runtime is this instance. One that gives no id is believed.
     async fn is_the_runtime(&self, instance: &str) -> bool {
-        let Some(runtime) = &self.shared.runtime else {
+        let Some(runtime) = &self.shared.peers.runtime else {
             return true;
         };
         let asked = tokio::time::timeout(HEALTH, runtime.get("/health", "application/json")).await;
@@ -157,16 +157,14 @@ impl Orchestrator {
         named.is_none_or(|named| named == instance)
     }
 
-    async fn hand_over(
+    async fn submit_report(
         &self,
         task: &Addressed,
         events: Vec<AgentEvent>,
         attempt: u32,
     ) -> Result<Vec<Frame>, NotTaken> {
         let shared = &self.shared;
-        let run = task.stream.name().to_owned();
-        let under_way = lock(&shared.active).get(&run).cloned();
-        let Some(under_way) = under_way else {
+        let Some(under_way) = shared.runs.get(task.stream.name()) else {
             return self.after_the_end(task, events).await;
         };
         shared.supervisor.heard_of(&task.name(), attempt, None);
@@ -176,12 +174,7 @@ impl Orchestrator {
             events: events.clone(),
             reply,
         };
-        let mailbox = under_way.mailbox.upgrade();
-        let sent = match mailbox {
-            Some(mailbox) => mailbox.send(Box::new(message)).await.is_ok(),
-            None => false,
-        };
-        let taken = match sent {
+        let taken = match under_way.send(Box::new(message)).await {
             true => replied.await.ok(),
             false => None,
         };

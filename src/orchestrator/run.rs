@@ -4,16 +4,14 @@
 //! decided before it is durable. Whatever leaves the process waits until the frames it rests on
 //! are: an effect starts, and a follower is told, at the watermark.
 
-mod told;
-mod woken;
+mod messages;
+mod recovery;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ktsu_ledger::event::{
-    AgentEvent, RecomputeCompared, WebhookEvent, Why, WorkerEvent, WorkerLost,
-};
+use ktsu_ledger::event::{AgentEvent, RecomputeCompared, Why, WorkerLost};
 use ktsu_ledger::store::{Entry, IndexRow};
 use ktsu_ledger::{Draft, Event, Frame, Sealed, Timestamp};
 use ktsu_projections::run::{RunState, RunStatus};
@@ -22,16 +20,19 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::clock::{CLOCK_LOOK_INTERVAL, Observed};
-use super::people::{Reply, Word};
+use super::people::{HumanCommand, Reply};
+use super::registry::RunHandle;
 use super::reports::Addressed;
 use super::token::TaskName;
-use super::tools::{Own, OwnCall};
-use super::{Shared, UnderWay, effects, lock, recompute};
+use super::tools::{BuiltinCall, Own};
+use super::{Shared, effects};
 use ktsu_rows as rows;
 use ktsu_telemetry::RunObserver;
 use ktsu_workflow::admit::{self, Answer};
 use ktsu_workflow::definition::Definition;
+use ktsu_workflow::effects::{EffectKind, effects_due_in, may_begin, task_is_due};
 use ktsu_workflow::next::Memo;
+use ktsu_workflow::timers;
 use ktsu_workflow::turn::{self, Broken, Turn};
 
 /// Whoever sends here waits for room: the bound keeps a burst of answers from being held twice,
@@ -53,17 +54,17 @@ pub(super) enum Message {
         /// Where to tell what became of it.
         reply: oneshot::Sender<Taken>,
     },
-    /// A person says something about the run.
-    Said {
+    /// A person wants something of the run.
+    Command {
         /// What.
-        word: Word,
+        command: HumanCommand,
         /// The last frame the person knows of.
         expected: Option<u64>,
         /// Where to tell what became of it.
         reply: Reply,
     },
     /// A runtime calls a tool server that comes with ktsu: which call is that?
-    Own {
+    BuiltinCall {
         /// The server.
         server: Own,
         /// The task.
@@ -73,7 +74,7 @@ pub(super) enum Message {
         /// The idempotency key.
         key: String,
         /// Where to tell.
-        reply: oneshot::Sender<Option<OwnCall>>,
+        reply: oneshot::Sender<Option<BuiltinCall>>,
     },
     /// A task's worker is lost.
     Lost {
@@ -146,17 +147,15 @@ pub(super) struct RunTask {
     sender: mpsc::Sender<Box<Message>>,
     progress: Arc<watch::Sender<Progress>>,
     durable: watch::Receiver<Progress>,
-    /// Effects that wait for their announcement to be durable.
-    waiting: VecDeque<(u64, effects::Place)>,
+    /// What was due up to this frame has begun.
+    begun: u64,
+    /// The last frame of an earlier process; 0 if there was none.
+    inherited: u64,
     /// Reports that wait for others, or for the run to go on.
     held: VecDeque<Held>,
-    /// What was sent before a restart and not answered, while the run is paused.
-    held_back: Vec<effects::Place>,
     /// Webhooks on their way.
     webhooks: Vec<AbortHandle>,
     indexed: Option<Standing>,
-    /// Whether a recompute that has ended is being compared with its run.
-    comparing: bool,
     more: bool,
     /// The timer that is set: what it is for by the wall clock, and when it fires.
     armed: Option<(Timestamp, Instant)>,
@@ -188,12 +187,11 @@ impl RunTask {
             sender,
             progress: Arc::new(progress),
             durable: durable.clone(),
-            waiting: VecDeque::new(),
+            begun: 0,
+            inherited: 0,
             held: VecDeque::new(),
-            held_back: Vec::new(),
             webhooks: Vec::new(),
             indexed: None,
-            comparing: false,
             more: false,
             armed: None,
             observed,
@@ -205,53 +203,44 @@ impl RunTask {
     pub(super) fn start(mut self, first: Turn) -> u64 {
         let last = first.sealed.last().map_or(0, |sealed| sealed.record.seq);
         self.register();
-        self.hand_over(first);
+        self.submit_turn(first);
         tokio::spawn(self.live());
         last
     }
 
-    /// Takes a run up again, all of which is durable.
-    pub(super) fn resume(mut self) {
+    /// Goes on with a run of the ledger: because it was left unfinished, or because of a message.
+    pub(super) fn resume(mut self, message: Option<Message>) {
         self.indexed = Some(self.standing());
         self.observer.found(&self.state);
         let last = self.state.next_seq().saturating_sub(1);
+        self.inherited = last;
         self.progress
             .send_modify(|progress| progress.durable = Some(last));
         self.register();
-        if let Err(broken) = self.take_up() {
-            return self.give_up(&broken.to_string());
-        }
-        tokio::spawn(self.live());
-    }
-
-    /// Takes up a run that has ended or waits, because somebody says something about it.
-    pub(super) fn wake(mut self, message: Message) {
-        self.indexed = Some(self.standing());
-        self.observer.found(&self.state);
-        let last = self.state.next_seq().saturating_sub(1);
-        self.progress
-            .send_modify(|progress| progress.durable = Some(last));
-        self.register();
-        if let Err(broken) = self.woken(message) {
+        let recovered = match message {
+            Some(message) => self.recover_with(message),
+            None => self.recover(),
+        };
+        if let Err(broken) = recovered {
             return self.give_up(&broken.to_string());
         }
         tokio::spawn(self.live());
     }
 
     fn register(&self) {
-        let run_id = self.state.stream().name().to_owned();
-        let under_way = UnderWay {
+        let handle = RunHandle {
             progress: self.durable.clone(),
             mailbox: self.sender.downgrade(),
         };
-        lock(&self.shared.active).insert(run_id, under_way);
+        self.shared
+            .runs
+            .register(self.state.stream().name(), handle);
     }
 
     async fn live(mut self) {
-        let mut stop = self.shared.stop.subscribe();
+        let mut stop = self.shared.runs.stopping();
         loop {
-            self.start_effects();
-            self.compare();
+            self.begin_effects();
             if self.has_ended() {
                 break;
             }
@@ -273,7 +262,9 @@ impl RunTask {
             self.arm();
             tokio::select! {
                 Some(message) = self.mailbox.recv() => {
-                    if let Err(broken) = self.told(*message) {
+                    // What was durable when the message came was under way by then.
+                    self.begin_effects();
+                    if let Err(broken) = self.take_message(*message) {
                         return self.give_up(&broken.to_string());
                     }
                 }
@@ -294,7 +285,8 @@ impl RunTask {
 
     fn waits_for_the_disk(&self) -> bool {
         let settled = self.is_at_rest() || self.state.status().is_terminal();
-        settled || !self.waiting.is_empty() || self.observer.is_urgent()
+        let announced = self.state.announced(self.begun + 1..).next().is_some();
+        settled || announced || self.observer.is_urgent()
     }
 
     /// Whether only a person can move the run.
@@ -314,7 +306,7 @@ impl RunTask {
     /// clock that jumps moves nothing, and after a restart no more is left than there was at first
     /// (decision F3).
     fn arm(&mut self) {
-        let timer = admit::next_timer(&self.state);
+        let timer = timers::next(&self.state);
         if self.armed.map(|(until, _)| until) == timer.map(|timer| timer.until) {
             return;
         }
@@ -354,11 +346,11 @@ impl RunTask {
             return Ok(());
         };
         let before = self.spend_if_held();
-        if let Some(input) = admit::timer(&self.state, until) {
+        if let Some(input) = timers::due(&self.state, until) {
             let now = self.now().max(until);
             self.take_at(input, now)?;
         }
-        self.let_go(before)
+        self.release_held_reports(before)
     }
 
     /// The moment an input is taken, by the run's own time and never before the one before it
@@ -376,7 +368,7 @@ impl RunTask {
     /// Takes an input that was judged by the clock, at the moment it was judged by.
     fn take_at(&mut self, input: Draft, at: Timestamp) -> Result<(), Broken> {
         let turn = self.decide(vec![input], at)?;
-        self.hand_over(turn);
+        self.submit_turn(turn);
         Ok(())
     }
 
@@ -387,7 +379,7 @@ impl RunTask {
         let about = |sealed: &&Sealed| matches!(sealed.frame.event, Event::Agent(_));
         let frames = turn.sealed.iter().filter(about);
         let frames = frames.map(|sealed| sealed.frame.clone()).collect();
-        self.hand_over(turn);
+        self.submit_turn(turn);
         Ok(frames)
     }
 
@@ -396,12 +388,10 @@ impl RunTask {
     }
 
     /// Hands a turn to the appender, and notes what is to be done once it is durable.
-    fn hand_over(&mut self, turn: Turn) {
+    fn submit_turn(&mut self, turn: Turn) {
         self.more = turn.more;
         let last = self.state.next_seq().saturating_sub(1);
-        for sealed in &turn.sealed {
-            self.note_effect(&sealed.frame);
-        }
+        self.forget_tasks(&turn);
         let frames = turn.sealed.iter().map(|sealed| &sealed.frame);
         self.observer.note(frames, &self.state);
         let ended = self.state.is_over();
@@ -432,25 +422,19 @@ impl RunTask {
         );
     }
 
-    fn note_effect(&mut self, frame: &Frame) {
-        let (step, item, approval) = match &frame.event {
-            Event::Webhook(WebhookEvent::Sent(sent)) => (&sent.step, None, sent.approval),
-            Event::Worker(WorkerEvent::Dispatched(sent)) => (&sent.step, sent.item, None),
-            // No runtime has it any more.
-            Event::Agent(
-                event @ (AgentEvent::Finished(_)
-                | AgentEvent::ApprovalRequested(_)
-                | AgentEvent::ToolInDoubt(_)),
-            ) => {
+    /// No longer watches the tasks of a turn that no runtime has any more.
+    fn forget_tasks(&self, turn: &Turn) {
+        for sealed in &turn.sealed {
+            let frame = &sealed.frame;
+            let Event::Agent(event) = &frame.event else {
+                continue;
+            };
+            let (step, item) = (event.step(), event.item());
+            if !task_is_due(&self.state, &frame.scope, step, item) {
                 let run = self.state.stream().name();
-                let name = TaskName::new(run, &frame.scope, event.step(), event.item());
-                return self.shared.supervisor.forget(&name);
+                let name = TaskName::new(run, &frame.scope, step, item);
+                self.shared.supervisor.forget(&name);
             }
-            _ => return,
-        };
-        if let Some(place) = effects::Place::find(&self.state, &frame.scope, step, item) {
-            let place = effects::Place { approval, ..place };
-            self.waiting.push_back((frame.seq, place));
         }
     }
 
@@ -479,37 +463,32 @@ impl RunTask {
         }
     }
 
-    /// Starts every effect whose announcement is durable.
-    fn start_effects(&mut self) {
+    /// Begins every effect that is due and whose announcement is durable.
+    fn begin_effects(&mut self) {
         let durable = self.durable.borrow_and_update().durable;
         self.observer.durable(durable, self.state.stream().name());
-        let ready = |waiting: &(u64, effects::Place)| durable >= Some(waiting.0);
-        let mut places = Vec::new();
-        while let Some((_, place)) = self.waiting.pop_front_if(|waiting| ready(waiting)) {
-            places.push(place);
+        let durable = durable.unwrap_or_default();
+        if durable <= self.begun || !may_begin(&self.state, durable) {
+            return;
         }
-        if places.is_empty() {
+        let mut due = effects_due_in(&self.state, self.begun + 1..=durable);
+        self.begun = durable;
+        // Tasks of an earlier process were seen to when the run was recovered.
+        due.retain(|effect| {
+            !matches!(effect.kind, EffectKind::Task(_)) || effect.announced > self.inherited
+        });
+        if due.is_empty() {
             return;
         }
         let started = effects::start(
             &self.shared,
             &self.state,
             &self.definition,
-            (&places, self.observed.time(&self.shared.clock)),
+            (&due, self.observed.time(&self.shared.clock)),
             &self.sender,
         );
         self.webhooks.retain(|webhook| !webhook.is_finished());
         self.webhooks.extend(started);
-    }
-
-    /// Has a recompute compared with its run, once its end is durable.
-    fn compare(&mut self) {
-        let last = self.state.next_seq().saturating_sub(1);
-        let due = self.state.status().is_terminal() && !self.state.is_over();
-        if due && !self.comparing && self.durable.borrow().durable >= Some(last) {
-            self.comparing = true;
-            recompute::compare(&self.shared, &self.state, &self.sender);
-        }
     }
 
     fn failed(&self, reason: &str) {
@@ -531,7 +510,7 @@ impl RunTask {
 impl Drop for RunTask {
     fn drop(&mut self) {
         let run = self.state.stream().name();
-        lock(&self.shared.active).remove(run);
+        self.shared.runs.remove(run);
         self.shared.supervisor.forget_run(run);
     }
 }

@@ -106,10 +106,10 @@ impl Orchestrator {
     ///
     /// # Errors
     /// Why the ledger cannot be read.
-    pub async fn go_on(&self, takes_up: bool) -> Result<Recovered, String> {
+    pub async fn go_on(&self, resume_unfinished: bool) -> Result<Recovered, String> {
         let standing = &self.shared.standing;
         standing.waits_for_room.store(false, Ordering::SeqCst);
-        match takes_up {
+        match resume_unfinished {
             true => recover::resume_all(&self.shared).await,
             false => Ok(Recovered::default()),
         }

@@ -25,6 +25,7 @@ use super::definition::Definition;
 use super::next::{Memo, next};
 use super::recompute::{Recorded, prepare};
 use super::replay::{Definitions, replay};
+use super::timers;
 use super::turn::{Turn, begin, continued, take_report};
 use tools_tests::{argument, names, offered, wants};
 
@@ -450,11 +451,11 @@ impl Driven {
 
     /// The run's time is over.
     pub(super) fn times_out(&mut self) {
-        let Some(deadline) = self.state.deadline() else {
+        let Some(deadline) = timers::deadline(&self.state) else {
             return;
         };
         self.now = self.now.max(deadline.as_micros());
-        if let Some(draft) = admit::timer(&self.state, deadline) {
+        if let Some(draft) = timers::due(&self.state, deadline) {
             self.input(draft);
         }
     }

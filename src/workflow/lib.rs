@@ -12,6 +12,7 @@ pub mod admit;
 pub mod airlock;
 pub mod defaults;
 pub mod definition;
+pub mod effects;
 pub mod expression;
 pub mod graph;
 pub mod next;
@@ -22,9 +23,12 @@ pub mod replay;
 pub mod reserved;
 pub mod rules;
 pub mod template;
+pub mod timers;
 pub mod transform;
 pub mod turn;
 pub mod types;
+
+pub use effects::effects_due;
 
 #[cfg(test)]
 mod agent_tests;

@@ -14,6 +14,7 @@ use ktsu_ledger::verify::{self, verify};
 use ktsu_ledger::{Event, StreamId};
 use serde_json::Value;
 
+use crate::effects::by_frames::hold_at_every_cut;
 use crate::support::ledgers::Recorded;
 use crate::support::scenarios::{
     self, Played, Scenario, TOKEN, agents, answer_recorded, envelopes,
@@ -145,6 +146,7 @@ async fn same(original: &Played, client: &Client, got: &Recorded, heard: &[Heard
     }
     // Decisions of the second life follow from its inputs, too.
     let frames = got.frames();
+    hold_at_every_cut(&frames);
     if let Err(diverged) = replay(&frames, &mut Definitions::default()) {
         panic!("{told}: {diverged}");
     }
@@ -176,6 +178,7 @@ async fn cut_everywhere(scenario: &Scenario, cuts: impl Fn(usize) -> Vec<usize>)
     let sink = Sink::new().await;
     let original = scenario.play(&sink).await;
     let frames = original.recorded.frames();
+    hold_at_every_cut(&frames);
     let kit = scenario.kit();
     let kit = kit.load();
     let pairs = [("SINK", sink.url.as_str()), ("TOKEN", TOKEN)];

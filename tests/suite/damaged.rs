@@ -35,7 +35,7 @@ fn setup(path: &Path, kit: &KitDir) -> Setup {
         agents: Agents::Nowhere,
         own_url: None,
         gateway: None,
-        takes_up: true,
+        resume_unfinished: true,
     }
 }
 

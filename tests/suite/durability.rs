@@ -228,7 +228,7 @@ async fn an_engine_without_syncs() {
         tokens: TokenKey::new([7; 32]),
         own_url: String::new(),
         notary: std::sync::Arc::default(),
-        takes_up: true,
+        resume_unfinished: true,
         standing: Default::default(),
         secret: Arc::new(|_| None),
         provider_keys: Vec::new(),

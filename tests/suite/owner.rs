@@ -39,7 +39,7 @@ async fn open(path: &Path, kit: &KitDir) -> Result<Engine, NotOpened> {
         agents: ktsu::assemble::Agents::here(),
         own_url: None,
         gateway: None,
-        takes_up: true,
+        resume_unfinished: true,
     });
     opened.await
 }

@@ -162,7 +162,7 @@ impl Lab {
     /// One that does not take up what was left unfinished.
     pub(crate) async fn idle(ledger: LedgerPlace, kit: &KitDir, pairs: &[(&str, &str)]) -> Self {
         let mut setup = Self::setup(ledger, kit.load(), pairs, None, Agents::here());
-        setup.takes_up = false;
+        setup.resume_unfinished = false;
         Self::open(setup).await
     }
 
@@ -266,7 +266,7 @@ impl Lab {
             agents,
             own_url: None,
             gateway: None,
-            takes_up: true,
+            resume_unfinished: true,
         }
     }
 
@@ -358,7 +358,7 @@ impl Within {
             tokens: TokenKey::new([7; 32]),
             own_url: "http://127.0.0.1:5050".to_owned(),
             notary: std::sync::Arc::default(),
-            takes_up: true,
+            resume_unfinished: true,
             standing: Default::default(),
             secret: Arc::new(|_| None),
             provider_keys,

@@ -7,7 +7,7 @@ use ktsu_ledger::event::plan::{AgentPlan, Work};
 use ktsu_ledger::event::{AgentEvent, ItemEvent, Reference, StepCompleted, WorkerEvent};
 
 use super::task::{Hint, Task, TaskPhase, stripped};
-use super::{Held, ItemEnd, RunState, StepStatus, Tasks, Todo};
+use super::{Announced, Held, ItemEnd, RunState, StepAddress, StepStatus, Tasks, Todo};
 
 impl Tasks {
     /// The tasks of a step that begins; `last` is the frame that begins it. No attempt has the
@@ -39,11 +39,6 @@ impl RunState {
     pub fn task(&self, scope: u32, step: u32, item: Option<u32>) -> Option<&Task> {
         let step = self.scope(scope)?.steps.get(step as usize)?;
         step.tasks.as_ref()?.get(item)
-    }
-
-    /// The tasks that a runtime has: scope, step and item.
-    pub fn dispatched(&self) -> Vec<(u32, u32, Option<u32>)> {
-        self.tasks_that(Task::is_live)
     }
 
     /// The tasks that a runtime has, or will have again: of its own, or once people have decided.
@@ -117,7 +112,6 @@ impl RunState {
         let still = task.open.is_some();
         self.spend.take(event, open.as_deref(), still);
         self.file(scope, at, event.item());
-        self.note_waits(frame, scope, at, event);
     }
 
     pub(super) fn apply_worker(&mut self, frame: &Frame, scope: u32, at: u32, event: &WorkerEvent) {
@@ -125,6 +119,15 @@ impl RunState {
             return;
         };
         task.take_worker(frame.seq, event);
+        if matches!(event, WorkerEvent::Dispatched(_)) {
+            let item = event.item();
+            let at = StepAddress {
+                scope,
+                step: at,
+                item,
+            };
+            self.announce(frame.seq, Announced::Task(at));
+        }
         if let (WorkerEvent::Dispatched(sent), None, Some(step)) =
             (event, event.item(), self.step_mut(scope, at))
         {
@@ -229,6 +232,11 @@ impl RunState {
     }
 
     pub(super) fn file(&mut self, scope: u32, at: u32, item: Option<u32>) {
+        self.end_dispatch(StepAddress {
+            scope,
+            step: at,
+            item,
+        });
         if let Some(tasks) = self
             .step_mut(scope, at)
             .and_then(|step| step.tasks.as_mut())

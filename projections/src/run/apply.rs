@@ -12,7 +12,9 @@ use ktsu_ledger::{Event, Frame, Json};
 use super::steer::Stop;
 use super::tasks::Tasks;
 use super::transition::{Refusal, Target};
-use super::{Ended, Failing, Held, Phase, RunState, RunStatus, Scope, Step, StepStatus, Todo};
+use super::{
+    Ended, Failing, Held, Phase, RunState, RunStatus, Scope, Step, StepAddress, StepStatus, Todo,
+};
 
 impl RunState {
     /// Takes a frame, after judging it.
@@ -255,6 +257,7 @@ impl RunState {
     }
 
     fn apply_webhook(&mut self, frame: &Frame, scope: u32, at: u32, event: &WebhookEvent) {
+        self.announce_webhook(frame.seq, StepAddress::step(scope, at), event);
         let phase = match event {
             WebhookEvent::Sent(sent) => {
                 self.todo.remove(&Todo::Effect { scope, step: at });
@@ -301,17 +304,15 @@ impl RunState {
 
     /// A sending failed: wait for the next one, if the file declares one for such a failure.
     fn undelivered(&mut self, frame: &Frame, scope: u32, at: u32, answer: &WebhookAnswer) -> Phase {
-        let wait = match self.work(scope, at) {
-            Some(Work::Webhook(plan)) => backoff_ms(plan, answer),
-            Some(Work::Agent(_) | Work::Transform(_) | Work::Workflow(_)) | None => None,
+        let again = match self.work(scope, at) {
+            Some(Work::Webhook(plan)) => sends_again(plan, answer),
+            Some(Work::Agent(_) | Work::Transform(_) | Work::Workflow(_)) | None => false,
         };
-        if let Some(wait_ms) = wait {
-            let until = self.own_time(frame.at).plus_millis(wait_ms);
-            self.backoffs.insert((until, scope, at));
+        if again {
+            self.retries.insert((scope, at));
             return Phase::Backoff {
                 seq: frame.seq,
-                until,
-                wait_ms,
+                since: self.own_time(frame.at),
                 sending: answer.sending,
             };
         }
@@ -329,12 +330,12 @@ impl RunState {
         let Some(step) = self.step_mut(scope, at) else {
             return;
         };
-        if let Phase::Backoff { until, sending, .. } = step.phase {
+        if let Phase::Backoff { sending, .. } = step.phase {
             step.phase = Phase::Again {
                 seq: frame.seq,
                 sending: sending + 1,
             };
-            self.backoffs.remove(&(until, scope, at));
+            self.retries.remove(&(scope, at));
             self.todo.insert(Todo::Effect { scope, step: at });
         }
     }
@@ -348,8 +349,14 @@ impl RunState {
         };
         scope.unsettled = scope.unsettled.saturating_sub(1);
         if let Some(settled) = scope.steps.get_mut(step as usize) {
-            if let Phase::Backoff { until, .. } = settled.phase {
-                self.backoffs.remove(&(until, at, step));
+            match settled.phase {
+                Phase::Backoff { .. } => {
+                    self.retries.remove(&(at, step));
+                }
+                Phase::Sent { seq, .. } => {
+                    self.announced.remove(&seq);
+                }
+                _ => {}
             }
             settled.status = status;
             settled.ended = Some(frame.seq);
@@ -374,7 +381,7 @@ impl RunState {
 
     pub(super) fn fail(&mut self, failing: Failing) {
         self.failing = Some(failing);
-        self.backoffs.clear();
+        self.retries.clear();
     }
 
     /// The value of an output and where it stands, whether it is in this frame or an earlier one.
@@ -438,17 +445,17 @@ pub(super) fn to_do(scope: &Scope, at: u32, step: u32) -> Todo {
     }
 }
 
-/// How long to wait before the next sending, if there is to be one (decision S5).
-fn backoff_ms(plan: &WebhookPlan, answer: &WebhookAnswer) -> Option<u64> {
-    let retry = plan.retry.as_ref()?;
+/// Whether the file declares another sending after such a failure (decision S5).
+fn sends_again(plan: &WebhookPlan, answer: &WebhookAnswer) -> bool {
+    let Some(retry) = &plan.retry else {
+        return false;
+    };
     let kind = match (answer.code.as_deref(), answer.status) {
         (Some("webhook_timeout"), _) => RetryOn::Timeout,
         (Some("webhook_unreachable"), _) => RetryOn::Unreachable,
         (_, Some(429)) => RetryOn::RateLimited,
         (_, Some(500..=599)) => RetryOn::ServerError,
-        _ => return None,
+        _ => return false,
     };
-    let again = retry.on.contains(&kind) && answer.sending < retry.attempts;
-    let doublings = answer.sending.saturating_sub(1).min(20);
-    again.then(|| retry.backoff_ms.saturating_mul(1 << doublings))
+    retry.on.contains(&kind) && answer.sending < retry.attempts
 }

@@ -105,11 +105,10 @@ pub struct Gate {
     pub request: u64,
     /// What the definition says.
     pub policy: ApprovalPolicy,
-    /// Until when, if there is an end to it. Moves where the clock jumps.
-    pub until: Option<Timestamp>,
-    /// What that was when people were asked. Notices say this, so that one that is sent again says
-    /// what it said before.
-    pub announced_until: Option<Timestamp>,
+    /// When people were asked.
+    pub asked_at: Timestamp,
+    /// What their time counts from. Moves where the clock jumps.
+    pub since: Timestamp,
     /// Who has approved so far.
     pub approved_by: Vec<String>,
     /// The server, by the agent's name.
@@ -262,7 +261,7 @@ impl Calls {
             }
             AgentEvent::ApprovalExpired(expired) => {
                 let asked = self.asks(expired.request).map(|call| &call.state);
-                matches!(asked, Some(CallState::Waiting(gate)) if gate.until.is_some())
+                matches!(asked, Some(CallState::Waiting(gate)) if gate.policy.timeout.is_some())
             }
             AgentEvent::Request(_)
             | AgentEvent::Response(_)
@@ -401,7 +400,7 @@ impl Calls {
     pub(super) fn postpone(&mut self, by_ms: u64) {
         for call in &mut self.list {
             if let CallState::Waiting(gate) = &mut call.state {
-                gate.until = gate.until.map(|until| until.plus_millis(by_ms));
+                gate.since = gate.since.plus_millis(by_ms);
             }
         }
     }
@@ -410,13 +409,11 @@ impl Calls {
         let Some(call) = self.list.get_mut(asked.call as usize) else {
             return;
         };
-        let timeout = asked.policy.timeout.as_ref();
-        let until = timeout.map(|timeout| at.plus_millis(timeout.ms));
         call.state = CallState::Waiting(Gate {
             request: seq,
             policy: asked.policy.clone(),
-            until,
-            announced_until: until,
+            asked_at: at,
+            since: at,
             approved_by: Vec::new(),
             server: asked.server.clone(),
             tool: asked.tool.clone(),

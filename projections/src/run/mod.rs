@@ -9,6 +9,7 @@
 //! things to decide is kept as frames arrive: asking for it costs what it returns.
 
 mod agents;
+mod announced;
 mod apply;
 pub mod calls;
 pub mod notices;
@@ -25,6 +26,7 @@ pub mod tasks;
 mod transition;
 pub mod waits;
 
+pub use announced::{Announced, StepAddress};
 pub use outline::{AgentShape, BadPlan, Outline, Shape};
 pub use person::{Fork, Overlaid};
 pub use pins::Pins;
@@ -168,13 +170,15 @@ pub struct RunState {
     failing: Option<Failing>,
     /// Which step's output a frame holds.
     produced: BTreeMap<u64, (u32, u32)>,
-    /// Steps waiting to be sent again, by when.
-    backoffs: BTreeSet<(Timestamp, u32, u32)>,
+    /// Steps that wait to be sent again.
+    retries: BTreeSet<(u32, u32)>,
     spend: Spend,
     /// How many tasks wait for people.
     suspended: usize,
-    /// What people are to be told about it.
-    notices: BTreeMap<notices::Notice, notices::Told>,
+    /// Effects that have not ended, by the frame that announced them.
+    announced: BTreeMap<u64, Announced>,
+    /// What people were told about it.
+    notices: BTreeMap<notices::Notice, notices::NoticeStatus>,
     /// Who said which params and values of the environment, in order.
     origins: Vec<person::Origin>,
     /// Values that people set, by frame.
@@ -247,9 +251,10 @@ impl RunState {
             todo: BTreeSet::from([Todo::Start]),
             failing: None,
             produced: BTreeMap::new(),
-            backoffs: BTreeSet::new(),
+            retries: BTreeSet::new(),
             spend: Spend::default(),
             suspended: 0,
+            announced: BTreeMap::new(),
             notices: BTreeMap::new(),
             origins: vec![origin],
             overlays: BTreeMap::new(),
@@ -380,33 +385,14 @@ impl RunState {
         found.map_or(Effective::Absent, Step::effective)
     }
 
-    /// When the run times out, if it may.
-    pub fn deadline(&self) -> Option<Timestamp> {
-        let timeout = self.outline.root().plan.policy.timeout_ms?;
-        (!self.status().is_terminal()).then(|| self.deadline_from.plus_millis(timeout))
-    }
-
     /// What the run's time counts from.
     pub fn deadline_from(&self) -> Timestamp {
         self.deadline_from
     }
 
-    /// The next declared retry: when, and of which step.
-    pub fn next_retry(&self) -> Option<(Timestamp, u32, u32)> {
-        self.backoffs.first().copied()
-    }
-
-    /// Webhooks that were announced and not answered: what is to be sent again after a restart.
-    pub fn unanswered(&self) -> Vec<(u32, u32)> {
-        let mut found = Vec::new();
-        for (scope, state) in (0u32..).zip(&self.scopes) {
-            for (at, step) in (0u32..).zip(&state.steps) {
-                if matches!(step.phase, Phase::Sent { .. }) && step.status == StepStatus::Running {
-                    found.push((scope, at));
-                }
-            }
-        }
-        found
+    /// The webhooks that failed and wait to be sent again: scope and step.
+    pub fn retries(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.retries.iter().copied()
     }
 
     /// The params of a scope, as a tree.

@@ -1,101 +1,72 @@
 //! Webhooks that tell people what waits for them: one for each `on: approval` step and call (`spec`
 //! A11; decision S6).
 //!
-//! A notice is due once a call waits, is sent once, and its answer is recorded; whether it reached
-//! anybody decides nothing. The step itself never runs.
+//! A notice is sent once, while its call waits, and its answer is recorded; whether it reached anybody
+//! decides nothing. The step itself never runs.
 
 use ktsu_ledger::Frame;
+use ktsu_ledger::event::WebhookEvent;
 use ktsu_ledger::event::plan::Work;
-use ktsu_ledger::event::{AgentEvent, WebhookEvent};
 
-use super::RunState;
+use super::{Announced, RunState, Scope};
 
 /// A notice, by what it is about: the frame that asks, then scope and step of the webhook.
 pub type Notice = (u64, u32, u32);
 
 /// How far a notice is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Told {
-    /// It is to be announced.
-    Due,
+pub enum NoticeStatus {
     /// It is announced, and not answered.
     Sent {
         /// The `webhook.sent`.
         seq: u64,
     },
+    /// It was answered, or cannot be sent.
+    Ended,
 }
 
 impl RunState {
-    /// The first notice that is to be announced.
-    pub fn notice_due(&self) -> Option<Notice> {
-        let mut due = self.notices.iter().filter(|(_, told)| **told == Told::Due);
-        due.next().map(|(notice, _)| *notice)
-    }
-
-    /// Notices that were announced and not answered, whose calls still wait.
-    pub fn untold(&self) -> Vec<Notice> {
-        let asked: Vec<u64> = self.asked().iter().map(|asked| asked.request).collect();
-        let sent = self.notices.iter().filter(|(_, told)| **told != Told::Due);
-        let waits = sent.filter(|((request, _, _), _)| asked.contains(request));
-        waits.map(|(notice, _)| *notice).collect()
-    }
-
-    /// How far a notice is.
-    pub fn notice(&self, notice: Notice) -> Option<Told> {
+    /// How far a notice is, if it was announced.
+    pub fn notice(&self, notice: Notice) -> Option<NoticeStatus> {
         self.notices.get(&notice).copied()
     }
 
     /// Whether a frame about a notice may follow.
     pub(super) fn notice_may(&self, notice: Notice, event: &WebhookEvent) -> bool {
         match (self.notice(notice), event) {
-            (Some(Told::Due), WebhookEvent::Sent(sent)) => sent.sending == 1,
-            (Some(Told::Due), WebhookEvent::Dead(dead)) => dead.sendings == 0,
-            (Some(Told::Sent { .. }), WebhookEvent::Delivered(_) | WebhookEvent::Failed(_)) => true,
+            (None, WebhookEvent::Sent(sent)) => sent.sending == 1 && self.may_notify(notice),
+            (None, WebhookEvent::Dead(dead)) => dead.sendings == 0 && self.may_notify(notice),
+            (
+                Some(NoticeStatus::Sent { .. }),
+                WebhookEvent::Delivered(_) | WebhookEvent::Failed(_),
+            ) => true,
             _ => false,
         }
+    }
+
+    /// Whether a call waits for people and a webhook speaks of it.
+    fn may_notify(&self, (request, scope, step): Notice) -> bool {
+        let asked = self.asked();
+        let mut gates = asked
+            .iter()
+            .filter(|asked| asked.call.state.gate().is_some());
+        let asked = gates.find(|asked| (asked.request, asked.scope) == (request, scope));
+        asked.is_some_and(|asked| self.notifiers(scope, asked.step).any(|one| one == step))
     }
 
     pub(super) fn take_notice(&mut self, frame: &Frame, notice: Notice, event: &WebhookEvent) {
         match event {
             WebhookEvent::Sent(_) => {
                 let seq = frame.seq;
-                self.notices.insert(notice, Told::Sent { seq });
+                self.notices.insert(notice, NoticeStatus::Sent { seq });
+                self.announce(seq, Announced::Notice(notice));
             }
             WebhookEvent::Delivered(_) | WebhookEvent::Failed(_) | WebhookEvent::Dead(_) => {
-                self.notices.remove(&notice);
-            }
-        }
-    }
-
-    /// What people are to be told after a frame about an agent, and what no more.
-    pub(super) fn note_waits(&mut self, frame: &Frame, scope: u32, at: u32, event: &AgentEvent) {
-        match event {
-            AgentEvent::ApprovalRequested(_) => {
-                for step in self.tellers(scope, at) {
-                    self.notices.insert((frame.seq, scope, step), Told::Due);
+                let before = self.notices.insert(notice, NoticeStatus::Ended);
+                if let Some(NoticeStatus::Sent { seq }) = before {
+                    self.announced.remove(&seq);
                 }
             }
-            AgentEvent::ApprovalDecided(_)
-            | AgentEvent::ApprovalExpired(_)
-            | AgentEvent::Finished(_)
-                if !self.notices.is_empty() =>
-            {
-                let asked: Vec<u64> = self.asked().iter().map(|asked| asked.request).collect();
-                let waits = |notice: &Notice| asked.contains(&notice.0);
-                self.notices
-                    .retain(|notice, told| *told != Told::Due || waits(notice));
-            }
-            AgentEvent::Request(_)
-            | AgentEvent::Response(_)
-            | AgentEvent::Decided(_)
-            | AgentEvent::ReflectStarted(_)
-            | AgentEvent::BudgetExhausted(_)
-            | AgentEvent::ToolCalled(_)
-            | AgentEvent::ToolReturned(_)
-            | AgentEvent::ToolInDoubt(_)
-            | AgentEvent::ApprovalDecided(_)
-            | AgentEvent::ApprovalExpired(_)
-            | AgentEvent::Finished(_) => {}
         }
     }
 
@@ -103,25 +74,19 @@ impl RunState {
     pub(super) fn forget_notices(&mut self) {
         let asked: Vec<u64> = self.asked().iter().map(|asked| asked.request).collect();
         self.notices.retain(|notice, _| asked.contains(&notice.0));
+        self.end_forgotten_notices();
     }
 
     /// The webhooks that speak of a step's calls: those that depend on it, and those that depend on
     /// nothing.
-    fn tellers(&self, scope: u32, at: u32) -> Vec<u32> {
-        let Some(held) = self.scope(scope) else {
-            return Vec::new();
-        };
-        if !held.webhooks || self.suppresses_effects() {
-            return Vec::new();
-        }
-        let tells = |plan: &ktsu_ledger::event::plan::StepPlan| {
+    pub fn notifiers(&self, scope: u32, at: u32) -> impl Iterator<Item = u32> {
+        let speaking = |scope: &&Scope| scope.webhooks && !self.suppresses_effects();
+        let held = self.scope(scope).filter(speaking).into_iter();
+        let steps = held.flat_map(|held| (0u32..).zip(&held.shape.plan.steps));
+        let speak = steps.filter(move |(_, plan)| {
             let about = plan.needs.is_empty() || plan.needs.contains(&at);
             about && matches!(&plan.work, Work::Webhook(webhook) if webhook.on_approval)
-        };
-        let steps = (0u32..).zip(&held.shape.plan.steps);
-        steps
-            .filter(|(_, plan)| tells(plan))
-            .map(|(step, _)| step)
-            .collect()
+        });
+        speak.map(|(step, _)| step)
     }
 }

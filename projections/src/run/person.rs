@@ -362,10 +362,9 @@ impl RunState {
         }
         if let Some(step) = self.step_mut(scope, at) {
             let open = step.begin_again();
-            if let Phase::Backoff { until, .. } = open.phase {
-                self.backoffs.remove(&(until, scope, at));
-            }
+            self.retries.remove(&(scope, at));
             self.spend.close_all(&open);
+            self.end_announced(&open);
         }
         self.count_suspended();
         self.forget_notices();
@@ -404,9 +403,10 @@ impl RunState {
                 self.todo.remove(&Todo::Step { scope: at, step });
                 self.todo.remove(&Todo::Effect { scope: at, step });
                 self.spend.close_all(held);
+                self.end_announced(held);
             }
             self.todo.remove(&Todo::End { scope: at });
-            self.backoffs.retain(|(_, scope, _)| *scope != at);
+            self.retries.retain(|(scope, _)| *scope != at);
         }
     }
 

@@ -128,10 +128,8 @@ pub enum Phase {
     Backoff {
         /// The frame of the failure.
         seq: u64,
-        /// Until when.
-        until: Timestamp,
-        /// How long that is, in milliseconds.
-        wait_ms: u64,
+        /// Since when, by the run's own time. Moves where the clock jumps.
+        since: Timestamp,
         /// The sending that failed.
         sending: u32,
     },

@@ -31,6 +31,8 @@ pub struct Task {
     pub input: BTreeMap<String, Given>,
     /// The last frame about it.
     pub last: u64,
+    /// The frame that sent it out, as long as a runtime has it.
+    pub dispatched: Option<u64>,
     /// The model call that is not answered.
     pub open: Option<Call>,
     /// The last model call of this attempt.
@@ -460,6 +462,7 @@ impl Task {
         match event {
             WorkerEvent::Dispatched(sent) => {
                 self.attempt = sent.attempt;
+                self.dispatched = Some(seq);
                 // A draft that was to be answered still is.
                 self.phase = match self.reflection {
                     Reflection::Due => TaskPhase::Drafted,

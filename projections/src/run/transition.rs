@@ -272,7 +272,9 @@ impl RunState {
     fn waits_for(&self, at: u32, scope: &Scope, fired: &TimerFired) -> bool {
         match (fired.timer, &fired.step) {
             (TimerKind::RunTimeout, None) => {
-                scope.parent.is_none() && self.failing().is_none() && self.deadline().is_some()
+                let times_out = self.outline.root().plan.policy.timeout_ms.is_some();
+                let open = self.failing().is_none() && !self.status().is_terminal();
+                scope.parent.is_none() && times_out && open
             }
             (TimerKind::Retry, Some(id)) => scope
                 .shape

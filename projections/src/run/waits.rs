@@ -1,7 +1,6 @@
-//! Runs that wait for people: which calls they are asked about, until when, and whether anything
-//! else moves meanwhile (seed 000, invariant 34; decision E1).
+//! Runs that wait for people: which calls they are asked about, and whether anything else moves
+//! meanwhile (seed 000, invariant 34; decision E1).
 
-use ktsu_ledger::Timestamp;
 use ktsu_ledger::event::plan::ServerPlan;
 
 use super::calls::Wanted;
@@ -35,25 +34,21 @@ impl RunState {
         found
     }
 
-    /// The next end of a wait: when, and what it is about.
-    pub fn next_approval_end(&self) -> Option<(Timestamp, Asked<'_>)> {
-        let asked = self.asked().into_iter();
-        let ends = asked.filter_map(|asked| Some((asked.call.state.gate()?.until?, asked)));
-        ends.min_by_key(|(until, asked)| (*until, asked.request))
+    /// Whether any call waits for people.
+    pub fn has_suspended(&self) -> bool {
+        self.suspended > 0
     }
 
-    /// Moves every pending deadline: the clock went forward without that time having passed.
+    /// Moves what every pending wait counts from: the clock went forward without that time having passed.
     pub(super) fn postpone(&mut self, by_ms: u64) {
         if by_ms == 0 {
             return;
         }
         self.deadline_from = self.deadline_from.plus_millis(by_ms);
-        self.backoffs.clear();
-        for (scope, held) in (0u32..).zip(&mut self.scopes) {
-            for (at, step) in (0u32..).zip(&mut held.steps) {
-                if let Phase::Backoff { until, .. } = &mut step.phase {
-                    *until = until.plus_millis(by_ms);
-                    self.backoffs.insert((*until, scope, at));
+        for held in &mut self.scopes {
+            for step in &mut held.steps {
+                if let Phase::Backoff { since, .. } = &mut step.phase {
+                    *since = since.plus_millis(by_ms);
                 }
                 for task in step.tasks.iter_mut().flat_map(|tasks| &mut tasks.list) {
                     if let Some(calls) = &mut task.calls {
@@ -104,7 +99,7 @@ impl RunState {
     pub(super) fn waits_for_people(&self) -> bool {
         self.suspended > 0
             && self.todo.is_empty()
-            && self.backoffs.is_empty()
+            && self.retries.is_empty()
             && self.scopes.iter().all(|scope| {
                 scope.status != RunStatus::Running
                     || scope.steps.iter().all(|step| self.stands(step))

@@ -20,7 +20,7 @@ use crate::ids;
 use crate::problems::{self, unreadable};
 use ktsu_codes::ErrorCode;
 use ktsu_history::approvals::{self, Place};
-use ktsu_orchestrator::{NotDone, Orchestrator, Word};
+use ktsu_orchestrator::{CommandError, HumanCommand, Orchestrator};
 use ktsu_server::Problem;
 use ktsu_server::body::JsonObject;
 use ktsu_workflow::admit::approval::{Decide, NotDecided};
@@ -307,7 +307,7 @@ pub(super) async fn decide(
     }
     let wanted = decide.approval_id.clone();
     let said = orchestrator
-        .say(&run.stream, Word::Decide(decide), None)
+        .say(&run.stream, HumanCommand::Decide(decide), None)
         .await;
     let records = of_step(&orchestrator, &run, &step).await;
     match said {
@@ -316,7 +316,7 @@ pub(super) async fn decide(
             let record = records?.into_iter().find(decided);
             Ok(json(value!(record).to_string()))
         }
-        Err(NotDone::NotDecided(NotDecided::NotPending { .. })) => {
+        Err(CommandError::NotDecided(NotDecided::NotPending { .. })) => {
             match not_pending(&records?, wanted.as_deref()) {
                 Some(refused) => Err(refused),
                 None => Err(elsewhere(&orchestrator, &run, &step).await?),

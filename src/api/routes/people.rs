@@ -15,7 +15,7 @@ use super::{Run, placed, wire};
 use crate::access::Asker;
 use crate::problems;
 use ktsu_codes::ErrorCode;
-use ktsu_orchestrator::{ForkAsked, Orchestrator, Said, Word};
+use ktsu_orchestrator::{CommandReceipt, ForkAsked, HumanCommand, Orchestrator};
 use ktsu_server::Problem;
 use ktsu_server::body::JsonObject;
 use ktsu_workflow::admit::person::{Overlay, Point};
@@ -109,7 +109,11 @@ pub(super) async fn overlay(
     };
     members.none_left()?;
     with_own_keys(&orchestrator, &run, &asker, None).await?;
-    let said = orchestrator.say(&run.stream, Word::Overlay(overlay), expected(&headers)?);
+    let said = orchestrator.say(
+        &run.stream,
+        HumanCommand::Overlay(overlay),
+        expected(&headers)?,
+    );
     Ok(answer(
         StatusCode::OK,
         &run,
@@ -188,7 +192,7 @@ async fn begins(
         return Err(Problem::new(ErrorCode::NotResumable, words));
     }
     let mut members = Members(body.0);
-    let word = Word::Resume {
+    let command = HumanCommand::Resume {
         from: match needed {
             true => Some(members.needed("from")?),
             false => members.text("from")?,
@@ -197,7 +201,7 @@ async fn begins(
         reason: members.reason()?,
     };
     members.none_left()?;
-    let said = orchestrator.say(&run.stream, word, expected(headers)?);
+    let said = orchestrator.say(&run.stream, command, expected(headers)?);
     Ok(answer(
         StatusCode::ACCEPTED,
         run,
@@ -205,7 +209,7 @@ async fn begins(
     ))
 }
 
-pub(super) fn answer(status: StatusCode, run: &Run, said: Said) -> Response {
+pub(super) fn answer(status: StatusCode, run: &Run, said: CommandReceipt) -> Response {
     let body = wire::Said {
         run_id: run.stream.name().to_owned(),
         seq: said.seq,

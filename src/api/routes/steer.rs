@@ -12,7 +12,7 @@ use super::{Run, wire};
 use crate::access::Asker;
 use crate::problems;
 use ktsu_codes::ErrorCode;
-use ktsu_orchestrator::{Orchestrator, Word};
+use ktsu_orchestrator::{HumanCommand, Orchestrator};
 use ktsu_server::Problem;
 use ktsu_server::body::JsonObject;
 use ktsu_workflow::admit::steer::Steer;
@@ -82,14 +82,14 @@ async fn say(
             .with_hint(format!("POST /runs/{id}/{verb}")));
     }
     let mut members = Members(body.0);
-    let word = Word::Steer {
+    let command = HumanCommand::Steer {
         steer,
         own_only: !asker.operates,
         by: asker.principal,
         reason: members.reason()?,
     };
     members.none_left()?;
-    let said = orchestrator.say(&run.stream, word, expected(headers)?);
+    let said = orchestrator.say(&run.stream, command, expected(headers)?);
     Ok(answer(
         StatusCode::OK,
         run,

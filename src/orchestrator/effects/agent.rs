@@ -10,11 +10,10 @@ use axum::http::{Request, StatusCode, header};
 use ktsu_ledger::branch::frames;
 use ktsu_ledger::event::{AgentEvent, AgentFinished, FinishReason, Report, RunEvent};
 use ktsu_ledger::{Event, Frame, Json, Timestamp};
-use ktsu_projections::run::RunState;
+use ktsu_projections::run::{RunState, StepAddress};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::Place;
 use super::servers::{self, Servers};
 use crate::Shared;
 use crate::run::Message;
@@ -23,6 +22,7 @@ use crate::token::TaskName;
 use ktsu_contract::runtime::{Accepted, Invoke, Model, Recorded, Refused};
 use ktsu_workflow::definition::Definition;
 use ktsu_workflow::next::{Memo, code, told};
+use ktsu_workflow::timers;
 
 /// How long a runtime may take to say that it took a task.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -46,7 +46,7 @@ pub(crate) struct Dispatch {
 pub(crate) fn watch(
     shared: &Shared,
     state: &RunState,
-    place: Place,
+    place: StepAddress,
     mailbox: &mpsc::Sender<Box<Message>>,
 ) -> Option<()> {
     let scope = state.scope(place.scope)?;
@@ -70,7 +70,7 @@ pub(crate) fn prepare(
     state: &RunState,
     definition: &Definition,
     memo: &Memo,
-    (place, now): (Place, Timestamp),
+    (place, now): (StepAddress, Timestamp),
 ) -> Option<Dispatch> {
     let task = state.task(place.scope, place.step, place.item)?;
     if !task.is_live() {
@@ -87,10 +87,10 @@ pub(crate) fn prepare(
             Servers::Refused(missing) => (Vec::new(), Some((code(&missing), missing.to_string()))),
         };
     let name = TaskName::new(state.stream().name(), &scope.path, step, place.item);
-    let token = shared.tokens.token(&name, task.attempt);
+    let token = shared.peers.tokens.token(&name, task.attempt);
     let url = |what: &str| {
         let run = name.run.replace('/', "%2F");
-        let (own, step) = (&shared.own_url, &name.step);
+        let (own, step) = (&shared.peers.own_url, &name.step);
         format!("{own}/runs/{run}/steps/{step}/{what}?token={token}")
     };
     let invoke = Invoke {
@@ -114,7 +114,7 @@ pub(crate) fn prepare(
         callback_url: url("complete"),
         report_url: Some(url("report")),
         history: Vec::new(),
-        timeout_ms: state.deadline().map(|until| until.millis_since(now)),
+        timeout_ms: timers::deadline(state).map(|until| until.millis_since(now)),
     };
     Some(Dispatch {
         name,
@@ -187,7 +187,7 @@ impl Dispatch {
         if let Some((code, words)) = &self.hopeless {
             return self.refused(&mailbox, code, words).await;
         }
-        let Some(runtime) = &shared.runtime else {
+        let Some(runtime) = &shared.peers.runtime else {
             let words = "no runtime is configured: start the orchestrator with --runtime-url";
             return self.refused(&mailbox, "runtime_unconfigured", words).await;
         };
@@ -213,7 +213,7 @@ impl Dispatch {
                     let refused: Option<Refused> = serde_json::from_slice(&body).ok();
                     let why = refused.map(|refused| refused.message).unwrap_or_default();
                     let words = format!("the runtime refused the task with status {status}: {why}");
-                    let words = shared.redactor.redact_text(&words);
+                    let words = shared.secrets.redactor.redact_text(&words);
                     return self.refused(&mailbox, "runtime_refused", &words).await;
                 }
                 Ok(Ok((status, _))) => {

@@ -2,10 +2,9 @@
 //! calls tools. Nothing here is recorded.
 
 use jmespath::Rcvar;
-use ktsu_projections::run::RunState;
+use ktsu_projections::run::{RunState, StepAddress};
 use serde_json::Value;
 
-use super::Place;
 use crate::Shared;
 use ktsu_secret::Secret;
 use ktsu_workflow::expression::{Names, Root, from_value};
@@ -24,7 +23,7 @@ impl<'a> WithSecrets<'a> {
         shared: &'a Shared,
         state: &'a RunState,
         memo: &'a Memo,
-        place: Place,
+        place: StepAddress,
     ) -> Self {
         let names = Scoped::new(state, place.scope, memo);
         Self {
@@ -63,7 +62,7 @@ impl<'a> WithSecrets<'a> {
     }
 
     fn secret(&self, name: &str) -> Option<&str> {
-        let secret = self.shared.secret_of(self.state, name);
+        let secret = self.shared.secrets.secret_of(self.state, name);
         secret.map(Secret::expose)
     }
 }

@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 
 use ktsu_ledger::StreamId;
 use ktsu_ledger::event::plan::{AuthScheme, ServerPlan, ToolRule};
-use ktsu_projections::run::RunState;
+use ktsu_projections::run::{RunState, StepAddress};
 
-use super::Place;
 use super::secrets::WithSecrets;
 use crate::Shared;
 use ktsu_contract::runtime::{ApprovalRule, ToolServer};
@@ -34,7 +33,7 @@ pub(super) fn of(
     state: &RunState,
     definition: &Definition,
     memo: &Memo,
-    place: Place,
+    place: StepAddress,
     told: Vec<ToldServer>,
 ) -> Servers {
     let mut secrets = Vec::new();
@@ -65,7 +64,7 @@ fn secrets_of(
     state: &RunState,
     definition: &Definition,
     memo: &Memo,
-    place: Place,
+    place: StepAddress,
 ) -> Option<Result<Vec<Values>, Missing>> {
     let scope = state.scope(place.scope)?;
     let workflow = definition.workflow(&scope.shape.key)?;
@@ -135,7 +134,7 @@ fn url(shared: &Shared, plan: &ServerPlan) -> String {
     if let Some(name) = plan.file.strip_prefix(OWN) {
         return format!("ktsu:{name}");
     }
-    let elsewhere = shared.tool_servers.get(plan.own_name());
+    let elsewhere = shared.peers.tool_servers.get(plan.own_name());
     elsewhere.unwrap_or(&plan.url).clone()
 }
 

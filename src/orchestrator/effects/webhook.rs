@@ -11,12 +11,11 @@ use ktsu_ledger::canonical::parse_strict;
 use ktsu_ledger::event::WebhookAnswer;
 use ktsu_ledger::event::plan::{WebhookPlan, Work};
 use ktsu_ledger::{Json, Timestamp};
-use ktsu_projections::run::{Phase, RunState};
+use ktsu_projections::run::{Phase, RunState, StepAddress};
 use serde_json::{Value, json};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
-use super::Place;
 use super::secrets::WithSecrets;
 use crate::Shared;
 use ktsu_egress::{FailureCode, KEPT_BYTES, Request, Response};
@@ -46,17 +45,17 @@ pub(super) struct Sending {
     approval: Option<u64>,
 }
 
-/// Renders the announced webhook of a step; nothing if the state no longer waits for it, or if the
-/// step has to wait for a secret.
+/// Renders the announced webhook of a step, or its notice about a request to people; nothing if the
+/// state no longer waits for it, or if the step has to wait for a secret.
 pub(super) fn prepare(
     shared: &Shared,
     state: &RunState,
     definition: &Definition,
-    place: Place,
+    (place, about): (StepAddress, Option<u64>),
 ) -> Option<Sending> {
     let scope = state.scope(place.scope)?;
     let held = scope.steps.get(place.step as usize)?;
-    let sending = match (place.approval, &held.phase) {
+    let sending = match (about, &held.phase) {
         (Some(_), _) => 1,
         (None, Phase::Sent { sending, .. }) => *sending,
         (None, _) => return None,
@@ -73,7 +72,7 @@ pub(super) fn prepare(
     if names.waits(&step.id, step.work.roots()) {
         return None;
     }
-    let (delivery, fixed) = match place.approval {
+    let (delivery, fixed) = match about {
         None => {
             let id = delivery_id(state.stream(), &scope.path, &step.id, held.attempt);
             (id, None)
@@ -90,7 +89,7 @@ pub(super) fn prepare(
         names: &names,
         rules: DecisionRules::of(state),
     };
-    let beyond = margin(&shared.redactor);
+    let beyond = margin(&shared.secrets.redactor);
     Some(Sending {
         request: request(plan, &step.work, values, &delivery, fixed)
             .ok_or(REFUSED)
@@ -103,7 +102,7 @@ pub(super) fn prepare(
         step: step.id.clone(),
         attempt: held.attempt.max(1),
         sending,
-        approval: place.approval,
+        approval: about,
     })
 }
 
@@ -222,6 +221,7 @@ impl Sending {
         let begun = Instant::now();
         let outcome = match self.request {
             Ok(request) => shared
+                .peers
                 .egress
                 .send(request)
                 .await
@@ -246,7 +246,7 @@ impl Sending {
 fn heard(shared: &Shared, answer: &mut WebhookAnswer, response: &Response) {
     answer.status = Some(response.status);
     answer.duration_ms = response.duration_ms;
-    let (recorded, whole) = recorded_body(&shared.redactor, response);
+    let (recorded, whole) = recorded_body(&shared.secrets.redactor, response);
     answer.truncated = !whole;
     answer.response = recorded;
     if !(200..300).contains(&response.status) {

@@ -27,7 +27,7 @@ use tokio::sync::Mutex;
 use self::ledger::{Ledger, Refusal};
 use self::seen::Known;
 use self::space::{Asked, MAX_KEY, Space};
-use super::{Given, OwnCall};
+use super::{BuiltinCall, Given};
 use crate::reports::Addressed;
 use crate::{Shared, lock};
 
@@ -147,7 +147,7 @@ impl Kv {
         &self,
         shared: &Arc<Shared>,
         namespace: &str,
-        call: &OwnCall,
+        call: &BuiltinCall,
     ) -> Given {
         let ledger = Ledger {
             readers: &shared.readers,
@@ -160,7 +160,7 @@ impl Kv {
         self.call_in(&ledger, &stream, call).await
     }
 
-    async fn call_in(&self, ledger: &Ledger<'_>, stream: &StreamId, call: &OwnCall) -> Given {
+    async fn call_in(&self, ledger: &Ledger<'_>, stream: &StreamId, call: &BuiltinCall) -> Given {
         let cell = lock(&self.held).cell(stream);
         let mut held = cell.lock().await;
         let mut given = Err(Refusal::Behind);
@@ -184,7 +184,7 @@ async fn answered(
     ledger: &Ledger<'_>,
     stream: &StreamId,
     held: &mut Option<Space>,
-    call: &OwnCall,
+    call: &BuiltinCall,
 ) -> Result<Value, Refusal> {
     let mut space = match held.take() {
         Some(space) => space,
@@ -201,7 +201,7 @@ async fn made(
     ledger: &Ledger<'_>,
     stream: &StreamId,
     space: &mut Space,
-    call: &OwnCall,
+    call: &BuiltinCall,
 ) -> Result<Value, Refusal> {
     let (event, given) = match space.ask(call).map_err(Refusal::Words)? {
         Asked::Known(value) => return Ok(value),

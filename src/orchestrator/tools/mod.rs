@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 
 use super::reports::Addressed;
 use super::run::Message;
-use super::{NotTaken, Orchestrator, lock};
+use super::{NotTaken, Orchestrator};
 use ktsu_workflow::definition::Definition;
 use ktsu_workflow::next::{Memo, told};
 
@@ -32,6 +32,15 @@ pub(super) use envelope::seen;
 pub use protocol::Answered;
 use protocol::{Said, Wanted};
 pub use streams::{Posted, ToolStream};
+
+/// What the servers keep between calls.
+#[derive(Default)]
+pub(super) struct OwnTools {
+    /// What agents keep between runs.
+    kv: kv::Kv,
+    /// Who listens for answers over the older transport.
+    streams: streams::Streams,
+}
 
 /// One of the servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +56,7 @@ pub(super) type Given = Result<Value, String>;
 
 /// A call that is under way.
 #[derive(Debug)]
-pub(super) struct OwnCall {
+pub(super) struct BuiltinCall {
     /// The run and the `tool.called`.
     pub(super) called: (StreamId, u64),
     /// The tool.
@@ -169,7 +178,11 @@ impl Orchestrator {
             Some(call) => match call.given {
                 Ready::Envelope(given) => given,
                 Ready::Kv(ref namespace) => {
-                    self.shared.kv.call(&self.shared, namespace, &call).await
+                    self.shared
+                        .own_tools
+                        .kv
+                        .call(&self.shared, namespace, &call)
+                        .await
                 }
             },
         };
@@ -190,20 +203,18 @@ impl Orchestrator {
         task: &Addressed,
         attempt: u32,
         wanted: &Wanted<'_>,
-    ) -> Option<OwnCall> {
+    ) -> Option<BuiltinCall> {
         let key = wanted.key?.to_owned();
-        let under_way = lock(&self.shared.active).get(task.stream.name()).cloned()?;
-        let mailbox = under_way.mailbox.upgrade()?;
+        let under_way = self.shared.runs.get(task.stream.name())?;
         let (reply, replied) = oneshot::channel();
-        let message = Message::Own {
+        let message = Message::BuiltinCall {
             server,
             task: task.clone(),
             attempt,
             key,
             reply,
         };
-        mailbox.send(Box::new(message)).await.ok()?;
-        drop(mailbox);
+        under_way.send(Box::new(message)).await.then_some(())?;
         let call = replied.await.ok().flatten()?;
         let same = wanted.tool == call.tool && wanted.arguments == call.arguments;
         same.then_some(call)
@@ -218,7 +229,7 @@ pub(super) fn find(
     task: &Addressed,
     attempt: u32,
     key: &str,
-) -> Option<OwnCall> {
+) -> Option<BuiltinCall> {
     let scope = state.scope_at(&task.scope)?;
     let step = state.scope(scope)?.shape.position(&task.step)?;
     let held = state.task(scope, step, task.item)?;
@@ -247,7 +258,7 @@ pub(super) fn find(
             Ready::Kv(kv::namespace(state, task, name.map_or("", String::as_str)))
         }
     };
-    Some(OwnCall {
+    Some(BuiltinCall {
         called: (state.stream().clone(), sending.called),
         tool: sending.tool.clone(),
         key: key.to_owned(),

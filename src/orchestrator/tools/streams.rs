@@ -95,13 +95,13 @@ impl Orchestrator {
             .simple()
             .to_string();
         let lives = |of: &Of| shared.supervisor.is_watched(&of.task.name(), of.attempt);
-        let answers = shared.streams.open(&name, &of, lives)?;
+        let answers = shared.own_tools.streams.open(&name, &of, lives)?;
         Ok(ToolStream {
             shared: Arc::clone(shared),
             name,
             of,
             answers,
-            stop: shared.stop.subscribe(),
+            stop: shared.runs.stopping(),
         })
     }
 
@@ -123,7 +123,7 @@ impl Orchestrator {
             task: task.clone(),
             attempt: self.authorize(task, token)?,
         };
-        let Some(answers) = self.shared.streams.find(stream, &of) else {
+        let Some(answers) = self.shared.own_tools.streams.find(stream, &of) else {
             return Ok(Posted::Nowhere);
         };
         // There is room for the answer before anything is done for it.
@@ -206,7 +206,7 @@ async fn answer(
 
 impl Drop for ToolStream {
     fn drop(&mut self) {
-        lock(&self.shared.streams.0).remove(&self.name);
+        lock(&self.shared.own_tools.streams.0).remove(&self.name);
     }
 }
 

@@ -7,6 +7,8 @@ use ktsu_projections::approvals::approval_id;
 use ktsu_projections::run::RunState;
 use ktsu_projections::run::waits::Asked;
 
+use crate::timers;
+
 /// A person's word about a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decide {
@@ -99,7 +101,7 @@ pub fn decide(state: &RunState, said: Decide, now: Timestamp) -> Result<Draft, N
         return Err(NotDecided::OtherArguments { id, actual });
     }
     if let Some(gate) = asked.call.state.gate() {
-        if gate.until.is_some_and(|until| until <= now) {
+        if timers::gate_end(gate).is_some_and(|until| until <= now) {
             return Err(NotDecided::Expired { id });
         }
         let by = said.by.id.clone();
@@ -134,8 +136,8 @@ pub fn decide(state: &RunState, said: Decide, now: Timestamp) -> Result<Draft, N
 }
 
 /// That nobody decided in time: the wait that ends first, if it has ended.
-pub(super) fn expired(state: &RunState, now: Timestamp) -> Option<Draft> {
-    let (until, asked) = state.next_approval_end()?;
+pub(crate) fn expired(state: &RunState, now: Timestamp) -> Option<Draft> {
+    let (until, asked) = timers::approval_end(state)?;
     let scope = state.scope(asked.scope)?;
     let event = AgentEvent::ApprovalExpired(ApprovalExpired {
         attempt: asked.task.attempt,

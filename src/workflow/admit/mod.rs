@@ -12,17 +12,17 @@ use std::collections::BTreeMap;
 use ktsu_ledger::event::plan::Visibility;
 use ktsu_ledger::event::{
     ClockJumped, EnvValue, Limits, Principal, RecomputeCompared, RecomputeEvent, RunCreated,
-    RunEvent, TimerFired, TimerKind, Violation, WebhookAnswer, WebhookEvent, Why,
+    RunEvent, Violation, WebhookAnswer, WebhookEvent, Why,
 };
 use ktsu_ledger::{Actor, Cause, Draft, Event, Json, Timestamp};
-use ktsu_projections::run::notices::Told;
+use ktsu_projections::run::notices::NoticeStatus;
 use ktsu_projections::run::{Phase, RunState, StepStatus};
 use serde_json::Value;
 
 use crate::definition::Definition;
 use crate::next::{Memo, next, violations};
 use crate::rules::DecisionRules;
-use crate::{params, turn};
+use crate::{params, timers, turn};
 
 /// Name and version of this engine, as `run.created` records it.
 pub const ENGINE: &str = concat!("ktsu ", env!("CARGO_PKG_VERSION"));
@@ -130,7 +130,7 @@ pub fn answer(state: &RunState, got: Answer) -> Option<Draft> {
     if let Some(request) = got.answer.approval {
         let at = state.scope_at(&got.scope)?;
         let position = scope.shape.position(&got.answer.step)?;
-        let Some(Told::Sent { seq }) = state.notice((request, at, position)) else {
+        let Some(NoticeStatus::Sent { seq }) = state.notice((request, at, position)) else {
             return None;
         };
         let ended = state.status().is_terminal() || state.failing().is_some();
@@ -166,91 +166,11 @@ pub fn compared(state: &RunState, compared: RecomputeCompared) -> Option<Draft> 
     })
 }
 
-/// A timer to set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timer {
-    /// When it is due, by the wall clock.
-    pub until: Timestamp,
-    /// The whole time it was set for, in milliseconds: what is left is never more.
-    pub span_ms: u64,
-}
-
-/// Whether time moves the run at all: not one that stands still, has ended or is being closed.
-fn waits_for_time(state: &RunState) -> bool {
-    let still = state.is_parked() || state.paused().is_some();
-    !still && !state.status().is_terminal() && state.failing().is_none()
-}
-
-/// The timer to set next, if the run waits for one.
-pub fn next_timer(state: &RunState) -> Option<Timer> {
-    if !waits_for_time(state) {
-        return None;
-    }
-    let deadline = state.deadline().map(|until| Timer {
-        until,
-        span_ms: until.millis_since(state.deadline_from()),
-    });
-    let retry = state.next_retry().and_then(|(until, scope, step)| {
-        match state.scope(scope)?.steps.get(step as usize)?.phase {
-            Phase::Backoff { wait_ms, .. } => Some(Timer {
-                until,
-                span_ms: wait_ms,
-            }),
-            _ => None,
-        }
-    });
-    let approval = state.next_approval_end().map(|(until, asked)| Timer {
-        until,
-        span_ms: {
-            let gate = asked.call.state.gate();
-            let timeout = gate.and_then(|gate| gate.policy.timeout.as_ref());
-            timeout.map_or(0, |timeout| timeout.ms)
-        },
-    });
-    deadline
-        .into_iter()
-        .chain(retry)
-        .chain(approval)
-        .min_by_key(|timer| timer.until)
-}
-
-/// Whether the run waits for time and its deadline has passed.
-pub fn is_overdue(state: &RunState, now: Timestamp) -> bool {
-    waits_for_time(state) && state.deadline().is_some_and(|deadline| deadline <= now)
-}
-
-/// The timer that is due, if one is: the run's time before any wait for people, and that before any
-/// retry.
-pub fn timer(state: &RunState, now: Timestamp) -> Option<Draft> {
-    if !waits_for_time(state) {
-        return None;
-    }
-    let fired = |scope: String, cause: u64, timer: TimerKind, step: Option<String>| Draft {
-        scope,
-        actor: Actor::Orchestrator,
-        cause: vec![Cause::Here(cause)],
-        event: Event::Run(RunEvent::TimerFired(TimerFired { step, timer })),
-    };
-    if is_overdue(state, now) {
-        return Some(fired(String::new(), 0, TimerKind::RunTimeout, None));
-    }
-    if let Some(expired) = approval::expired(state, now) {
-        return Some(expired);
-    }
-    let (until, scope, step) = state.next_retry()?;
-    let scope = state.scope(scope)?;
-    let Phase::Backoff { seq, .. } = scope.steps.get(step as usize)?.phase else {
-        return None;
-    };
-    let id = scope.shape.step(step)?.id.clone();
-    (until <= now).then(|| fired(scope.path.clone(), seq, TimerKind::Retry, Some(id)))
-}
-
 /// That the wall clock went forward by so much more than the time that passed, if a deadline of the
 /// run depends on it and its last frame is older than the jump.
 pub fn jumped(state: &RunState, clock: Timestamp, by_ms: u64) -> Option<Draft> {
     let by_ms = by_ms.min(clock.millis_since(state.at()));
-    next_timer(state).filter(|_| by_ms > 0)?;
+    timers::next(state).filter(|_| by_ms > 0)?;
     Some(clock_jumped(state, clock, Some(by_ms)))
 }
 

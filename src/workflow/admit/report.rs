@@ -6,11 +6,13 @@ use ktsu_ledger::event::{
     WorkerLost,
 };
 use ktsu_ledger::{Actor, Cause, Draft, Event, Json, Timestamp};
-use ktsu_projections::run::{Affordability, Hint, RunState, StepStatus, Task, steer};
+use ktsu_projections::run::{Affordability, Hint, RunState, StepAddress, StepStatus, Task, steer};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
 use super::tools;
+use crate::effects::tasks_due;
+use crate::timers;
 
 /// The most bytes of a name: a frame keeps names whole.
 const MAX_NAME: usize = 256;
@@ -120,7 +122,7 @@ pub fn claims_timeout(events: &[AgentEvent]) -> bool {
 /// Whether the run's time is not over: it is paused, or its deadline is still to come. Then a report
 /// that claims a timeout is not taken: its task goes the way of one that nobody works on any more.
 pub fn has_time(state: &RunState, now: Timestamp) -> bool {
-    state.paused().is_some() || state.deadline().is_some_and(|until| until > now)
+    state.paused().is_some() || timers::deadline(state).is_some_and(|until| until > now)
 }
 
 /// Puts the events into the form of frames, if each follows from the one before.
@@ -320,17 +322,17 @@ pub fn lost(state: &RunState, scope: &str, lost: WorkerLost) -> Option<Draft> {
 
 /// The losses that a restart means for work that was done within the process, each with its scope.
 pub fn losses(state: &RunState) -> Vec<(String, WorkerLost)> {
-    let lost = |(scope, step, item)| {
-        let held = state.scope(scope)?;
-        let task = state.task(scope, step, item)?;
+    let lost = |at: StepAddress| {
+        let held = state.scope(at.scope)?;
+        let task = state.task(at.scope, at.step, at.item)?;
         let lost = WorkerLost {
             attempt: task.attempt,
-            item,
+            item: at.item,
             reason: LostReason::Restart,
             runtime_alive: true,
-            step: held.shape.step(step)?.id.clone(),
+            step: held.shape.step(at.step)?.id.clone(),
         };
         Some((held.path.clone(), lost))
     };
-    state.dispatched().into_iter().filter_map(lost).collect()
+    tasks_due(state).filter_map(lost).collect()
 }

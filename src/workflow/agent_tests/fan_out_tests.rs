@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::driven_tests::Driven;
+use crate::effects::tasks_due;
 use crate::plans_tests::{agent, fan_out, merge, run_of, transform};
 
 fn fan(each: Value, items: Value) -> Driven {
@@ -121,7 +122,7 @@ fn as_many_items_run_at_once_as_the_file_says() {
     for (concurrency, at_once) in [(1, 1), (2, 2), (0, 5), (9, 5)] {
         let mut run = fan(json!({"concurrency": concurrency}), json!([1, 2, 3, 4, 5]));
         for done in 0..5 {
-            let live = run.state.dispatched().len();
+            let live = tasks_due(&run.state).count();
             assert_eq!(live, at_once.min(5 - done), "{concurrency} after {done}");
             run.does(&format!("f.{done}"), json!({"x": [done]}));
         }
@@ -158,7 +159,7 @@ fn more_failures_than_the_file_bears_stop_what_runs_and_start_nothing_more() {
     run.asks("f.2");
     run.errs("f.1", "provider_error", "first");
     assert_eq!(
-        run.state.dispatched().len(),
+        tasks_due(&run.state).count(),
         3,
         "one more was started in its place"
     );
@@ -382,7 +383,7 @@ fn three_hundred_items_at_once_pass_the_bound_of_a_turn_and_go_on() {
     let items: Vec<u32> = (0..300).collect();
     let mut run = fan(json!({"max_failures": 2}), json!(items));
     assert!(count(&run, "run.continued") >= 2);
-    assert_eq!(run.state.dispatched().len(), 300);
+    assert_eq!(tasks_due(&run.state).count(), 300);
     for item in (0..299).rev() {
         run.finishes(&format!("f.{item}"), json!({"x": [item]}));
     }

@@ -1,10 +1,12 @@
 //! Whatever the world says, in whatever order: every run ends, and follows from its inputs.
 
 use ktsu_ledger::event::{LostReason, Purpose};
+use ktsu_projections::run::StepAddress;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::driven_tests::{Driven, Say, error, output};
+use crate::effects::tasks_due;
 use crate::expression::converted;
 use crate::next::{Memo, told};
 use crate::plans_tests::{agent, child, fan_out, merge, plan, run_of, workflow};
@@ -56,11 +58,11 @@ fn a_run(concurrency: u32, max_failures: i64) -> Driven {
 
 /// What the world does to one of the tasks that are under way.
 fn act(run: &mut Driven, which: usize, what: u8) {
-    let live = run.state.dispatched();
+    let live: Vec<StepAddress> = tasks_due(&run.state).collect();
     if live.is_empty() {
         return;
     }
-    let (scope, step, item) = live[which % live.len()];
+    let StepAddress { scope, step, item } = live[which % live.len()];
     let path = run.state.scope(scope).unwrap().path_of(step);
     let name = ktsu_projections::lineage::item_name(&path, item);
     let (attempt, n) = {

@@ -11,6 +11,7 @@ use crate::admit;
 use crate::admit::approval::{Decide, NotDecided, decide};
 use crate::driven_tests::{Driven, Say};
 use crate::plans_tests::{agent, run_of};
+use crate::timers;
 
 use Decision::{Approved, Happened, Rejected};
 
@@ -148,7 +149,7 @@ fn a_late_decision_is_refused_by_the_clock_alone() {
 #[test]
 fn a_clock_that_jumps_forward_moves_the_end_of_a_wait_with_it() {
     let mut run = gated(&["late-a"]);
-    let until = run.state.next_approval_end().unwrap().0;
+    let until = timers::approval_end(&run.state).unwrap().0;
     let jumped = Timestamp::from_micros(run.now).plus_millis(3_600_000);
     run.now = jumped.as_micros();
     let right = said(&run, Approved);
@@ -159,10 +160,10 @@ fn a_clock_that_jumps_forward_moves_the_end_of_a_wait_with_it() {
     );
     run.input(admit::jumped(&run.state, jumped, 3_600_000).unwrap());
     let moved = until.plus_millis(3_600_000);
-    assert_eq!(run.state.next_approval_end().unwrap().0, moved);
+    assert_eq!(timers::approval_end(&run.state).unwrap().0, moved);
     assert_eq!(Approvals::fold(&run.frames)[0].expires_at, Some(moved));
-    let asked = run.state.next_approval_end().unwrap().1;
-    let announced = asked.call.state.gate().unwrap().announced_until;
+    let asked = timers::approval_end(&run.state).unwrap().1;
+    let announced = timers::announced_gate_end(asked.call.state.gate().unwrap());
     assert_eq!(announced, Some(until), "a notice sent again says the same");
     taken(&run, &right);
     run.now = moved.as_micros();

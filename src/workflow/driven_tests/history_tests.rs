@@ -2,12 +2,14 @@
 //! cut after any frame, with the world doing what it did, ends the same.
 
 use super::*;
+use crate::effects::by_frames::hold_at_every_cut;
 
 impl Driven {
     /// Whatever was decided follows from the inputs alone, and a log cut anywhere ends the same.
     #[track_caller]
     pub(crate) fn holds_together(&self) {
         self.is_whole();
+        hold_at_every_cut(&self.frames);
         for cut in 1..self.frames.len() {
             self.resume_from(cut);
         }
@@ -17,6 +19,7 @@ impl Driven {
     #[track_caller]
     pub(crate) fn holds_together_every(&self, frames: usize) {
         self.is_whole();
+        hold_at_every_cut(&self.frames);
         for cut in (1..self.frames.len()).step_by(frames) {
             self.resume_from(cut);
         }

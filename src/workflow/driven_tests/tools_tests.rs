@@ -14,6 +14,7 @@ use super::{Driven, Say, place};
 use crate::admit;
 use crate::admit::approval::{Decide, NotDecided, decide};
 use crate::next::Memo;
+use crate::timers;
 
 /// A reply that asks for tools, each with the arguments `{"n": PLACE}`; one that is called `…!` has a
 /// secret in them.
@@ -155,9 +156,9 @@ impl Driven {
 
     /// Nobody decides until the next wait is over.
     pub(crate) fn waits_too_long(&mut self) {
-        let (until, _) = self.state.next_approval_end().expect("something waits");
+        let (until, _) = timers::approval_end(&self.state).expect("something waits");
         self.now = self.now.max(until.as_micros());
-        self.input(admit::timer(&self.state, until).expect("it is over"));
+        self.input(timers::due(&self.state, until).expect("it is over"));
     }
 
     /// Calls whose answers are in history were sent by a runtime that is lost: they are sent again.

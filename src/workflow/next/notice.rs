@@ -5,13 +5,14 @@ use ktsu_ledger::event::{WebhookDead, WebhookEvent, WebhookSent};
 use ktsu_ledger::{Draft, Event, Hash, Json};
 use ktsu_projections::approvals::approval_id;
 use ktsu_projections::lineage::item_name;
-use ktsu_projections::run::RunState;
 use ktsu_projections::run::notices::Notice;
+use ktsu_projections::run::{RunState, Scope};
 use serde_json::{Value, json};
 
 use super::webhook::notice_id;
 use super::{At, Memo, Unit};
 use crate::definition::Definition;
+use crate::timers::announced_gate_end;
 
 /// Announces the first notice that is due.
 pub(super) fn announce(
@@ -19,7 +20,7 @@ pub(super) fn announce(
     state: &RunState,
     memo: &Memo,
 ) -> Option<Vec<Draft>> {
-    let notice = state.notice_due()?;
+    let notice = due(state)?;
     let (request, scope, step) = notice;
     let at = At::new(definition, state, memo, scope, Some(step))?;
     let compiled = at.workflow.steps.get(step as usize)?;
@@ -51,6 +52,27 @@ pub(super) fn announce(
     Some(unit.drafts)
 }
 
+/// The first notice that is to be announced: one for each call that waits and webhook that speaks of it,
+/// once.
+fn due(state: &RunState) -> Option<Notice> {
+    // Mostly nobody waits, or no webhook speaks of it.
+    if !state.has_suspended() || !state.scopes().iter().any(notifies) {
+        return None;
+    }
+    let asked = state.asked().into_iter();
+    let mut gates = asked.filter(|asked| asked.call.state.gate().is_some());
+    gates.find_map(|asked| {
+        let notice = |step: u32| (asked.request, asked.scope, step);
+        let mut notices = state.notifiers(asked.scope, asked.step).map(notice);
+        notices.find(|notice| state.notice(*notice).is_none())
+    })
+}
+
+fn notifies(scope: &Scope) -> bool {
+    let mut steps = scope.shape.plan.steps.iter();
+    steps.any(|step| matches!(&step.work, Work::Webhook(webhook) if webhook.on_approval))
+}
+
 /// What a notice says: the record, as far as whoever decides has to know it.
 pub fn notice_body(state: &RunState, (request, _, _): Notice) -> Option<Json> {
     let asked = state.asked();
@@ -72,7 +94,7 @@ pub fn notice_body(state: &RunState, (request, _, _): Notice) -> Option<Json> {
         "tool_name": gate.tool,
         "tool_use_id": asked.call.id,
     });
-    if let Some(until) = gate.announced_until {
+    if let Some(until) = announced_gate_end(gate) {
         body["expires_at"] = Value::from(until.to_string());
     }
     Json::from_value(&body).ok()

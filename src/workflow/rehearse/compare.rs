@@ -14,7 +14,9 @@ use serde_json::{Value, json};
 use super::places;
 use super::policies::policies;
 use super::{Divergence, Rehearsal, TaskName, What};
+use crate::effects::{EffectKind, effects_due};
 use crate::next::Told;
+use crate::timers;
 
 /// Compares a recorded run, what was told to its runtimes, and the run as it would have gone.
 /// What concerns a step stands together, in the order in which history came to the steps.
@@ -545,13 +547,14 @@ fn open_effects(state: &RunState) -> BTreeSet<(String, Option<u32>)> {
         return BTreeSet::new();
     }
     let path = |scope: u32, step: u32| state.scope(scope).map(|scope| scope.path_of(step));
-    let webhooks = state.unanswered().into_iter();
-    let webhooks = webhooks.filter_map(|(scope, step)| Some((path(scope, step)?, None)));
-    let tasks = state.dispatched().into_iter();
-    let tasks = tasks.filter_map(|(scope, step, item)| Some((path(scope, step)?, item)));
-    let timer = state.next_retry();
-    let timer = timer.and_then(|(_, scope, step)| Some((path(scope, step)?, None)));
-    webhooks.chain(tasks).chain(timer).collect()
+    let due = effects_due(state).into_iter();
+    let due = due.filter_map(|effect| match effect.kind {
+        EffectKind::Webhook(at) | EffectKind::Task(at) => Some((path(at.scope, at.step)?, at.item)),
+        EffectKind::Notice(_) | EffectKind::Comparison => None,
+    });
+    let timer = timers::retries(state).min();
+    let timer = timer.and_then(|retry| Some((path(retry.scope, retry.step)?, None)));
+    due.chain(timer).collect()
 }
 
 fn is_budget(frame: &Frame) -> bool {

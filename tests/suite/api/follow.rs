@@ -121,7 +121,7 @@ async fn an_engine_that_only_reads_follows_a_run_of_another_until_it_has_ended()
         agents: Agents::Nowhere,
         own_url: None,
         gateway: None,
-        takes_up: false,
+        resume_unfinished: false,
     };
     let reading = reading::open(setup, &path).await.unwrap();
     let client = Client::of(&reading.url);

@@ -253,7 +253,7 @@ async fn a_principal_without_a_key_is_named_at_the_start() {
         agents: Agents::here(),
         own_url: None,
         gateway: None,
-        takes_up: true,
+        resume_unfinished: true,
     });
     let Err(NotOpened::Environment { workflow, error }) = opened.await else {
         panic!("it started")

@@ -78,16 +78,18 @@ fn a_paused_run_starts_nothing_takes_answers_and_is_not_paused_twice() {
 #[test]
 fn time_stands_still_where_a_run_was_paused_and_goes_on_when_it_is_resumed() {
     let run = Given::a_run(one_webhook()).then(started("w")).then(sent(1));
-    let deadline = run.state.deadline().unwrap();
+    let from = run.state.deadline_from();
     let run = run.then_at(PAUSED_AT, paused());
     // The wait before the next sending counts from the pause, and whole once it is over.
     let run = run.then_at(PAUSED_AT + 2_000_000, answered(1, 500));
     run.refuses(resumed(None));
     let run = run.then_at(PAUSED_AT + 9_000_000, resumed(Some(9_000)));
     assert_eq!(run.state.status(), RunStatus::Running);
-    assert_eq!(run.state.deadline(), Some(deadline.plus_millis(9_000)));
-    let (retry, ..) = run.state.next_retry().unwrap();
-    assert_eq!(retry, at(PAUSED_AT + 9_000_000).plus_millis(100));
+    assert_eq!(run.state.deadline_from(), from.plus_millis(9_000));
+    let Phase::Backoff { since, .. } = run.state.scopes()[0].steps[0].phase else {
+        panic!("it is to be sent again");
+    };
+    assert_eq!(since, at(PAUSED_AT + 9_000_000));
 }
 
 #[test]

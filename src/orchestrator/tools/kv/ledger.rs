@@ -8,7 +8,7 @@ use ktsu_ledger::frame::Link;
 use ktsu_ledger::store::{Entry, MAX_PAGE, Reader, Refused, StoreError};
 use ktsu_ledger::{Actor, Cause, Draft, Event, Frame, Hash, StreamId};
 
-use super::super::OwnCall;
+use super::super::BuiltinCall;
 use super::seen;
 use super::space::Space;
 use crate::Clock;
@@ -95,7 +95,7 @@ impl Ledger<'_> {
         &self,
         stream: &StreamId,
         space: &Space,
-        call: &OwnCall,
+        call: &BuiltinCall,
         event: KvEvent,
     ) -> Result<Frame, Refusal> {
         let (run, called) = &call.called;

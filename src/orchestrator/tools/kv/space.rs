@@ -7,7 +7,7 @@ use ktsu_ledger::event::{KvDeleted, KvEvent, KvSet};
 use ktsu_ledger::{Cause, Event, Frame, Hash, Json};
 use serde_json::{Value, json};
 
-use super::super::OwnCall;
+use super::super::BuiltinCall;
 use super::seen::Seen;
 
 /// The most characters of a key.
@@ -78,7 +78,7 @@ impl Space {
     }
 
     /// What a call asks; nothing is changed yet.
-    pub(super) fn ask(&self, call: &OwnCall) -> Result<Asked, String> {
+    pub(super) fn ask(&self, call: &BuiltinCall) -> Result<Asked, String> {
         let key = call.arguments["key"].as_str().unwrap_or_default();
         let listing = call.tool == "kv-list";
         if !listing && (key.is_empty() || key.chars().count() > MAX_KEY) {

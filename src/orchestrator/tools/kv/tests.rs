@@ -56,7 +56,7 @@ impl World {
         world
     }
 
-    async fn call(&self, kv: &Kv, name: &str, call: OwnCall) -> Given {
+    async fn call(&self, kv: &Kv, name: &str, call: BuiltinCall) -> Given {
         let ledger = Ledger {
             readers: &self.readers,
             appender: &self.appender,
@@ -85,8 +85,8 @@ fn stream(name: &str) -> StreamId {
     format!("kv:{name}").parse().unwrap()
 }
 
-fn call(by: &str, key: &str, tool: &str, arguments: Value) -> OwnCall {
-    OwnCall {
+fn call(by: &str, key: &str, tool: &str, arguments: Value) -> BuiltinCall {
+    BuiltinCall {
         called: (run(by), 0),
         tool: tool.to_owned(),
         arguments,
@@ -95,7 +95,7 @@ fn call(by: &str, key: &str, tool: &str, arguments: Value) -> OwnCall {
     }
 }
 
-fn set(by: &str, made_under: &str, key: &str, value: Value) -> OwnCall {
+fn set(by: &str, made_under: &str, key: &str, value: Value) -> BuiltinCall {
     call(
         by,
         made_under,

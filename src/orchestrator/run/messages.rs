@@ -1,21 +1,22 @@
-//! What a run is told: answers, reports, people's words, each judged and taken as an input.
+//! Handling of messages: answers, reports and commands, each judged and taken as an input.
 
 use ktsu_ledger::event::WorkerLost;
 use ktsu_projections::run::Spend;
 use ktsu_projections::run::steer::Stop;
 
 use super::{Held, Message, RunTask, Taken};
-use crate::people::{NotDone, Reply, Said, Word};
+use crate::people::{CommandError, CommandReceipt, HumanCommand, Reply};
 use crate::tools;
 use ktsu_workflow::admit;
 use ktsu_workflow::admit::approval::NotDecided;
 use ktsu_workflow::admit::person::NotSaid;
 use ktsu_workflow::admit::report::{self, Reported};
 use ktsu_workflow::admit::{approval, person, steer};
+use ktsu_workflow::timers;
 use ktsu_workflow::turn::Broken;
 
 impl RunTask {
-    pub(super) fn told(&mut self, message: Message) -> Result<(), Broken> {
+    pub(super) fn take_message(&mut self, message: Message) -> Result<(), Broken> {
         self.observe_clock()?;
         let before = self.spend_if_held();
         let paused = self.state.paused().is_some();
@@ -34,17 +35,17 @@ impl RunTask {
                 events,
                 reply,
             })?,
-            Message::Said {
-                word,
+            Message::Command {
+                command,
                 expected,
                 reply,
             } => {
-                let said = self.said(word, expected)?;
+                let said = self.take_command(command, expected)?;
                 // Whoever spoke may be gone; it is recorded all the same.
                 let last = self.state.next_seq().saturating_sub(1);
                 let _ = reply.send((last, self.durable.clone(), said));
             }
-            Message::Own {
+            Message::BuiltinCall {
                 server,
                 task,
                 attempt,
@@ -72,10 +73,9 @@ impl RunTask {
             self.webhooks.drain(..).for_each(|webhook| webhook.abort());
         }
         if paused && !pauses {
-            self.send_held_back();
             return self.ask_again();
         }
-        self.let_go(before)
+        self.release_held_reports(before)
     }
 
     pub(super) fn lost(&mut self, scope: &str, lost: WorkerLost) -> Result<(), Broken> {
@@ -85,35 +85,39 @@ impl RunTask {
         }
     }
 
-    fn said(
+    fn take_command(
         &mut self,
-        mut word: Word,
+        mut command: HumanCommand,
         expected: Option<u64>,
-    ) -> Result<Result<Said, NotDone>, Broken> {
+    ) -> Result<Result<CommandReceipt, CommandError>, Broken> {
         let seq = self.state.next_seq();
         let actual = seq.saturating_sub(1);
         if let Some(expected) = expected.filter(|expected| *expected != actual) {
-            return Ok(Err(NotDone::Stale { expected, actual }));
+            return Ok(Err(CommandError::Stale { expected, actual }));
         }
-        word.redact(&self.shared.redactor_for(&self.definition));
-        let sets_going = word.sets_going();
+        command.redact(&self.shared.secrets.redactor_for(&self.definition));
+        let sets_going = command.sets_going();
         let now = self.now();
-        let input = match word {
-            Word::Overlay(overlay) => person::overlay(&self.definition, &self.state, overlay),
-            Word::Resume { from, by, reason } => person::resume(&self.state, from, by, reason, now),
-            Word::Steer {
+        let input = match command {
+            HumanCommand::Overlay(overlay) => {
+                person::overlay(&self.definition, &self.state, overlay)
+            }
+            HumanCommand::Resume { from, by, reason } => {
+                person::resume(&self.state, from, by, reason, now)
+            }
+            HumanCommand::Steer {
                 own_only: true, by, ..
             } if by.id != self.state.proposer().id => Err(NotSaid::NotYours),
-            Word::Steer {
+            HumanCommand::Steer {
                 steer, by, reason, ..
             } => steer::steer(&self.state, steer, by, reason),
-            Word::Decide(decide) => {
+            HumanCommand::Decide(decide) => {
                 match approval::decide(&self.state, decide, self.state.own_time(now)) {
                     Ok(input) => Ok(input),
                     Err(refused) => {
                         // Whoever is told that the time is over finds it recorded.
                         if matches!(refused, NotDecided::Expired { .. }) {
-                            self.settle()?;
+                            self.fire_due_timers()?;
                         }
                         return Ok(Err(refused.into()));
                     }
@@ -129,7 +133,7 @@ impl RunTask {
                     return Ok(Err(lacks));
                 }
                 self.take_at(input, now)?;
-                Ok(Ok(Said {
+                Ok(Ok(CommandReceipt {
                     seq,
                     last: self.state.next_seq().saturating_sub(1),
                     status: self.state.status(),
@@ -139,9 +143,9 @@ impl RunTask {
     }
 
     /// Answers somebody whose word was not needed.
-    pub(super) fn tell_where_it_stands(&self, reply: Reply) {
+    pub(super) fn reply_unchanged(&self, reply: Reply) {
         let last = self.state.next_seq().saturating_sub(1);
-        let said = Said {
+        let said = CommandReceipt {
             seq: last,
             last,
             status: self.state.status(),
@@ -173,8 +177,8 @@ impl RunTask {
     /// a run that ran out of time ends alike, whoever noticed first.
     fn judge_deadline(&mut self) -> Result<bool, Broken> {
         let now = self.now();
-        if admit::is_overdue(&self.state, now)
-            && let Some(input) = admit::timer(&self.state, now)
+        if timers::is_overdue(&self.state, now)
+            && let Some(input) = timers::due(&self.state, now)
         {
             self.take_at(input, now)?;
         }
@@ -186,8 +190,8 @@ impl RunTask {
         (!self.held.is_empty()).then(|| self.state.spend().clone())
     }
 
-    /// Asks again for those that waited for the budget before, if something changed about it.
-    pub(super) fn let_go(&mut self, before: Option<Spend>) -> Result<(), Broken> {
+    /// Judges held reports again, if something changed about the budget that they wait for.
+    pub(super) fn release_held_reports(&mut self, before: Option<Spend>) -> Result<(), Broken> {
         let same = before.is_none_or(|before| before == *self.state.spend());
         if same && self.state.failing().is_none() {
             return Ok(());

@@ -1,0 +1,121 @@
+//! Effects that were announced and have not ended: what a run has asked of the world.
+//!
+//! Kept as frames arrive, so that looking for what was announced since some frame costs what it
+//! finds. Which of it should be under way is for the workflow to say.
+
+use std::ops::RangeBounds;
+
+use ktsu_ledger::event::WebhookEvent;
+
+use super::notices::{Notice, NoticeStatus};
+use super::{Phase, RunState, Step, Task};
+
+/// A step of a run, or an item of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StepAddress {
+    /// Position in [`RunState::scopes`].
+    pub scope: u32,
+    /// Position in the scope's steps.
+    pub step: u32,
+    /// The item of a fan-out.
+    pub item: Option<u32>,
+}
+
+impl StepAddress {
+    /// A whole step.
+    pub fn step(scope: u32, step: u32) -> Self {
+        Self {
+            scope,
+            step,
+            item: None,
+        }
+    }
+}
+
+/// What a frame announced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Announced {
+    /// `webhook.sent` of a webhook step: ended by its answer.
+    Webhook(StepAddress),
+    /// `webhook.sent` of a notice: ended by its answer.
+    Notice(Notice),
+    /// `worker.dispatched`: ended when the task ends, is lost, or waits for people.
+    Task(StepAddress),
+}
+
+impl RunState {
+    /// The effects that these frames announced and that have not ended, in that order.
+    pub fn announced(
+        &self,
+        frames: impl RangeBounds<u64>,
+    ) -> impl DoubleEndedIterator<Item = (u64, Announced)> {
+        let open = self.announced.range(frames);
+        open.map(|(seq, announced)| (*seq, *announced))
+    }
+
+    /// The frame by which a person last let the run go on; 0 if nobody had to.
+    pub fn resumed(&self) -> u64 {
+        self.resumed
+    }
+
+    pub(super) fn announce(&mut self, seq: u64, announced: Announced) {
+        self.announced.insert(seq, announced);
+    }
+
+    /// Takes in that a webhook of a step was sent, or that a sending of it has ended.
+    pub(super) fn announce_webhook(&mut self, seq: u64, at: StepAddress, event: &WebhookEvent) {
+        match event {
+            WebhookEvent::Sent(_) => self.announce(seq, Announced::Webhook(at)),
+            WebhookEvent::Delivered(_) | WebhookEvent::Failed(_) | WebhookEvent::Dead(_) => {
+                let steps = self.scope(at.scope).map(|scope| scope.steps.as_slice());
+                let step = steps.and_then(|steps| steps.get(at.step as usize));
+                if let Some(seq) = step.and_then(sending) {
+                    self.announced.remove(&seq);
+                }
+            }
+        }
+    }
+
+    /// Forgets the announcement of a task that no runtime has any more.
+    pub(super) fn end_dispatch(&mut self, at: StepAddress) {
+        let task = self.task_mut(at.scope, at.step, at.item);
+        let ended = task.filter(|task| !task.is_live());
+        if let Some(seq) = ended.and_then(|task| task.dispatched.take()) {
+            self.announced.remove(&seq);
+        }
+    }
+
+    /// Forgets what a step has announced: it ended, or began again.
+    pub(super) fn end_announced(&mut self, step: &Step) {
+        // Mostly there is nothing.
+        if self.announced.is_empty() {
+            return;
+        }
+        if let Some(seq) = sending(step) {
+            self.announced.remove(&seq);
+        }
+        let tasks = step.tasks.iter().flat_map(|tasks| &tasks.list);
+        for seq in tasks.filter_map(|task: &Task| task.dispatched) {
+            self.announced.remove(&seq);
+        }
+    }
+
+    /// Forgets the announcements of notices that are no longer known.
+    pub(super) fn end_forgotten_notices(&mut self) {
+        let notices = &self.notices;
+        self.announced.retain(|seq, announced| match announced {
+            Announced::Notice(notice) => {
+                notices.get(notice) == Some(&NoticeStatus::Sent { seq: *seq })
+            }
+            Announced::Webhook(_) | Announced::Task(_) => true,
+        });
+    }
+}
+
+/// The frame that announced the sending a step waits for.
+fn sending(step: &Step) -> Option<u64> {
+    match step.phase {
+        Phase::Sent { seq, .. } => Some(seq),
+        _ => None,
+    }
+}

@@ -1,0 +1,194 @@
+//! The tasks of runs. A run has one task at most, and it begins here.
+//!
+//! ```text
+//! invoke, fork, recompute ── begin ────┐
+//! the start of the engine ── recover ──┼─▶ RunTask, registered until it is dropped
+//! a message to a run ─────── deliver ──┘
+//! ```
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use ktsu_ledger::StreamId;
+use ktsu_projections::run::RunState;
+use tokio::sync::{mpsc, watch};
+
+use super::clock::Observed;
+use super::idempotency::Keys;
+use super::recover::{self, Lost};
+use super::run::{Message, Progress, RunTask};
+use super::{InvokeError, Shared, lock, wait_for};
+use ktsu_workflow::definition::Definition;
+use ktsu_workflow::next::Memo;
+use ktsu_workflow::turn::Turn;
+
+/// Runs under way, and what is needed to begin or to recover one.
+pub(super) struct RunRegistry {
+    /// By run. Held for a few lines only, never across an await.
+    tasks: Mutex<HashMap<String, RunHandle>>,
+    /// Held while a recorded run gets a task, so that no run has two.
+    recovering: tokio::sync::Mutex<()>,
+    /// Definitions of recorded runs, each compiled once however many runs share it.
+    pub(super) definitions: Mutex<HashMap<String, Arc<Definition>>>,
+    /// One run per idempotency key.
+    pub(super) keys: Keys,
+    max_active: usize,
+    stop: watch::Sender<bool>,
+}
+
+/// A run under way, as others find it. It ends when its task does, so others hold it weakly.
+#[derive(Clone)]
+pub(super) struct RunHandle {
+    /// How far the run is.
+    pub(super) progress: watch::Receiver<Progress>,
+    /// Where it takes messages.
+    pub(super) mailbox: mpsc::WeakSender<Box<Message>>,
+}
+
+/// A run that is not recorded yet.
+pub(super) struct NewRun {
+    /// What it does.
+    pub(super) definition: Arc<Definition>,
+    /// Its state after the first turn.
+    pub(super) state: RunState,
+    /// The first turn.
+    pub(super) turn: Turn,
+    /// What was read while it was decided.
+    pub(super) memo: Memo,
+    /// What the clocks said then.
+    pub(super) observed: Observed,
+}
+
+impl RunHandle {
+    /// Hands a message to the task. Tells whether it was still there.
+    pub(super) async fn send(&self, message: Box<Message>) -> bool {
+        match self.mailbox.upgrade() {
+            Some(mailbox) => mailbox.send(message).await.is_ok(),
+            None => false,
+        }
+    }
+}
+
+impl RunRegistry {
+    /// No run is under way. `definitions` are those of the kit at hand.
+    pub(super) fn new(
+        max_active: usize,
+        definitions: impl IntoIterator<Item = Arc<Definition>>,
+    ) -> Self {
+        let definitions = definitions.into_iter();
+        let definitions = definitions.map(|one| (one.digest.clone(), one)).collect();
+        Self {
+            tasks: Mutex::default(),
+            recovering: tokio::sync::Mutex::default(),
+            definitions: Mutex::new(definitions),
+            keys: Keys::default(),
+            max_active,
+            stop: watch::Sender::new(false),
+        }
+    }
+
+    /// A run under way.
+    pub(super) fn get(&self, run: &str) -> Option<RunHandle> {
+        lock(&self.tasks).get(run).cloned()
+    }
+
+    /// How many runs are under way.
+    pub(super) fn len(&self) -> usize {
+        lock(&self.tasks).len()
+    }
+
+    /// Whether another run may get a task.
+    pub(super) fn has_room(&self) -> bool {
+        !*self.stop.borrow() && self.len() < self.max_active
+    }
+
+    /// Stops all tasks.
+    pub(super) fn stop(&self) {
+        self.stop.send_replace(true);
+    }
+
+    /// Hears when all tasks are to stop.
+    pub(super) fn stopping(&self) -> watch::Receiver<bool> {
+        self.stop.subscribe()
+    }
+
+    /// A task begins. It is found by its run until it is [dropped](Self::remove).
+    pub(super) fn register(&self, run: &str, handle: RunHandle) {
+        lock(&self.tasks).insert(run.to_owned(), handle);
+    }
+
+    /// A task has ended.
+    pub(super) fn remove(&self, run: &str) {
+        lock(&self.tasks).remove(run);
+    }
+
+    /// Begins a run, and returns once its first turn is durable.
+    ///
+    /// # Errors
+    /// [`InvokeError::LedgerStopped`].
+    pub(super) async fn begin(shared: &Arc<Shared>, new: NewRun) -> Result<(), InvokeError> {
+        let (task, mut progress) =
+            RunTask::new(shared, new.definition, new.state, new.memo, new.observed);
+        let recorded = task.start(new.turn);
+        let durable = wait_for(&mut progress, |progress| progress.durable >= Some(recorded));
+        durable.await.map_err(InvokeError::LedgerStopped)
+    }
+
+    /// Goes on with a recorded run, unless it is under way. `admits` says whether it may.
+    ///
+    /// # Errors
+    /// Why it cannot be read, or may not go on.
+    pub(super) async fn recover<E: From<Lost>>(
+        shared: &Arc<Shared>,
+        run: &StreamId,
+        admits: impl FnOnce(&Definition, &RunState) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let _recovering = shared.runs.recovering.lock().await;
+        match shared.runs.get(run.name()) {
+            Some(_) => Ok(()),
+            None => Self::resume(shared, run, None, admits).await,
+        }
+    }
+
+    /// Hands a message to a run's task; a run without one is recovered for it, if `admits` lets it.
+    /// Where the task ends before it comes to the message, the message is dropped.
+    ///
+    /// # Errors
+    /// Why the run cannot be read, or may not go on.
+    pub(super) async fn deliver<E: From<Lost>>(
+        shared: &Arc<Shared>,
+        run: &StreamId,
+        message: Box<Message>,
+        admits: impl FnOnce(&Definition, &RunState) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if let Some(handle) = shared.runs.get(run.name()) {
+            handle.send(message).await;
+            return Ok(());
+        }
+        let _recovering = shared.runs.recovering.lock().await;
+        if let Some(handle) = shared.runs.get(run.name()) {
+            handle.send(message).await;
+            return Ok(());
+        }
+        Self::resume(shared, run, Some(*message), admits).await
+    }
+
+    /// Folds a recorded run and gives it a task. Others are kept from doing the same.
+    async fn resume<E: From<Lost>>(
+        shared: &Arc<Shared>,
+        run: &StreamId,
+        message: Option<Message>,
+        admits: impl FnOnce(&Definition, &RunState) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let (folding, stream) = (Arc::clone(shared), run.clone());
+        let folded = shared
+            .readers
+            .with(move |reader| recover::fold(&folding, reader, &stream));
+        let (definition, state) = folded.await?;
+        admits(&definition, &state)?;
+        let observed = Observed::now(&shared.clock);
+        let (task, _) = RunTask::new(shared, definition, state, Memo::default(), observed);
+        task.resume(message);
+        Ok(())
+    }
+}

@@ -1,0 +1,83 @@
+//! How a run goes on that an earlier process left: after a restart, or because of a message.
+
+use super::{Message, RunTask};
+use crate::effects;
+use crate::people::HumanCommand;
+use ktsu_workflow::admit;
+use ktsu_workflow::admit::report;
+use ktsu_workflow::effects::tasks_due;
+use ktsu_workflow::timers;
+use ktsu_workflow::turn::Broken;
+
+impl RunTask {
+    /// Takes a message for a run that had no task. The run is recovered first, unless the message
+    /// holds or ends it: then nothing of it is to begin before.
+    pub(super) fn recover_with(&mut self, message: Message) -> Result<(), Broken> {
+        if matches!(&message, Message::Command { command, .. } if command.steers()) {
+            self.take_message(message)?;
+            return self.recover();
+        }
+        let goes_on = !self.is_at_rest() && self.state.paused().is_none();
+        let last = self.state.next_seq().saturating_sub(1);
+        self.recover()?;
+        match message {
+            // It was left by an owner that ended: to go on with it takes nobody's word.
+            Message::Command {
+                command: HumanCommand::Resume { from: None, .. },
+                expected,
+                reply,
+            } if goes_on && expected.is_none_or(|expected| expected == last) => {
+                self.reply_unchanged(reply);
+                Ok(())
+            }
+            message => {
+                if matches!(
+                    &message,
+                    Message::Command {
+                        command: HumanCommand::Decide(_),
+                        ..
+                    }
+                ) {
+                    self.fire_due_timers()?;
+                }
+                self.take_message(message)
+            }
+        }
+    }
+
+    /// Goes on with what an earlier process left. Of the tasks that are due, those of a runtime within
+    /// that process are lost with it; one elsewhere gets its time to name what it has (decision W3).
+    /// Everything else that is due begins as it always does.
+    pub(super) fn recover(&mut self) -> Result<(), Broken> {
+        let clock = self.observed.time(&self.shared.clock);
+        let (run, paused) = (self.state.stream().name(), self.state.paused().is_some());
+        self.shared.supervisor.stands_still(run, paused);
+        let losses = match self.shared.peers.runtime_is_local() {
+            true => report::losses(&self.state),
+            false => Vec::new(),
+        };
+        if !self.shared.peers.runtime_is_local() {
+            for task in tasks_due(&self.state) {
+                effects::watch(&self.shared, &self.state, task, &self.sender);
+            }
+        }
+        let more = !losses.is_empty();
+        for input in admit::restart(&self.definition, &self.state, clock, more) {
+            self.take(input)?;
+        }
+        for (scope, lost) in losses {
+            self.lost(&scope, lost)?;
+        }
+        Ok(())
+    }
+
+    /// Time that was over before anybody spoke is over before they are heard: whoever decides on a
+    /// call too late finds that nobody did, and the run goes on with what follows from that.
+    pub(super) fn fire_due_timers(&mut self) -> Result<(), Broken> {
+        let now = self.now();
+        while let Some(input) = timers::due(&self.state, now) {
+            self.take_at(input, now)?;
+        }
+        Ok(())
+    }
+}

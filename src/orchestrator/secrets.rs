@@ -1,0 +1,104 @@
+//! What must not be recorded, and the values it stands for.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ktsu_ledger::event::EnvValue;
+use serde_json::Value;
+
+use super::SecretLookup;
+use ktsu_environment::{Principals, Resolved};
+use ktsu_secret::{Redactor, Secret};
+use ktsu_workflow::definition::Definition;
+use ktsu_workflow::expression::{Names, Root, from_value};
+use ktsu_workflow::rules::DecisionRules;
+use ktsu_workflow::template::Template;
+
+/// Values of the environment and keys of principals, and the redactor that knows all that is secret.
+pub(super) struct Secrets {
+    pub(super) environment: BTreeMap<String, Resolved>,
+    pub(super) principals: Arc<Principals>,
+    pub(super) redactor: Redactor,
+    provider_keys: Vec<Secret>,
+    look_up: SecretLookup,
+}
+
+impl Secrets {
+    pub(super) fn new(
+        environment: BTreeMap<String, Resolved>,
+        principals: Arc<Principals>,
+        provider_keys: Vec<Secret>,
+        look_up: SecretLookup,
+    ) -> Self {
+        let redactor = Redactor::new(
+            environment
+                .values()
+                .flat_map(|one| one.secrets.values())
+                .chain(principals.secrets())
+                .chain(&provider_keys),
+        );
+        Self {
+            environment,
+            principals,
+            redactor,
+            provider_keys,
+            look_up,
+        }
+    }
+
+    /// What must not be recorded of what people say about a run: the secrets of the kit at hand,
+    /// and those the run's own definition declares.
+    pub(super) fn redactor_for(&self, definition: &Definition) -> Cow<'_, Redactor> {
+        let declared = definition.root().map_or(&[][..], |root| &root.plan.env);
+        let secret = declared.iter().filter(|variable| variable.secret);
+        let mut own: Vec<Secret> = secret.filter_map(|one| (self.look_up)(one)).collect();
+        let kit = || {
+            let resolved = self.environment.values();
+            resolved.flat_map(|one| one.secrets.values())
+        };
+        // Mostly they are the kit's: the forms of a secret cost more than a look.
+        own.retain(|one| !kit().any(|known| known == one));
+        if own.is_empty() {
+            return Cow::Borrowed(&self.redactor);
+        }
+        let others = self.principals.secrets().chain(&self.provider_keys);
+        Cow::Owned(Redactor::new(kit().chain(others).chain(&own)))
+    }
+
+    /// What `run.created` may say about the environment: secrets by name only (decision K3).
+    pub(super) fn recorded_env(&self, workflow: &str) -> BTreeMap<String, EnvValue> {
+        let Some(resolved) = self.environment.get(workflow) else {
+            return BTreeMap::new();
+        };
+        let values = resolved.values.iter();
+        let plain = values.map(|(name, value)| (name.clone(), EnvValue::Value(value.clone())));
+        let secret = resolved
+            .secrets
+            .keys()
+            .chain(&resolved.personal)
+            .map(|name| (name.clone(), EnvValue::Secret));
+        plain.chain(secret).collect()
+    }
+
+    /// The secret callers of a workflow must show, if its template resolves.
+    pub(super) fn invoke_secret(&self, workflow: &str, template: &str) -> Option<Secret> {
+        let resolved = self.environment.get(workflow)?;
+        let template = Template::text(template).ok()?;
+        let rendered = template.render(&EnvOnly(resolved), &|_| false, DecisionRules::NEWEST);
+        let rendered = rendered.ok()?;
+        rendered.value.as_str().map(Secret::new)
+    }
+}
+
+/// The environment of a workflow, and nothing else.
+struct EnvOnly<'a>(&'a Resolved);
+
+impl Names for EnvOnly<'_> {
+    fn get(&self, root: &Root) -> Option<jmespath::Rcvar> {
+        let Root::Env(name) = root else { return None };
+        let secret = self.0.secrets.get(name).map(Secret::expose);
+        let value = secret.or_else(|| self.0.values.get(name).map(String::as_str))?;
+        Some(from_value(&Value::from(value)))
+    }
+}

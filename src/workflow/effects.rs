@@ -1,0 +1,116 @@
+//! What a run has under way outside of itself: the effects that are due, from the state alone.
+//!
+//! An effect is due from the frame that announces it until it ends. Live operation, recovery, forks
+//! and resumed runs all ask here, so that none of them needs rules of its own.
+//!
+//! ```text
+//! webhook.sent | worker.dispatched | the end of a recompute ──▶ due ──▶ answered, lost, not wanted
+//! ```
+
+use std::collections::BTreeSet;
+use std::ops::RangeBounds;
+
+use ktsu_projections::run::notices::Notice;
+use ktsu_projections::run::{Announced, RunState, StepAddress};
+
+/// Something that should be under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Effect {
+    /// The frame that announces it.
+    pub announced: u64,
+    /// What it is.
+    pub kind: EffectKind,
+}
+
+/// What should be under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EffectKind {
+    /// The request of a webhook step.
+    Webhook(StepAddress),
+    /// A webhook that tells people of a call that waits for them.
+    Notice(Notice),
+    /// A task is with a runtime.
+    Task(StepAddress),
+    /// A recompute that has ended is compared with its run.
+    Comparison,
+}
+
+/// The effects that are due, in the order they were announced.
+pub fn effects_due(state: &RunState) -> Vec<Effect> {
+    effects_due_in(state, ..)
+}
+
+/// The effects that are due and were announced by these frames, in that order. Costs what it finds.
+pub fn effects_due_in(state: &RunState, frames: impl RangeBounds<u64> + Clone) -> Vec<Effect> {
+    if state.status().is_terminal() {
+        return comparison(state)
+            .filter(|due| frames.contains(&due.announced))
+            .into_iter()
+            .collect();
+    }
+    // A failing run is about to be closed, and what it has under way with it.
+    if state.failing().is_some() {
+        return Vec::new();
+    }
+    let mut asked = None;
+    let due = state.announced(frames).filter_map(|(announced, what)| {
+        let kind = match what {
+            Announced::Webhook(at) => EffectKind::Webhook(at),
+            Announced::Task(at) => EffectKind::Task(at),
+            Announced::Notice(notice) => {
+                // People need not be told of a call that no longer waits.
+                let asked: &BTreeSet<u64> = asked.get_or_insert_with(|| requests(state));
+                asked
+                    .contains(&notice.0)
+                    .then_some(EffectKind::Notice(notice))?
+            }
+        };
+        Some(Effect { announced, kind })
+    });
+    due.collect()
+}
+
+/// The tasks that are due: those that a runtime has, or is to have.
+pub fn tasks_due(state: &RunState) -> impl Iterator<Item = StepAddress> {
+    let due = effects_due(state).into_iter();
+    due.filter_map(|effect| match effect.kind {
+        EffectKind::Task(at) => Some(at),
+        EffectKind::Webhook(_) | EffectKind::Notice(_) | EffectKind::Comparison => None,
+    })
+}
+
+/// Whether a runtime has a task, or is to have it.
+pub fn task_is_due(state: &RunState, scope: &str, step: &str, item: Option<u32>) -> bool {
+    let task = state.scope_at(scope).and_then(|at| {
+        let step = state.scope(at)?.shape.position(step)?;
+        state.task(at, step, item)
+    });
+    state.failing().is_none() && task.is_some_and(|task| task.dispatched.is_some())
+}
+
+/// Whether an effect that is due may begin once the frames up to `durable` are. Nothing begins while
+/// the run is paused (decision P1), or before the word by which it goes on is durable.
+pub fn may_begin(state: &RunState, durable: u64) -> bool {
+    state.paused().is_none() && state.resumed() <= durable
+}
+
+/// The requests that wait for people.
+fn requests(state: &RunState) -> BTreeSet<u64> {
+    let asked = state.asked().into_iter();
+    asked.map(|asked| asked.request).collect()
+}
+
+/// A recompute is over only once it is compared; it rests on the frame that ended it.
+fn comparison(state: &RunState) -> Option<Effect> {
+    let root = state.scopes().first()?;
+    let ended = root.ended.as_ref().filter(|_| !state.is_over())?;
+    Some(Effect {
+        announced: ended.seq,
+        kind: EffectKind::Comparison,
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod by_frames;
+#[cfg(test)]
+mod tests;

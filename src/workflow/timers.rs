@@ -1,0 +1,164 @@
+//! When a run goes on by itself: the ends of what it waits for, and which comes first.
+//!
+//! The state keeps what happened and when; how long that is waited for is worked out here.
+
+use ktsu_ledger::event::plan::{WebhookPlan, Work};
+use ktsu_ledger::event::{RunEvent, TimerFired, TimerKind};
+use ktsu_ledger::{Actor, Cause, Draft, Event, Timestamp};
+use ktsu_projections::run::calls::Gate;
+use ktsu_projections::run::waits::Asked;
+use ktsu_projections::run::{Phase, RunState};
+
+use super::admit::approval;
+
+/// A timer to set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timer {
+    /// When it is due, by the wall clock.
+    pub until: Timestamp,
+    /// The whole time it was set for, in milliseconds: what is left is never more.
+    pub span_ms: u64,
+}
+
+/// A webhook that failed and is to be sent again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Retry {
+    /// When.
+    pub until: Timestamp,
+    /// Position among the run's scopes.
+    pub scope: u32,
+    /// Position among the scope's steps.
+    pub step: u32,
+    /// The frame of the failure.
+    pub failed: u64,
+    /// How long it waits, in milliseconds.
+    pub wait_ms: u64,
+}
+
+/// When the run times out, if it may.
+pub fn deadline(state: &RunState) -> Option<Timestamp> {
+    let timeout = state.outline().root().plan.policy.timeout_ms?;
+    (!state.status().is_terminal()).then(|| state.deadline_from().plus_millis(timeout))
+}
+
+/// The declared retries that wait for their time.
+pub fn retries(state: &RunState) -> impl Iterator<Item = Retry> {
+    state
+        .retries()
+        .filter_map(|(scope, step)| retry(state, scope, step))
+}
+
+/// When a webhook that failed is sent again.
+pub fn retry(state: &RunState, scope: u32, step: u32) -> Option<Retry> {
+    let held = state.scope(scope)?;
+    let Phase::Backoff {
+        seq,
+        since,
+        sending,
+    } = held.steps.get(step as usize)?.phase
+    else {
+        return None;
+    };
+    let Work::Webhook(plan) = &held.shape.step(step)?.work else {
+        return None;
+    };
+    let wait_ms = wait_ms(plan, sending);
+    Some(Retry {
+        until: since.plus_millis(wait_ms),
+        scope,
+        step,
+        failed: seq,
+        wait_ms,
+    })
+}
+
+/// The next end of a wait for people: when, and what it is about.
+pub fn approval_end(state: &RunState) -> Option<(Timestamp, Asked<'_>)> {
+    let asked = state.asked().into_iter();
+    let ends = asked.filter_map(|asked| Some((gate_end(asked.call.state.gate()?)?, asked)));
+    ends.min_by_key(|(until, asked)| (*until, asked.request))
+}
+
+/// Until when people may decide, if there is an end to it.
+pub fn gate_end(gate: &Gate) -> Option<Timestamp> {
+    let timeout = gate.policy.timeout.as_ref();
+    timeout.map(|timeout| gate.since.plus_millis(timeout.ms))
+}
+
+/// What that was when people were asked. Notices say this, so that one that is sent again says what it
+/// said before.
+pub fn announced_gate_end(gate: &Gate) -> Option<Timestamp> {
+    let timeout = gate.policy.timeout.as_ref();
+    timeout.map(|timeout| gate.asked_at.plus_millis(timeout.ms))
+}
+
+/// How long to wait after a sending that failed: twice as long each time (decision S5).
+fn wait_ms(plan: &WebhookPlan, sending: u32) -> u64 {
+    let doublings = sending.saturating_sub(1).min(20);
+    let first = plan.retry.as_ref().map_or(0, |retry| retry.backoff_ms);
+    first.saturating_mul(1 << doublings)
+}
+
+/// Whether time moves the run at all: not one that stands still, has ended or is being closed.
+fn waits_for_time(state: &RunState) -> bool {
+    let still = state.is_parked() || state.paused().is_some();
+    !still && !state.status().is_terminal() && state.failing().is_none()
+}
+
+/// The timer to set next, if the run waits for one.
+pub fn next(state: &RunState) -> Option<Timer> {
+    if !waits_for_time(state) {
+        return None;
+    }
+    let deadline = deadline(state).map(|until| Timer {
+        until,
+        span_ms: until.millis_since(state.deadline_from()),
+    });
+    let retry = retries(state).min().map(|retry| Timer {
+        until: retry.until,
+        span_ms: retry.wait_ms,
+    });
+    let approval = approval_end(state).map(|(until, asked)| Timer {
+        until,
+        span_ms: {
+            let gate = asked.call.state.gate();
+            let timeout = gate.and_then(|gate| gate.policy.timeout.as_ref());
+            timeout.map_or(0, |timeout| timeout.ms)
+        },
+    });
+    deadline
+        .into_iter()
+        .chain(retry)
+        .chain(approval)
+        .min_by_key(|timer| timer.until)
+}
+
+/// Whether the run waits for time and its deadline has passed.
+pub fn is_overdue(state: &RunState, now: Timestamp) -> bool {
+    waits_for_time(state) && deadline(state).is_some_and(|deadline| deadline <= now)
+}
+
+/// The input of the timer that is due, if one is: the run's time before any wait for people, and that
+/// before any retry.
+pub fn due(state: &RunState, now: Timestamp) -> Option<Draft> {
+    if !waits_for_time(state) {
+        return None;
+    }
+    let fired = |scope: String, cause: u64, timer: TimerKind, step: Option<String>| Draft {
+        scope,
+        actor: Actor::Orchestrator,
+        cause: vec![Cause::Here(cause)],
+        event: Event::Run(RunEvent::TimerFired(TimerFired { step, timer })),
+    };
+    if is_overdue(state, now) {
+        return Some(fired(String::new(), 0, TimerKind::RunTimeout, None));
+    }
+    if let Some(expired) = approval::expired(state, now) {
+        return Some(expired);
+    }
+    let retry = retries(state).min()?;
+    let scope = state.scope(retry.scope)?;
+    let id = scope.shape.step(retry.step)?.id.clone();
+    let path = scope.path.clone();
+    (retry.until <= now).then(|| fired(path, retry.failed, TimerKind::Retry, Some(id)))
+}
