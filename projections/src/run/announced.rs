@@ -116,6 +116,12 @@ impl RunState {
 fn sending(step: &Step) -> Option<u64> {
     match step.phase {
         Phase::Sent { seq, .. } => Some(seq),
-        _ => None,
+        Phase::Begun
+        | Phase::Checked { .. }
+        | Phase::Delivered { .. }
+        | Phase::Undelivered { .. }
+        | Phase::Backoff { .. }
+        | Phase::Again { .. }
+        | Phase::Child { .. } => None,
     }
 }

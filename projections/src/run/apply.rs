@@ -356,7 +356,12 @@ impl RunState {
                 Phase::Sent { seq, .. } => {
                     self.announced.remove(&seq);
                 }
-                _ => {}
+                Phase::Begun
+                | Phase::Checked { .. }
+                | Phase::Delivered { .. }
+                | Phase::Undelivered { .. }
+                | Phase::Again { .. }
+                | Phase::Child { .. } => {}
             }
             settled.status = status;
             settled.ended = Some(frame.seq);
