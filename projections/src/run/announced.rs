@@ -113,9 +113,15 @@ impl RunState {
 }
 
 /// The frame that announced the sending a step waits for.
-fn sending(step: &Step) -> Option<u64> {
+pub(super) fn sending(step: &Step) -> Option<u64> {
     match step.phase {
         Phase::Sent { seq, .. } => Some(seq),
-        _ => None,
+        Phase::Begun
+        | Phase::Checked { .. }
+        | Phase::Delivered { .. }
+        | Phase::Undelivered { .. }
+        | Phase::Backoff { .. }
+        | Phase::Again { .. }
+        | Phase::Child { .. } => None,
     }
 }

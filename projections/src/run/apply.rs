@@ -9,6 +9,7 @@ use ktsu_ledger::event::{
 };
 use ktsu_ledger::{Event, Frame, Json};
 
+use super::announced::sending;
 use super::steer::Stop;
 use super::tasks::Tasks;
 use super::transition::{Refusal, Target};
@@ -349,14 +350,9 @@ impl RunState {
         };
         scope.unsettled = scope.unsettled.saturating_sub(1);
         if let Some(settled) = scope.steps.get_mut(step as usize) {
-            match settled.phase {
-                Phase::Backoff { .. } => {
-                    self.retries.remove(&(at, step));
-                }
-                Phase::Sent { seq, .. } => {
-                    self.announced.remove(&seq);
-                }
-                _ => {}
+            self.retries.remove(&(at, step));
+            if let Some(seq) = sending(settled) {
+                self.announced.remove(&seq);
             }
             settled.status = status;
             settled.ended = Some(frame.seq);
