@@ -113,7 +113,7 @@ impl RunState {
 }
 
 /// The frame that announced the sending a step waits for.
-fn sending(step: &Step) -> Option<u64> {
+pub(super) fn sending(step: &Step) -> Option<u64> {
     match step.phase {
         Phase::Sent { seq, .. } => Some(seq),
         Phase::Begun
