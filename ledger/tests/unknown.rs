@@ -12,7 +12,7 @@ use std::time::Duration;
 use ktsu_ledger::appender::{AppendError, Appender, AppenderThread, Committed, Options};
 use ktsu_ledger::store::{Entry, Refused, read_all};
 use ktsu_ledger::verify::{self, verify};
-use ktsu_ledger::{Backend as _, Ledger, Place, Reader, Store as _, StreamId};
+use ktsu_ledger::{Backend as _, Ledger, Place, Reader, StreamId};
 use late::{Fate, Remote};
 use support::{completed, ended, entry, payload, run};
 
@@ -171,6 +171,23 @@ fn an_appender_that_is_told_to_stop_sends_nothing_again() {
     ));
     assert_eq!(remote.sent(), 1);
     assert!(thread.shutdown().is_err());
+}
+
+/// Reads that are lost, too, do not make a large transaction begin again from its start.
+#[test]
+fn a_large_transaction_is_settled_although_many_reads_of_it_are_lost() {
+    let remote = Remote::lossy(3);
+    let (appender, thread) = start(&remote, Options::default());
+    remote.script(&[Fate::Answered, Fate::RequestLost]);
+    let draft = || completed("one", payload(20, 1));
+    let many = (0..300).map(|name| entry(&run(&format!("r{name}")), None, vec![draft()]));
+    let outcomes = append_together(&remote, &appender, many.collect());
+    assert_eq!(
+        outcomes.iter().filter(|outcome| outcome.is_ok()).count(),
+        300
+    );
+    thread.shutdown().unwrap();
+    is_sound(&remote.kept());
 }
 
 /// Neither a frame of somebody else at its place nor the same entry twice is taken for it.
