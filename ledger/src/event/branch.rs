@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::run::{EnvValue, Limits, Principal};
+use super::start::{EnvValue, Limits, Principal};
 use crate::canonical::Json;
 use crate::id::{ParseStreamIdError, StreamId};
 
