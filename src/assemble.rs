@@ -24,7 +24,7 @@ use std::sync::{Arc, OnceLock};
 use axum::Router;
 use ktsu_ledger::appender::{Appender, AppenderThread, Options};
 use ktsu_ledger::event::{StoreEvent, StoreOpened};
-use ktsu_ledger::lock::{Holder, NotOwned, OwnerLock};
+use ktsu_ledger::lock::{Holder, LockError, OwnerLock};
 use ktsu_ledger::store::StoreError;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -149,7 +149,7 @@ pub enum NotOpened {
     Owned(Option<Holder>),
     /// The lock file cannot be used.
     #[error(transparent)]
-    Lock(NotOwned),
+    Lock(LockError),
     /// The ledger cannot be opened or read.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -26,7 +26,7 @@ pub struct Json(Arc<RawValue>);
 
 /// Why a value was refused at the door.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
+pub enum JsonError {
     /// The text is not JSON, or is JSON we refuse to read (a key twice, a lone surrogate).
     #[error("{reason} at line {line} column {column}")]
     Syntax {
@@ -44,18 +44,18 @@ pub enum Unfit {
 
 impl Json {
     /// Reads text from outside: strictly, into canonical form.
-    pub fn parse(text: &[u8]) -> Result<Self, Unfit> {
+    pub fn parse(text: &[u8]) -> Result<Self, JsonError> {
         Self::from_value(&parse_strict(text)?)
     }
 
     /// The canonical text of a value that was computed.
-    pub fn from_value(value: &Value) -> Result<Self, Unfit> {
+    pub fn from_value(value: &Value) -> Result<Self, JsonError> {
         if deeper_than(value, MAX_DEPTH) {
-            return Err(Unfit::Depth);
+            return Err(JsonError::Depth);
         }
         serde_json::value::to_raw_value(value)
             .map(|raw| Self(Arc::from(raw)))
-            .map_err(|error| Unfit::Syntax {
+            .map_err(|error| JsonError::Syntax {
                 reason: error.to_string(),
                 line: 0,
                 column: 0,
@@ -147,7 +147,7 @@ impl<'de> Deserialize<'de> for Json {
 
 /// Parses JSON, refusing what would not survive being written and read again: a key twice in one
 /// object, more than [`MAX_DEPTH`] levels, an integer beyond 64 bits, a lone surrogate.
-pub fn parse_strict(text: &[u8]) -> Result<Value, Unfit> {
+pub fn parse_strict(text: &[u8]) -> Result<Value, JsonError> {
     if let Some(at) = beyond_64_bits(text) {
         return Err(too_large_at(text, at));
     }
@@ -158,10 +158,10 @@ pub fn parse_strict(text: &[u8]) -> Result<Value, Unfit> {
     value.map_err(|error| {
         let said = error.to_string();
         if said.starts_with(TOO_DEEP) || said.starts_with("recursion limit") {
-            return Unfit::Depth;
+            return JsonError::Depth;
         }
         let reason = said.split(" at line ").next().unwrap_or_default();
-        Unfit::Syntax {
+        JsonError::Syntax {
             reason: reason.to_owned(),
             line: error.line(),
             column: error.column(),
@@ -208,13 +208,13 @@ fn fits(token: &[u8]) -> bool {
         || token.parse::<i64>().is_ok()
 }
 
-pub(crate) fn too_large_at(text: &[u8], at: usize) -> Unfit {
+pub(crate) fn too_large_at(text: &[u8], at: usize) -> JsonError {
     let before = text.get(..at).unwrap_or_default();
     let line_start = before
         .iter()
         .rposition(|byte| *byte == b'\n')
         .map_or(0, |end| end + 1);
-    Unfit::Syntax {
+    JsonError::Syntax {
         reason: "a whole number beyond 64 bits cannot be kept exactly".to_owned(),
         line: 1 + before.iter().filter(|byte| **byte == b'\n').count(),
         column: 1 + at - line_start,
@@ -370,7 +370,7 @@ mod tests {
         assert!(
             matches!(
                 at,
-                Err(Unfit::Syntax {
+                Err(JsonError::Syntax {
                     line: 2,
                     column: 3,
                     ..
@@ -384,8 +384,8 @@ mod tests {
     fn sixty_four_levels_pass_and_sixty_five_do_not() {
         let nested = |levels: usize| "[".repeat(levels) + &"]".repeat(levels);
         assert!(Json::parse(nested(64).as_bytes()).is_ok());
-        assert_eq!(Json::parse(nested(65).as_bytes()), Err(Unfit::Depth));
-        assert_eq!(Json::parse(nested(4000).as_bytes()), Err(Unfit::Depth));
+        assert_eq!(Json::parse(nested(65).as_bytes()), Err(JsonError::Depth));
+        assert_eq!(Json::parse(nested(4000).as_bytes()), Err(JsonError::Depth));
     }
 
     #[test]

@@ -44,18 +44,18 @@ impl fmt::Debug for Hash {
 /// The text is not 64 lower-case hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a digest of 64 hexadecimal digits")]
-pub struct NotAHash;
+pub struct ParseHashError;
 
 impl FromStr for Hash {
-    type Err = NotAHash;
+    type Err = ParseHashError;
 
-    fn from_str(text: &str) -> Result<Self, NotAHash> {
+    fn from_str(text: &str) -> Result<Self, ParseHashError> {
         let (pairs, []) = text.as_bytes().as_chunks::<2>() else {
-            return Err(NotAHash);
+            return Err(ParseHashError);
         };
         let mut hash = [0; 32];
         if pairs.len() != hash.len() {
-            return Err(NotAHash);
+            return Err(ParseHashError);
         }
         let mut wrong = 0;
         for (byte, [high, low]) in hash.iter_mut().zip(pairs) {
@@ -64,7 +64,7 @@ impl FromStr for Hash {
             *byte = high << 4 | low;
         }
         if wrong > 0xf {
-            return Err(NotAHash);
+            return Err(ParseHashError);
         }
         Ok(Self(hash))
     }

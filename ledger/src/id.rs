@@ -39,7 +39,7 @@ impl StreamId {
 
     /// The stream of a run, of a branch or of a recompute, which its id tells; refused if `run` is
     /// not a name.
-    pub fn run(run: &str) -> Result<Self, NotAStream> {
+    pub fn run(run: &str) -> Result<Self, ParseStreamIdError> {
         let kind = if run.starts_with(RECOMPUTE) {
             "recompute"
         } else if run.starts_with(BRANCH) {
@@ -69,12 +69,12 @@ impl StreamId {
 /// The text does not name a stream.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} does not name a stream")]
-pub struct NotAStream(String);
+pub struct ParseStreamIdError(String);
 
 impl FromStr for StreamId {
-    type Err = NotAStream;
+    type Err = ParseStreamIdError;
 
-    fn from_str(text: &str) -> Result<Self, NotAStream> {
+    fn from_str(text: &str) -> Result<Self, ParseStreamIdError> {
         let known = match text.split_once(':') {
             Some((kind, name)) => KINDS.contains(&kind) && is_name(name),
             None => text == "store",
@@ -82,7 +82,7 @@ impl FromStr for StreamId {
         if known {
             Ok(Self(Arc::from(text)))
         } else {
-            Err(NotAStream(text.chars().take(100).collect()))
+            Err(ParseStreamIdError(text.chars().take(100).collect()))
         }
     }
 }
@@ -117,23 +117,23 @@ impl Actor {
 /// The text does not name an actor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not an actor")]
-pub struct NotAnActor;
+pub struct ParseActorError;
 
 impl FromStr for Actor {
-    type Err = NotAnActor;
+    type Err = ParseActorError;
 
-    fn from_str(text: &str) -> Result<Self, NotAnActor> {
+    fn from_str(text: &str) -> Result<Self, ParseActorError> {
         match text.split_once(':') {
             None => match text {
                 "orchestrator" => Ok(Self::Orchestrator),
                 "runtime" => Ok(Self::Runtime),
                 "gateway" => Ok(Self::Gateway),
                 "cli" => Ok(Self::Cli),
-                _ => Err(NotAnActor),
+                _ => Err(ParseActorError),
             },
             Some(("responder", name)) if is_name(name) => Ok(Self::Responder(name.to_owned())),
             Some(("principal", name)) if is_name(name) => Ok(Self::Principal(name.to_owned())),
-            Some(_) => Err(NotAnActor),
+            Some(_) => Err(ParseActorError),
         }
     }
 }

@@ -13,7 +13,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 
-use crate::hash::{Hash, NotAHash};
+use crate::hash::{Hash, ParseHashError};
 
 /// A SHA-256 digest in the tree; written as 64 lower-case hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -66,9 +66,9 @@ impl fmt::Debug for Node {
 }
 
 impl FromStr for Node {
-    type Err = NotAHash;
+    type Err = ParseHashError;
 
-    fn from_str(text: &str) -> Result<Self, NotAHash> {
+    fn from_str(text: &str) -> Result<Self, ParseHashError> {
         text.parse::<Hash>().map(|hash| Self(*hash.as_bytes()))
     }
 }

@@ -30,7 +30,7 @@ const DASH: &str = "\u{2014} ";
 /// Why a text is no note, no checkpoint or no key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct NotANote(&'static str);
+pub struct ParseNoteError(&'static str);
 
 /// A key that signs. It neither prints nor serialises.
 pub struct SigningKey(Ed25519KeyPair);
@@ -81,12 +81,12 @@ impl PublicKey {
     /// From the base64 of its 32 bytes.
     ///
     /// # Errors
-    /// [`NotANote`].
-    pub fn from_base64(name: &str, text: &str) -> Result<Self, NotANote> {
+    /// [`ParseNoteError`].
+    pub fn from_base64(name: &str, text: &str) -> Result<Self, ParseNoteError> {
         let bytes = BASE64.decode(text).ok().and_then(|it| it.try_into().ok());
         Ok(Self {
             name: name.to_owned(),
-            bytes: bytes.ok_or(NotANote("the key is not the base64 of 32 bytes"))?,
+            bytes: bytes.ok_or(ParseNoteError("the key is not the base64 of 32 bytes"))?,
         })
     }
 
@@ -122,10 +122,11 @@ impl fmt::Display for PublicKey {
 }
 
 impl FromStr for PublicKey {
-    type Err = NotANote;
+    type Err = ParseNoteError;
 
-    fn from_str(text: &str) -> Result<Self, NotANote> {
-        let wrong = NotANote("a public key is NAME+ID+KEY, as `ktsu evidence key show` prints it");
+    fn from_str(text: &str) -> Result<Self, ParseNoteError> {
+        let wrong =
+            ParseNoteError("a public key is NAME+ID+KEY, as `ktsu evidence key show` prints it");
         let mut parts = text.trim().splitn(3, '+');
         let (Some(name), Some(id), Some(key)) = (parts.next(), parts.next(), parts.next()) else {
             return Err(wrong);
@@ -167,20 +168,21 @@ impl Note {
 }
 
 impl FromStr for Note {
-    type Err = NotANote;
+    type Err = ParseNoteError;
 
-    fn from_str(note: &str) -> Result<Self, NotANote> {
+    fn from_str(note: &str) -> Result<Self, ParseNoteError> {
         if note.len() > MAX_NOTE {
-            return Err(NotANote("the note is too long"));
+            return Err(ParseNoteError("the note is too long"));
         }
         let divided = note.rsplit_once("\n\n");
-        let (text, below) = divided.ok_or(NotANote("the note has no signature"))?;
+        let (text, below) = divided.ok_or(ParseNoteError("the note has no signature"))?;
         let mut signatures = Vec::new();
         for line in below.strip_suffix('\n').unwrap_or(below).split('\n') {
             let line = line.strip_prefix(DASH).and_then(|it| it.split_once(' '));
-            let (name, signature) = line.ok_or(NotANote("a signature of the note is damaged"))?;
+            let (name, signature) =
+                line.ok_or(ParseNoteError("a signature of the note is damaged"))?;
             let signature = BASE64.decode(signature);
-            let signature = signature.map_err(|_| NotANote("a signature is not base64"))?;
+            let signature = signature.map_err(|_| ParseNoteError("a signature is not base64"))?;
             signatures.push((name.to_owned(), signature));
         }
         Ok(Self {
@@ -210,10 +212,10 @@ impl Checkpoint {
 }
 
 impl FromStr for Checkpoint {
-    type Err = NotANote;
+    type Err = ParseNoteError;
 
-    fn from_str(text: &str) -> Result<Self, NotANote> {
-        let wrong = NotANote("a checkpoint is an origin, a size and a root, each on a line");
+    fn from_str(text: &str) -> Result<Self, ParseNoteError> {
+        let wrong = ParseNoteError("a checkpoint is an origin, a size and a root, each on a line");
         let mut lines = text.split('\n');
         let (Some(origin), Some(size), Some(root)) = (lines.next(), lines.next(), lines.next())
         else {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::disk_space::DiskSpace;
-use crate::store::sqlite::lock::{self, NotOwned, OwnerLock};
+use crate::store::sqlite::lock::{self, LockError, OwnerLock};
 use crate::store::sqlite::reserve::Reserve;
 use crate::store::sqlite::verification;
 use crate::store::{MemoryStore, Reader, SqliteReader, SqliteStore, Store, StoreError};
@@ -101,7 +101,7 @@ pub struct Owned {
 pub enum OwnError {
     /// It is locked, or cannot be.
     #[error(transparent)]
-    Lock(#[from] NotOwned),
+    Lock(#[from] LockError),
     /// It cannot be opened.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -12,7 +12,7 @@ use std::fmt;
 use serde::Deserializer;
 use serde::de::{self, DeserializeSeed, MapAccess, SeqAccess, Visitor};
 
-use crate::canonical::{MAX_DEPTH, Unfit, beyond_64_bits, too_large_at};
+use crate::canonical::{JsonError, MAX_DEPTH, beyond_64_bits, too_large_at};
 
 /// The most levels of a body: a value's own and those of the frame around it.
 pub const MAX_BODY_DEPTH: usize = 96;
@@ -20,8 +20,8 @@ pub const MAX_BODY_DEPTH: usize = 96;
 /// Holds a value against the rules.
 ///
 /// # Errors
-/// [`Unfit`].
-pub fn check_value(text: &str) -> Result<(), Unfit> {
+/// [`JsonError`].
+pub fn check_value(text: &str) -> Result<(), JsonError> {
     check(text, Check::new(MAX_DEPTH, true))
 }
 
@@ -29,14 +29,14 @@ pub fn check_value(text: &str) -> Result<(), Unfit> {
 /// reading it as a frame checks.
 ///
 /// # Errors
-/// [`Unfit`].
-pub fn check_body(text: &str) -> Result<(), Unfit> {
+/// [`JsonError`].
+pub fn check_body(text: &str) -> Result<(), JsonError> {
     check(text, Check::new(MAX_BODY_DEPTH, false))
 }
 
 const TOO_DEEP: &str = "nested too deep";
 
-fn check(text: &str, seed: Check) -> Result<(), Unfit> {
+fn check(text: &str, seed: Check) -> Result<(), JsonError> {
     if fast_path::is_plain(text, seed.levels, seed.sorted) {
         return Ok(());
     }
@@ -44,7 +44,7 @@ fn check(text: &str, seed: Check) -> Result<(), Unfit> {
 }
 
 /// The rule itself: what is plain would pass here, and takes a fifth of the time.
-fn check_slowly(text: &str, seed: Check) -> Result<(), Unfit> {
+fn check_slowly(text: &str, seed: Check) -> Result<(), JsonError> {
     if let Some(at) = beyond_64_bits(text.as_bytes()) {
         return Err(too_large_at(text.as_bytes(), at));
     }
@@ -53,9 +53,9 @@ fn check_slowly(text: &str, seed: Check) -> Result<(), Unfit> {
     checked.map_err(|error| {
         let said = error.to_string();
         if said.starts_with(TOO_DEEP) || said.starts_with("recursion limit") {
-            return Unfit::Depth;
+            return JsonError::Depth;
         }
-        Unfit::Syntax {
+        JsonError::Syntax {
             reason: said
                 .split(" at line ")
                 .next()
@@ -203,9 +203,9 @@ mod tests {
     fn a_body_may_be_deeper_than_a_value_and_orders_its_own_members() {
         let nested = |levels: usize| "[".repeat(levels) + &"]".repeat(levels);
         assert_eq!(check_value(&nested(64)), Ok(()));
-        assert_eq!(check_value(&nested(65)), Err(Unfit::Depth));
+        assert_eq!(check_value(&nested(65)), Err(JsonError::Depth));
         assert_eq!(check_body(&nested(96)), Ok(()));
-        assert_eq!(check_body(&nested(97)), Err(Unfit::Depth));
+        assert_eq!(check_body(&nested(97)), Err(JsonError::Depth));
         assert_eq!(check_body(r#"{"v":1,"data":{"a":1}}"#), Ok(()));
         assert!(check_body(r#"{"v":1,"data":{"b":1,"a":1}}"#).is_err());
     }

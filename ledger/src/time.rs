@@ -64,12 +64,12 @@ impl fmt::Display for Timestamp {
 /// The text is not of the form `2026-11-20T20:07:11.123456Z`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a moment of the form 2026-11-20T20:07:11.123456Z")]
-pub struct NotAMoment;
+pub struct ParseTimestampError;
 
 impl FromStr for Timestamp {
-    type Err = NotAMoment;
+    type Err = ParseTimestampError;
 
-    fn from_str(text: &str) -> Result<Self, NotAMoment> {
+    fn from_str(text: &str) -> Result<Self, ParseTimestampError> {
         let bytes = text.as_bytes();
         let fits = bytes.len() == PATTERN.len()
             && bytes
@@ -80,7 +80,7 @@ impl FromStr for Timestamp {
                     _ => byte == wanted,
                 });
         if !fits {
-            return Err(NotAMoment);
+            return Err(ParseTimestampError);
         }
         let number = |from: usize, to: usize| {
             bytes
@@ -89,10 +89,11 @@ impl FromStr for Timestamp {
                 .skip(from)
                 .fold(0u64, |sum, digit| sum * 10 + u64::from(digit - b'0'))
         };
-        let days = days_from_civil(number(0, 4), number(5, 7), number(8, 10)).ok_or(NotAMoment)?;
+        let days = days_from_civil(number(0, 4), number(5, 7), number(8, 10))
+            .ok_or(ParseTimestampError)?;
         let (hour, minute, second) = (number(11, 13), number(14, 16), number(17, 19));
         if hour > 23 || minute > 59 || second > 59 {
-            return Err(NotAMoment);
+            return Err(ParseTimestampError);
         }
         let seconds = hour * 3600 + minute * 60 + second;
         Ok(Self(days * DAY_US + seconds * 1_000_000 + number(20, 26)))
@@ -169,7 +170,11 @@ mod tests {
             "2026-01-01T00:00:00Z",
             "1969-12-31T00:00:00.000000Z",
         ] {
-            assert_eq!(text.parse::<Timestamp>(), Err(NotAMoment), "{text}");
+            assert_eq!(
+                text.parse::<Timestamp>(),
+                Err(ParseTimestampError),
+                "{text}"
+            );
         }
         assert!("2024-02-29T00:00:00.000000Z".parse::<Timestamp>().is_ok());
     }

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use ktsu_ledger::branch::frames;
-use ktsu_ledger::lock::{NotOwned, holder, missing_log, try_own};
+use ktsu_ledger::lock::{LockError, holder, missing_log, try_own};
 use ktsu_ledger::names::{SecondName, second_name};
 use ktsu_ledger::reserve::{RESERVE_BYTES, Reserve};
 use ktsu_ledger::store::{SqliteReader, SqliteStore};
@@ -39,7 +39,7 @@ fn one_owner_at_a_time_and_its_name_is_told() {
     assert_eq!(told.pid, std::process::id());
     assert_eq!(told.url.as_deref(), Some("http://127.0.0.1:7000"));
     let refused = try_own(&path).unwrap_err();
-    assert!(matches!(&refused, NotOwned::Held(Some(held)) if *held == told));
+    assert!(matches!(&refused, LockError::Held(Some(held)) if *held == told));
     assert!(refused.to_string().contains("7000"));
     // Another name for the same ledger is the same ledger.
     small(&path);
@@ -232,7 +232,7 @@ fn a_file_with_a_second_hard_link_is_nobodys_to_own() {
         let refused = try_own(name).unwrap_err();
         let links = SecondName::HardLinks(2);
         assert!(
-            matches!(&refused, NotOwned::SecondName { found, .. } if *found == links),
+            matches!(&refused, LockError::SecondName { found, .. } if *found == links),
             "{refused}"
         );
         assert_eq!(second_name(name), Some(links));
@@ -263,7 +263,7 @@ fn the_file_itself_is_locked_whatever_it_is_called_and_whoever_closes_it() {
     std::fs::rename(&path, &moved).unwrap();
     assert_eq!(second_name(&moved), None);
     let refused = try_own(&moved).unwrap_err();
-    assert!(matches!(refused, NotOwned::HeldElsewhere(_)), "{refused}");
+    assert!(matches!(refused, LockError::HeldElsewhere(_)), "{refused}");
     // SQLite is not held up by it.
     std::fs::rename(&moved, &path).unwrap();
     let appended = store.append(epoch, &[entry(&run("a"), None, vec![ended()])]);
@@ -288,7 +288,7 @@ fn a_file_of_few_bytes_beside_its_key_or_log_is_no_new_ledger() {
         std::fs::write(folder.path().join(beside), "something").unwrap();
         std::fs::write(&path, left).unwrap();
         let refused = try_own(&path).unwrap_err();
-        assert!(matches!(&refused, NotOwned::Emptied { .. }), "{refused}");
+        assert!(matches!(&refused, LockError::Emptied { .. }), "{refused}");
         assert!(refused.to_string().contains(beside), "{refused}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), left);
         assert!(folder.path().join(beside).exists());
@@ -300,7 +300,7 @@ fn a_file_of_few_bytes_beside_its_key_or_log_is_no_new_ledger() {
         // Without a file a log is left over; a key may be put there before the first start.
         std::fs::remove_file(&path).unwrap();
         match beside.ends_with("-wal") {
-            true => assert!(matches!(try_own(&path), Err(NotOwned::Emptied { .. }))),
+            true => assert!(matches!(try_own(&path), Err(LockError::Emptied { .. }))),
             false => drop(try_own(&path).unwrap()),
         }
     }
@@ -391,7 +391,7 @@ fn a_ledger_that_was_not_closed_has_no_owner_without_its_log() {
     let left = cut.path().join("ledger.db");
     for _ in 0..2 {
         let refused = try_own(&left).unwrap_err();
-        assert!(matches!(refused, NotOwned::LogMissing { .. }), "{refused}");
+        assert!(matches!(refused, LockError::LogMissing { .. }), "{refused}");
     }
     assert_eq!(missing_log(&left), Some(cut.path().join("ledger.db-wal")));
     // Whoever closes it instead puts what is in the log into the file.

@@ -173,6 +173,23 @@ fn an_appender_that_is_told_to_stop_sends_nothing_again() {
     assert!(thread.shutdown().is_err());
 }
 
+/// Reads that are lost, too, do not make a large transaction begin again from its start.
+#[test]
+fn a_large_transaction_is_settled_although_many_reads_of_it_are_lost() {
+    let remote = Remote::lossy(3);
+    let (appender, thread) = start(&remote, Options::default());
+    remote.script(&[Fate::Answered, Fate::RequestLost]);
+    let draft = || completed("one", payload(20, 1));
+    let many = (0..300).map(|name| entry(&run(&format!("r{name}")), None, vec![draft()]));
+    let outcomes = append_together(&remote, &appender, many.collect());
+    assert_eq!(
+        outcomes.iter().filter(|outcome| outcome.is_ok()).count(),
+        300
+    );
+    thread.shutdown().unwrap();
+    is_sound(&remote.kept());
+}
+
 /// Neither a frame of somebody else at its place nor the same entry twice is taken for it.
 #[test]
 fn a_refusal_is_still_one_where_the_outcome_was_not_known() {

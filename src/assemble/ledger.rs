@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ktsu_ledger::appender::{Appender, AppenderThread, LOW_WATER, OnFatal};
 use ktsu_ledger::disk_space::DiskSpace;
-use ktsu_ledger::lock::{self, NotOwned, OwnerLock};
+use ktsu_ledger::lock::{self, LockError, OwnerLock};
 use ktsu_ledger::reserve::Reserve;
 use ktsu_ledger::store::{Reader, Store, StoreError};
 use ktsu_ledger::{Ledger, OwnError, Owned};
@@ -40,7 +40,9 @@ pub(super) fn open(place: &LedgerPlace) -> Result<Opened, NotOpened> {
         disk_space,
         reserve,
     } = ledger.own(LOW_WATER).map_err(|refused| match refused {
-        OwnError::Lock(NotOwned::Held(_)) => NotOpened::Owned(ledger.file().and_then(lock::holder)),
+        OwnError::Lock(LockError::Held(_)) => {
+            NotOpened::Owned(ledger.file().and_then(lock::holder))
+        }
         OwnError::Lock(other) => NotOpened::Lock(other),
         OwnError::Store(error) => error.into(),
     })?;

@@ -9,7 +9,7 @@ mod results;
 
 use std::collections::BTreeMap;
 
-use ktsu_ledger::canonical::{Unfit, parse_strict};
+use ktsu_ledger::canonical::{JsonError, parse_strict};
 use ktsu_ledger::event::RecordedResult;
 use ktsu_ledger::{Json, Timestamp, jcs};
 use ktsu_projections::name::StepName;
@@ -184,13 +184,13 @@ impl Baseline {
     /// The bytes of its file: indented, members in order, a newline at the end.
     ///
     /// # Errors
-    /// [`Unfit`] if it could not be read again.
-    pub fn write(&self) -> Result<String, Unfit> {
+    /// [`JsonError`] if it could not be read again.
+    pub fn write(&self) -> Result<String, JsonError> {
         let value = serde_json::to_value(self).unwrap_or_default();
         let text = Json::from_value(&value)?;
         if text.as_str().len() > MAX_FILE / 2 {
             // Indented it may be twice as long.
-            return Err(Unfit::Syntax {
+            return Err(JsonError::Syntax {
                 reason: format!("more than {} bytes", MAX_FILE / 2),
                 line: 1,
                 column: 1,
@@ -204,8 +204,8 @@ impl Baseline {
     /// What answers the calls of its task that are not sent.
     ///
     /// # Errors
-    /// [`Unfit`] of what no frame could carry.
-    pub fn results(&self) -> Result<Vec<RecordedResult>, Unfit> {
+    /// [`JsonError`] of what no frame could carry.
+    pub fn results(&self) -> Result<Vec<RecordedResult>, JsonError> {
         let results = self.snapshot.tool_results.iter();
         results.map(ToolResult::to_recorded).collect()
     }

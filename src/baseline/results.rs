@@ -1,7 +1,7 @@
 //! The recorded results of tools in a baseline: what answers the calls that are not sent when it is
 //! held against a kit, so that no ledger is needed for it.
 
-use ktsu_ledger::canonical::Unfit;
+use ktsu_ledger::canonical::JsonError;
 use ktsu_ledger::event::{NotSent, RecordedAt, RecordedResult};
 use ktsu_ledger::{Json, jcs};
 use serde::{Deserialize, Serialize};
@@ -45,7 +45,7 @@ impl ToolResult {
     }
 
     /// As a recompute takes it; the task is the recompute's to say.
-    pub(super) fn to_recorded(&self) -> Result<RecordedResult, Unfit> {
+    pub(super) fn to_recorded(&self) -> Result<RecordedResult, JsonError> {
         let structured = self.structured.as_ref().map(Json::from_value);
         Ok(RecordedResult {
             content: Json::from_value(&self.content)?,

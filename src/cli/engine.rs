@@ -9,7 +9,7 @@ use std::sync::Arc;
 use axum::extract::Request;
 use axum::http::HeaderValue;
 use axum::middleware::map_request;
-use ktsu_ledger::lock::{Holder, NotOwned};
+use ktsu_ledger::lock::{Holder, LockError};
 use ktsu_ledger::reserve::is_disk_full;
 use ktsu_ledger::store::StoreError;
 
@@ -318,7 +318,7 @@ fn wants_room(refused: &NotOpened) -> bool {
     matches!(
         refused,
         NotOpened::Store(StoreError::Failed { .. })
-            | NotOpened::Lock(NotOwned::Io { .. } | NotOwned::NotMade(_))
+            | NotOpened::Lock(LockError::Io { .. } | LockError::NotMade(_))
             | NotOpened::Other(_)
     )
 }
@@ -365,22 +365,22 @@ pub(super) fn explain(refused: NotOpened, path: &str) -> Failure {
 }
 
 /// Why nobody may own this file, and what to type.
-fn not_locked_as_owner(refused: &NotOwned) -> Failure {
+fn not_locked_as_owner(refused: &LockError) -> Failure {
     let failure = Failure::could_not_run(chain(refused));
     match refused {
-        NotOwned::SecondName { .. } => failure.hint(
+        LockError::SecondName { .. } => failure.hint(
             "remove the other names, or mount the whole folder instead of the file; for a copy to \
              work on: ktsu backup FILE",
         ),
-        NotOwned::HeldElsewhere(_) => failure.hint("use the name that its owner uses"),
-        NotOwned::Emptied { path, .. } => failure.hint(way_back(path)),
-        NotOwned::LogMissing { log, lock, .. } => failure.hint(format!(
+        LockError::HeldElsewhere(_) => failure.hint("use the name that its owner uses"),
+        LockError::Emptied { path, .. } => failure.hint(way_back(path)),
+        LockError::LogMissing { log, lock, .. } => failure.hint(format!(
             "put {} back beside it; or bring a copy back: ktsu restore BACKUP --to FILE; or, to go \
              on with what is there, remove {}",
             quoted(log),
             quoted(lock)
         )),
-        NotOwned::Held(_) | NotOwned::NotMade(_) | NotOwned::Io { .. } => failure,
+        LockError::Held(_) | LockError::NotMade(_) | LockError::Io { .. } => failure,
     }
 }
 

@@ -18,14 +18,14 @@ pub mod tar;
 pub mod transfer;
 pub mod witness;
 
-use ktsu_ledger::note::{Checkpoint, NotANote, Note};
+use ktsu_ledger::note::{Checkpoint, Note, ParseNoteError};
 
 /// The checkpoints of a text that holds signed notes one after another, empty lines between them or
 /// not. Their signatures are not checked: whoever kept them knows where they are from.
 ///
 /// # Errors
-/// [`NotANote`]; also where there is none.
-pub fn notes(text: &str) -> Result<Vec<Checkpoint>, NotANote> {
+/// [`ParseNoteError`]; also where there is none.
+pub fn notes(text: &str) -> Result<Vec<Checkpoint>, ParseNoteError> {
     let mut found = Vec::new();
     let mut rest = text.trim_start_matches('\n');
     loop {

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use ktsu_ledger::StreamId;
 use ktsu_ledger::branch::frames;
-use ktsu_ledger::store::{Cursor, Filter, IndexRow, NotACursor, Reader, StoreError};
+use ktsu_ledger::store::{Cursor, Filter, IndexRow, ParseCursorError, Reader, StoreError};
 use ktsu_projections::approvals::{Approvals, Record, Status};
 use ktsu_projections::index::RunRow;
 use ktsu_projections::run::RunStatus;
@@ -88,13 +88,13 @@ impl fmt::Display for Place {
 }
 
 impl FromStr for Place {
-    type Err = NotACursor;
+    type Err = ParseCursorError;
 
-    fn from_str(text: &str) -> Result<Self, NotACursor> {
-        let number = |text: &str| text.parse().map_err(|_| NotACursor);
-        let (asked_us, place) = text.split_once('~').ok_or(NotACursor)?;
+    fn from_str(text: &str) -> Result<Self, ParseCursorError> {
+        let number = |text: &str| text.parse().map_err(|_| ParseCursorError);
+        let (asked_us, place) = text.split_once('~').ok_or(ParseCursorError)?;
         let (stream, request) = place.split_once('#').unwrap_or((place, "0"));
-        let (_, run) = stream.split_once(':').ok_or(NotACursor)?;
+        let (_, run) = stream.split_once(':').ok_or(ParseCursorError)?;
         Ok(Self {
             asked_us: number(asked_us)?,
             run: run.to_owned(),

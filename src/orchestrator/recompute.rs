@@ -156,7 +156,9 @@ fn compared(
 ) -> Result<RecomputeCompared, NotCompared> {
     let run: StreamId = run
         .parse()
-        .map_err(|error: ktsu_ledger::id::NotAStream| NotCompared::Run(error.to_string()))?;
+        .map_err(|error: ktsu_ledger::id::ParseStreamIdError| {
+            NotCompared::Run(error.to_string())
+        })?;
     let mut history = frames(reader, &run)?;
     // The run may have gone on since; what was recomputed is what it was then.
     let end = history

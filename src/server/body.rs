@@ -7,7 +7,7 @@
 use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::{FromRequest, Request};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use ktsu_ledger::canonical::{MAX_DEPTH, Unfit, parse_strict};
+use ktsu_ledger::canonical::{JsonError, MAX_DEPTH, parse_strict};
 use serde_json::{Map, Value};
 use tower_http::timeout::TimeoutError;
 
@@ -68,11 +68,11 @@ pub fn object(bytes: &[u8]) -> Result<Map<String, Value>, Problem> {
 /// Any JSON from the bytes of a body, as strictly.
 pub fn value(bytes: &[u8]) -> Result<Value, Problem> {
     parse_strict(bytes).map_err(|unfit| match unfit {
-        Unfit::Depth => Problem::new(
+        JsonError::Depth => Problem::new(
             ErrorCode::TooDeep,
             format!("the body is nested deeper than {MAX_DEPTH} levels"),
         ),
-        error @ Unfit::Syntax { .. } => Problem::new(ErrorCode::InvalidJson, error.to_string()),
+        error @ JsonError::Syntax { .. } => Problem::new(ErrorCode::InvalidJson, error.to_string()),
     })
 }
 

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 use ktsu::assemble::{self, Engine, LedgerPlace, NotOpened, Setup};
-use ktsu_ledger::lock::{self, NotOwned};
+use ktsu_ledger::lock::{self, LockError};
 use ktsu_ledger::store::{Reader as _, SqliteReader, SqliteStore, Store as _};
 use ktsu_ledger::{StoreError, StreamId};
 use serde_json::json;
@@ -93,7 +93,7 @@ async fn an_owner_whose_ledger_was_taken_stores_nothing_more() {
     #[cfg(target_os = "linux")]
     assert!(matches!(
         open(&path, &kit).await,
-        Err(NotOpened::Lock(NotOwned::HeldElsewhere(_)))
+        Err(NotOpened::Lock(LockError::HeldElsewhere(_)))
     ));
     // It is at work while the other one comes, its notary too.
     let client = old.client.clone();

@@ -31,6 +31,17 @@ pub(super) struct Unsettled<'a> {
 
 type Outcome = Result<u64, Refused>;
 
+/// What is known of an entry.
+#[derive(Clone)]
+enum Known {
+    /// Nothing.
+    Open,
+    /// It was not there when the store was read, and was not sent again since.
+    Absent,
+    /// What became of it.
+    Settled(Outcome),
+}
+
 impl Unsettled<'_> {
     /// Finds out what became of every entry.
     ///
@@ -39,38 +50,43 @@ impl Unsettled<'_> {
     /// once.
     pub(super) fn settle(&self, store: &mut dyn Store) -> Result<Vec<Outcome>, StoreError> {
         let (started, mut pause) = (Instant::now(), FIRST_PAUSE);
-        let mut outcomes: Vec<Option<Outcome>> = vec![None; self.entries.len()];
+        let mut known = vec![Known::Open; self.entries.len()];
+        let mut open = self.entries.len();
         loop {
-            match self.attempt(store, &mut outcomes) {
-                Ok(()) => return Ok(outcomes.into_iter().flatten().collect()),
+            match self.attempt(store, &mut known) {
+                Ok(()) => return Ok(known.into_iter().filter_map(Known::outcome).collect()),
                 Err(StoreError::Unknown(_))
                     if started.elapsed() < self.timeout && !(self.is_stopped)() =>
                 {
+                    let is_open = |known: &&Known| matches!(known, Known::Open);
+                    let left = known.iter().filter(is_open).count();
+                    pause = match left < open {
+                        true => FIRST_PAUSE,
+                        false => (pause * 2).min(MAX_PAUSE),
+                    };
+                    open = left;
                     std::thread::sleep(pause);
-                    pause = (pause * 2).min(MAX_PAUSE);
                 }
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Reads back what is pending and appends what is absent; fills in what becomes known.
-    fn attempt(
-        &self,
-        store: &mut dyn Store,
-        outcomes: &mut [Option<Outcome>],
-    ) -> Result<(), StoreError> {
-        let mut absent = Vec::new();
+    /// Reads back what is open and appends what is absent. What becomes known stays known, should it
+    /// end halfway.
+    fn attempt(&self, store: &mut dyn Store, known: &mut [Known]) -> Result<(), StoreError> {
         for (at, entry) in self.entries.iter().enumerate() {
-            let Some(None) = outcomes.get(at) else {
-                continue;
-            };
-            if self.is_stored(store, at, outcomes)? {
-                fill(outcomes, at, Ok(entry.tail().seq));
-            } else {
-                absent.push(at);
+            if let Some(Known::Open) = known.get(at) {
+                let found = match self.is_stored(store, at, known)? {
+                    true => Known::Settled(Ok(entry.tail().seq)),
+                    false => Known::Absent,
+                };
+                fill(known, at, found);
             }
         }
+        let absent = known.iter().enumerate();
+        let absent = absent.filter(|(_, known)| matches!(known, Known::Absent));
+        let absent: Vec<usize> = absent.map(|(at, _)| at).collect();
         if absent.is_empty() {
             return Ok(());
         }
@@ -79,33 +95,31 @@ impl Unsettled<'_> {
         }
         let entries = absent.iter().filter_map(|at| self.entries.get(*at));
         let again: Vec<Entry> = entries.cloned().collect();
+        // From here on they may be there.
+        absent.iter().for_each(|at| fill(known, *at, Known::Open));
         let answers = answer_each(&again, store.append(self.epoch, &again))?;
         for ((at, entry), answer) in absent.into_iter().zip(&again).zip(answers) {
             // What was sent before may have arrived in the meantime.
             let answer = match answer {
-                Err(_) if self.is_stored(store, at, outcomes)? => Ok(entry.tail().seq),
+                Err(_) if self.is_stored(store, at, known)? => Ok(entry.tail().seq),
                 answer => answer,
             };
-            fill(outcomes, at, answer);
+            fill(known, at, Known::Settled(answer));
         }
         Ok(())
     }
 
     /// Whether the store has the frames of an entry: the hash of the last one stands for all before
     /// it. Where the same frames were given twice, they are those of the first, unless it was refused.
-    fn is_stored(
-        &self,
-        store: &dyn Store,
-        at: usize,
-        outcomes: &[Option<Outcome>],
-    ) -> Result<bool, StoreError> {
+    fn is_stored(&self, store: &dyn Store, at: usize, known: &[Known]) -> Result<bool, StoreError> {
         let Some(entry) = self.entries.get(at) else {
             return Ok(false);
         };
         let tail = entry.tail();
-        let mut earlier = self.entries.iter().zip(outcomes).take(at);
+        let mut earlier = self.entries.iter().zip(known).take(at);
         let is_same = |other: &Entry| other.stream() == entry.stream() && other.tail() == tail;
-        if earlier.any(|(other, outcome)| is_same(other) && !matches!(outcome, Some(Err(_)))) {
+        let is_refused = |known: &Known| matches!(known, Known::Settled(Err(_)));
+        if earlier.any(|(other, known)| is_same(other) && !is_refused(known)) {
             return Ok(false);
         }
         let found = store.read(entry.stream(), tail.seq, 1)?;
@@ -114,9 +128,18 @@ impl Unsettled<'_> {
     }
 }
 
-fn fill(outcomes: &mut [Option<Outcome>], at: usize, outcome: Outcome) {
-    if let Some(place) = outcomes.get_mut(at) {
-        *place = Some(outcome);
+impl Known {
+    fn outcome(self) -> Option<Outcome> {
+        match self {
+            Self::Settled(outcome) => Some(outcome),
+            Self::Open | Self::Absent => None,
+        }
+    }
+}
+
+fn fill(known: &mut [Known], at: usize, found: Known) {
+    if let Some(place) = known.get_mut(at) {
+        *place = found;
     }
 }
 

@@ -11,6 +11,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Role;
+use super::report::Report;
 use super::tool::{
     ApprovalDecided, ApprovalExpired, ApprovalRequested, ToolCalled, ToolInDoubt, ToolReturned,
 };
@@ -119,15 +120,6 @@ impl AgentEvent {
             Self::ReflectStarted(_) | Self::ApprovalDecided(_) | Self::ApprovalExpired(_) => None,
         }
     }
-}
-
-/// The report a frame came with (decision W2).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
-    /// BLAKE3 of its bytes.
-    pub digest: String,
-    /// Counted from 1 in an attempt; 0 for a `complete`, and for a dispatch that was refused.
-    pub n: u32,
 }
 
 /// What a model is asked for.

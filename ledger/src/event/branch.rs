@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::run::{EnvValue, Limits, Principal};
+use super::start::{EnvValue, Limits, Principal};
 use crate::canonical::Json;
-use crate::id::{NotAStream, StreamId};
+use crate::id::{ParseStreamIdError, StreamId};
 
 /// `branch.created`: the first frame of its own in a `branch:` stream. The branch waits until
 /// `run.resumed`; attempts under way at the fork position count as lost (decision F1).
@@ -72,8 +72,8 @@ impl BranchCreated {
     /// The stream it was forked from.
     ///
     /// # Errors
-    /// [`NotAStream`] if the name is none.
-    pub fn parent(&self) -> Result<StreamId, NotAStream> {
+    /// [`ParseStreamIdError`] if the name is none.
+    pub fn parent(&self) -> Result<StreamId, ParseStreamIdError> {
         StreamId::run(&self.parent_run_id)
     }
 }

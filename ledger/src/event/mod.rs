@@ -13,7 +13,10 @@ pub mod lock;
 mod person;
 pub mod plan;
 mod recompute;
+mod recorded;
+mod report;
 mod run;
+mod start;
 mod step;
 mod store;
 mod tool;
@@ -22,20 +25,20 @@ mod worker;
 
 pub use agent::{
     AgentDecided, AgentEvent, AgentFinished, BudgetExhausted, CallAttempt, CallError, CallUsage,
-    ClaimedMetrics, FinishReason, LlmRequest, LlmResponse, Purpose, ReflectStarted, Report,
+    ClaimedMetrics, FinishReason, LlmRequest, LlmResponse, Purpose, ReflectStarted,
 };
 pub use branch::{BranchCreated, Effects};
 pub use item::{ItemCompleted, ItemEvent, ItemFailed, ItemStarted};
 pub use kv::{KvDeleted, KvEvent, KvSet};
 pub use person::{OverlaySet, PersonEvent};
-pub use recompute::{
-    ComparedTask, RecomputeCompared, RecomputeEvent, RecomputeOf, RecordedResult, Sameness,
-    ValueChange,
-};
+pub use recompute::{ComparedTask, RecomputeCompared, RecomputeEvent, Sameness, ValueChange};
+pub use recorded::{NotSent, RecomputeOf, RecordedAt, RecordedResult};
+pub use report::Report;
 pub use run::{
-    ClockJumped, Continued, EnvValue, Limits, Principal, RunCompleted, RunCreated, RunEvent,
-    RunFailed, RunResumed, RunStarted, RunWord, TimerFired, TimerKind, Why,
+    ClockJumped, Continued, RunCompleted, RunCreated, RunEvent, RunFailed, RunResumed, RunStarted,
+    RunWord, TimerFired, TimerKind, Why,
 };
+pub use start::{EnvValue, Limits, Principal};
 pub use step::{
     Given, OutputChecked, Reference, ReservedEvaluated, SkipReason, StepCompleted, StepEvent,
     StepFailed, StepReset, StepSkipped, StepStarted, Verdict, Violation,
@@ -44,8 +47,8 @@ pub use store::{
     CheckpointSigned, KeyAdded, KeyRevoked, OPEN, RunHead, StoreEvent, StoreOpened, StoreRecovered,
 };
 pub use tool::{
-    ApprovalDecided, ApprovalExpired, ApprovalRequested, Decision, DoubtReason, NotSent,
-    RecordedAt, ToolCalled, ToolInDoubt, ToolReturned,
+    ApprovalDecided, ApprovalExpired, ApprovalRequested, Decision, DoubtReason, ToolCalled,
+    ToolInDoubt, ToolReturned,
 };
 pub use webhook::{WebhookAnswer, WebhookDead, WebhookEvent, WebhookSent};
 pub use worker::{LostReason, WorkerDispatched, WorkerEvent, WorkerLost};

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::run::Principal;
+use super::start::Principal;
 use crate::canonical::Json;
 
 /// A person's word.

@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use super::Role;
 use super::run::RunCreated;
 use super::step::Violation;
-use super::tool::{NotSent, RecordedAt};
 use crate::canonical::Json;
 
 /// A fact about a recompute.
@@ -29,43 +28,6 @@ impl RecomputeEvent {
             Self::Created(_) | Self::Compared(_) => Role::Input,
         }
     }
-}
-
-/// What is recomputed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RecomputeOf {
-    /// The hash of the last frame that was looked at: names that history and no other.
-    pub head: String,
-    /// The step that was asked for, by its path: `call/inner`; absent for all of them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub step: Option<String>,
-    /// The stream of the run.
-    pub stream: String,
-}
-
-/// What a call gave that a recompute does not send: it answers the same call there, once.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RecordedResult {
-    /// As in the recorded `tool.returned`.
-    #[serde(default)]
-    pub content: Json,
-    /// BLAKE3 of the arguments, as canonical JSON.
-    pub digest: String,
-    /// As in the recorded `tool.returned`.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub is_error: bool,
-    /// The item of the recompute whose calls it answers.
-    pub item: u32,
-    /// As in the recorded `tool.returned`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub not_sent: Option<NotSent>,
-    /// Where it stands.
-    pub recorded: RecordedAt,
-    /// The step of the recompute.
-    pub step: String,
-    /// As in the recorded `tool.returned`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub structured: Option<Json>,
 }
 
 /// `recompute.compared`.

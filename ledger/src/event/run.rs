@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use super::Role;
 use super::branch::BranchCreated;
 use super::plan::Webhooks;
-use super::recompute::{RecomputeOf, RecordedResult};
+use super::recorded::{RecomputeOf, RecordedResult};
+use super::start::{EnvValue, Limits, Principal};
 use super::step::Reference;
 use crate::canonical::Json;
 use crate::time::Timestamp;
@@ -116,44 +117,6 @@ pub struct RunCreated {
     pub version: String,
     /// The workflow's name.
     pub workflow: String,
-}
-
-/// The value of an environment variable, as far as a ledger may know it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum EnvValue {
-    /// A secret: only its name is recorded.
-    Secret,
-    /// An ordinary value.
-    Value(String),
-}
-
-/// How much one turn may append. A turn that reaches a limit continues as `run.continued`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limits {
-    /// Bytes of frame bodies.
-    pub turn_bytes: u64,
-    /// Frames.
-    pub turn_frames: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            turn_bytes: 64 * 1024,
-            turn_frames: 256,
-        }
-    }
-}
-
-/// Who acted, and how we know.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Principal {
-    /// `none` where nobody was asked, because no principals are configured or because the request came
-    /// from within the process (decision H5); `token` for a principal that showed its own.
-    pub auth: String,
-    /// The name.
-    pub id: String,
 }
 
 /// `run.started`.

@@ -17,9 +17,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::agent::Report;
 use super::plan::ApprovalPolicy;
-use super::run::Principal;
+use super::recorded::{NotSent, RecordedAt};
+use super::report::Report;
+use super::start::Principal;
 use super::step::Reference;
 use crate::canonical::Json;
 
@@ -54,39 +55,6 @@ pub struct ToolCalled {
     /// The step.
     pub step: String,
     /// The tool, by the name the server has for it.
-    pub tool: String,
-}
-
-/// Why a call that a model asked for was not sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum NotSent {
-    /// No server offers such a tool (decision A2).
-    UnknownTool,
-    /// The arguments do not fit the tool's schema.
-    InvalidArguments,
-    /// The arguments hold a secret.
-    SecretInArguments,
-    /// A person rejected it, or nobody answered in time, and the agent may recover.
-    Rejected,
-    /// Whether an earlier sending happened is not known, and a person said not to send it again.
-    InDoubt,
-    /// A branch does not change the world (decision F1), nor does a recompute: no result of such a
-    /// call is recorded that could answer it.
-    SuppressedInBranch,
-}
-
-/// Where a result comes from that answers a call of a recompute: the `tool.returned` of the run it
-/// is of, or of the one that a baseline was captured from, which another ledger may hold.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RecordedAt {
-    /// Its number.
-    pub seq: u64,
-    /// The server that gave it, by the name the agent had for it.
-    pub server: String,
-    /// Its stream.
-    pub stream: String,
-    /// The tool, by the name the server had for it.
     pub tool: String,
 }
 

@@ -11,7 +11,7 @@ use super::{Node, split};
 
 /// What does not make a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotATree {
+pub enum MultiproofError {
     /// There are fewer hashes than the walk needs.
     #[error("the proof is too short")]
     Short,
@@ -55,19 +55,19 @@ fn left_out(
 /// The roots of the tree and of the earlier ones, by their sizes, as leaves and proof give them.
 ///
 /// # Errors
-/// [`NotATree`].
+/// [`MultiproofError`].
 pub fn roots(
     size: u64,
     shown: &BTreeMap<u64, Node>,
     sizes: &BTreeSet<u64>,
     hashes: &[Node],
-) -> Result<BTreeMap<u64, Node>, NotATree> {
+) -> Result<BTreeMap<u64, Node>, MultiproofError> {
     let outside = |number: Option<&u64>, limit: u64| number.is_some_and(|last| *last > limit);
     let beyond = shown
         .last_key_value()
         .is_some_and(|(last, _)| *last >= size);
     if size == 0 || beyond || outside(sizes.last(), size) || sizes.contains(&0) {
-        return Err(NotATree::Outside);
+        return Err(MultiproofError::Outside);
     }
     let mut walk = Walk {
         shown,
@@ -77,7 +77,7 @@ pub fn roots(
     };
     let whole = walk.part(0, size)?;
     if walk.hashes.next().is_some() {
-        return Err(NotATree::Long);
+        return Err(MultiproofError::Long);
     }
     let mut roots = BTreeMap::from([(size, whole)]);
     for earlier in sizes.iter().filter(|earlier| **earlier < size) {
@@ -94,13 +94,13 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn part(&mut self, from: u64, to: u64) -> Result<Node, NotATree> {
+    fn part(&mut self, from: u64, to: u64) -> Result<Node, MultiproofError> {
         let holds = self.shown.range(from..to).next().is_some();
         let ends = to - from > 1 && self.sizes.range(from + 1..to).next().is_some();
         let node = if !holds && !ends {
-            *self.hashes.next().ok_or(NotATree::Short)?
+            *self.hashes.next().ok_or(MultiproofError::Short)?
         } else if to - from == 1 {
-            *self.shown.get(&from).ok_or(NotATree::Short)?
+            *self.shown.get(&from).ok_or(MultiproofError::Short)?
         } else {
             let at = from + split(to - from);
             let left = self.part(from, at)?;
@@ -111,12 +111,12 @@ impl Walk<'_> {
     }
 
     /// A part of an earlier tree: what is complete in it was met on the walk.
-    fn again(&self, from: u64, to: u64) -> Result<Node, NotATree> {
+    fn again(&self, from: u64, to: u64) -> Result<Node, MultiproofError> {
         if let Some(node) = self.known.get(&(from, to)) {
             return Ok(*node);
         }
         if to - from < 2 {
-            return Err(NotATree::Short);
+            return Err(MultiproofError::Short);
         }
         let at = from + split(to - from);
         Ok(Node::above(&self.again(from, at)?, &self.again(at, to)?))
@@ -166,14 +166,20 @@ mod tests {
         let mut hashes = prove(&leaves, &BTreeSet::from([3]), &BTreeSet::new());
         let none = BTreeSet::new();
         hashes.push(Node::empty());
-        assert_eq!(roots(7, &shown, &none, &hashes), Err(NotATree::Long));
-        assert_eq!(roots(7, &shown, &none, &[]), Err(NotATree::Short));
-        assert_eq!(roots(3, &shown, &none, &hashes), Err(NotATree::Outside));
+        assert_eq!(roots(7, &shown, &none, &hashes), Err(MultiproofError::Long));
+        assert_eq!(roots(7, &shown, &none, &[]), Err(MultiproofError::Short));
+        assert_eq!(
+            roots(3, &shown, &none, &hashes),
+            Err(MultiproofError::Outside)
+        );
         let later = BTreeSet::from([8]);
-        assert_eq!(roots(7, &shown, &later, &hashes), Err(NotATree::Outside));
+        assert_eq!(
+            roots(7, &shown, &later, &hashes),
+            Err(MultiproofError::Outside)
+        );
         assert_eq!(
             roots(0, &BTreeMap::new(), &none, &[]),
-            Err(NotATree::Outside)
+            Err(MultiproofError::Outside)
         );
     }
 }

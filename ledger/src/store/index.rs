@@ -97,16 +97,16 @@ impl fmt::Display for Cursor {
 /// The text is not a place in a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a place in a list")]
-pub struct NotACursor;
+pub struct ParseCursorError;
 
 impl FromStr for Cursor {
-    type Err = NotACursor;
+    type Err = ParseCursorError;
 
-    fn from_str(text: &str) -> Result<Self, NotACursor> {
-        let (micros, stream) = text.split_once('~').ok_or(NotACursor)?;
+    fn from_str(text: &str) -> Result<Self, ParseCursorError> {
+        let (micros, stream) = text.split_once('~').ok_or(ParseCursorError)?;
         Ok(Self {
-            created_us: micros.parse().map_err(|_| NotACursor)?,
-            stream: stream.parse().map_err(|_| NotACursor)?,
+            created_us: micros.parse().map_err(|_| ParseCursorError)?,
+            stream: stream.parse().map_err(|_| ParseCursorError)?,
         })
     }
 }

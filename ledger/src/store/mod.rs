@@ -29,7 +29,7 @@ use std::fmt;
 pub use audit::{Audit, Inspection, RawBlob, RawFrame};
 pub use entry::{Entry, EntryError};
 pub use error::{Refused, StoreError};
-pub use index::{Cursor, Filter, IndexRow, NotACursor, Page};
+pub use index::{Cursor, Filter, IndexRow, Page, ParseCursorError};
 pub use maintenance::{Backlog, Checkpoint, Maintenance};
 pub use memory::MemoryStore;
 pub use sqlite::{FORMAT, SIDE_FILES, SqliteReader, SqliteStore, stored_bytes};

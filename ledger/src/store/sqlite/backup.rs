@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::copy::copy_database;
 use super::files::{Paths, fresh_file};
-use super::lock::{self, NotOwned};
+use super::lock::{self, LockError};
 use super::verification::verify_file;
 use crate::store::StoreError;
 use crate::verify::{Options, Progress, ProgressOnly, Report};
@@ -80,16 +80,16 @@ pub fn restore(backup: &Path, ledger: &Path) -> Result<Report, BackupError> {
     }
     // Held while the file is made, so that nobody takes half a ledger.
     let owned = lock::try_own_name(ledger).map_err(|error| match error {
-        NotOwned::Held(holder) => BackupError::Owned {
+        LockError::Held(holder) => BackupError::Owned {
             path: ledger.to_owned(),
             pid: holder.map_or(0, |holder| holder.pid),
         },
-        NotOwned::Io { source, .. } => StoreError::failed("lock the ledger", source).into(),
-        other @ (NotOwned::HeldElsewhere(_)
-        | NotOwned::SecondName { .. }
-        | NotOwned::Emptied { .. }
-        | NotOwned::LogMissing { .. }
-        | NotOwned::NotMade(_)) => StoreError::failed("lock the ledger", other).into(),
+        LockError::Io { source, .. } => StoreError::failed("lock the ledger", source).into(),
+        other @ (LockError::HeldElsewhere(_)
+        | LockError::SecondName { .. }
+        | LockError::Emptied { .. }
+        | LockError::LogMissing { .. }
+        | LockError::NotMade(_)) => StoreError::failed("lock the ledger", other).into(),
     })?;
     copy(backup, ledger)?;
     drop(owned);

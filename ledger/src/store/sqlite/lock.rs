@@ -46,7 +46,7 @@ pub struct Holder {
 
 /// Why the ledger could not be taken.
 #[derive(Debug, thiserror::Error)]
-pub enum NotOwned {
+pub enum LockError {
     /// Another process owns it; what its lock file says, if that can be read.
     #[error("the ledger is owned by {}", told(.0.as_ref()))]
     Held(Option<Holder>),
@@ -122,15 +122,15 @@ pub struct OwnerLock {
 /// Takes a ledger, making its file if there is none.
 ///
 /// # Errors
-/// [`NotOwned`].
-pub fn try_own(ledger: &Path) -> Result<OwnerLock, NotOwned> {
+/// [`LockError`].
+pub fn try_own(ledger: &Path) -> Result<OwnerLock, LockError> {
     let (file, path) = take_name(ledger)?;
     must_be_whole(ledger)?;
     must_have_log(ledger, &file)?;
     let db = Paths::of(ledger).db;
     let is_new = std::fs::symlink_metadata(&db).is_err();
     if is_new {
-        drop(fresh_file(&db).map_err(NotOwned::NotMade)?);
+        drop(fresh_file(&db).map_err(LockError::NotMade)?);
     }
     let held = take_file(&db)?;
     // Before the first byte is written: without space not even the lock file can be.
@@ -151,14 +151,14 @@ pub fn try_own(ledger: &Path) -> Result<OwnerLock, NotOwned> {
 /// Takes the name of a ledger that is about to be made.
 ///
 /// # Errors
-/// [`NotOwned`].
-pub(crate) fn try_own_name(ledger: &Path) -> Result<OwnerLock, NotOwned> {
+/// [`LockError`].
+pub(crate) fn try_own_name(ledger: &Path) -> Result<OwnerLock, LockError> {
     let (file, path) = take_name(ledger)?;
     OwnerLock::new(file, path, None)
 }
 
 /// Locks the file beside a ledger.
-fn take_name(ledger: &Path) -> Result<(File, PathBuf), NotOwned> {
+fn take_name(ledger: &Path) -> Result<(File, PathBuf), LockError> {
     let folder = ledger.parent().filter(|it| !it.as_os_str().is_empty());
     if let Some(folder) = folder {
         let mut builder = std::fs::DirBuilder::new();
@@ -166,32 +166,32 @@ fn take_name(ledger: &Path) -> Result<(File, PathBuf), NotOwned> {
         builder
             .recursive(true)
             .create(folder)
-            .map_err(|source| NotOwned::Io {
+            .map_err(|source| LockError::Io {
                 path: folder.to_owned(),
                 source,
             })?;
     }
     let path = Paths::of(ledger).lock;
-    let io = |source| NotOwned::Io {
+    let io = |source| LockError::Io {
         path: path.clone(),
         source,
     };
     let file = open(&path).map_err(io)?;
     match lock_patiently(&file) {
         Ok(true) => Ok((file, path)),
-        Ok(false) => Err(NotOwned::Held(read(&file))),
+        Ok(false) => Err(LockError::Held(read(&file))),
         Err(source) => Err(io(source)),
     }
 }
 
 /// Refuses a file by a second name, and one that was emptied.
-fn must_be_whole(ledger: &Path) -> Result<(), NotOwned> {
+fn must_be_whole(ledger: &Path) -> Result<(), LockError> {
     if let Some(found) = second_name(ledger) {
         let path = ledger.to_owned();
-        return Err(NotOwned::SecondName { path, found });
+        return Err(LockError::SecondName { path, found });
     }
     match Paths::of(ledger).emptied() {
-        Some(beside) => Err(NotOwned::Emptied {
+        Some(beside) => Err(LockError::Emptied {
             path: ledger.to_owned(),
             beside,
         }),
@@ -202,7 +202,7 @@ fn must_be_whole(ledger: &Path) -> Result<(), NotOwned> {
 /// Refuses a ledger whose lock file says that there is a log beside it, where there is none, and the
 /// file does not know of the owner that had it. Whoever closed the ledger for that owner, as any program
 /// with SQLite does, has put into the file what was in the log.
-fn must_have_log(ledger: &Path, lock: &File) -> Result<(), NotOwned> {
+fn must_have_log(ledger: &Path, lock: &File) -> Result<(), LockError> {
     let paths = Paths::of(ledger);
     let Some(epoch) = read(lock).and_then(|last| last.log) else {
         return Ok(());
@@ -210,7 +210,7 @@ fn must_have_log(ledger: &Path, lock: &File) -> Result<(), NotOwned> {
     let is_gone = paths.db.exists() && !paths.wal.exists();
     // A file that cannot be read is refused by whoever opens it.
     match is_gone && file_epoch(ledger).is_some_and(|known| known < epoch) {
-        true => Err(NotOwned::LogMissing {
+        true => Err(LockError::LogMissing {
             path: ledger.to_owned(),
             log: paths.wal,
             lock: paths.lock,
@@ -225,7 +225,7 @@ pub fn missing_log(ledger: &Path) -> Option<PathBuf> {
     let file = File::open(Paths::of(ledger).lock).ok()?;
     file.try_lock_shared().ok()?;
     match must_have_log(ledger, &file) {
-        Err(NotOwned::LogMissing { log, .. }) => Some(log),
+        Err(LockError::LogMissing { log, .. }) => Some(log),
         Err(_) | Ok(()) => None,
     }
 }
@@ -243,12 +243,12 @@ pub fn is_held_elsewhere(ledger: &Path) -> bool {
 }
 
 /// Locks the ledger file itself, where that is apart from the locks that SQLite takes.
-fn take_file(db: &Path) -> Result<Option<File>, NotOwned> {
+fn take_file(db: &Path) -> Result<Option<File>, LockError> {
     // What is no file is refused by whoever opens it.
     if !std::fs::metadata(db).is_ok_and(|found| found.is_file()) {
         return Ok(None);
     }
-    let io = |source| NotOwned::Io {
+    let io = |source| LockError::Io {
         path: db.to_owned(),
         source,
     };
@@ -258,7 +258,7 @@ fn take_file(db: &Path) -> Result<Option<File>, NotOwned> {
     }
     match lock_patiently(&file) {
         Ok(true) => Ok(Some(file)),
-        Ok(false) => Err(NotOwned::HeldElsewhere(db.to_owned())),
+        Ok(false) => Err(LockError::HeldElsewhere(db.to_owned())),
         Err(source) => Err(io(source)),
     }
 }
@@ -321,7 +321,7 @@ pub(crate) fn holder_at(lock: &Path) -> Option<Holder> {
 }
 
 impl OwnerLock {
-    fn new(file: File, path: PathBuf, ledger: Option<File>) -> Result<Self, NotOwned> {
+    fn new(file: File, path: PathBuf, ledger: Option<File>) -> Result<Self, LockError> {
         let mut lock = Self {
             _ledger: ledger,
             file,
@@ -337,7 +337,7 @@ impl OwnerLock {
             reserve: None,
             made: None,
         };
-        lock.tell().map_err(|source| NotOwned::Io {
+        lock.tell().map_err(|source| LockError::Io {
             path: lock.path.clone(),
             source,
         })?;
@@ -353,11 +353,11 @@ impl OwnerLock {
     /// Says that the ledger is open in this epoch: what is in its log is needed from now on.
     ///
     /// # Errors
-    /// [`NotOwned::Io`].
-    pub fn opened(&mut self, epoch: u64) -> Result<(), NotOwned> {
+    /// [`LockError::Io`].
+    pub fn opened(&mut self, epoch: u64) -> Result<(), LockError> {
         let has_log = self.log.as_ref().is_some_and(|log| log.exists());
         self.holder.log = has_log.then_some(epoch);
-        self.tell().map_err(|source| NotOwned::Io {
+        self.tell().map_err(|source| LockError::Io {
             path: self.path.clone(),
             source,
         })

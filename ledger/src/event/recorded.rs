@@ -1,0 +1,75 @@
+//! Recorded results of tools, and where they were recorded.
+
+use serde::{Deserialize, Serialize};
+
+use crate::canonical::Json;
+
+/// What is recomputed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecomputeOf {
+    /// The hash of the last frame that was looked at: names that history and no other.
+    pub head: String,
+    /// The step that was asked for, by its path: `call/inner`; absent for all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
+    /// The stream of the run.
+    pub stream: String,
+}
+
+/// What a call gave that a recompute does not send: it answers the same call there, once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordedResult {
+    /// As in the recorded `tool.returned`.
+    #[serde(default)]
+    pub content: Json,
+    /// BLAKE3 of the arguments, as canonical JSON.
+    pub digest: String,
+    /// As in the recorded `tool.returned`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_error: bool,
+    /// The item of the recompute whose calls it answers.
+    pub item: u32,
+    /// As in the recorded `tool.returned`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_sent: Option<NotSent>,
+    /// Where it stands.
+    pub recorded: RecordedAt,
+    /// The step of the recompute.
+    pub step: String,
+    /// As in the recorded `tool.returned`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub structured: Option<Json>,
+}
+
+/// Where a result comes from that answers a call of a recompute: the `tool.returned` of the run it
+/// is of, or of the one that a baseline was captured from, which another ledger may hold.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordedAt {
+    /// Its number.
+    pub seq: u64,
+    /// The server that gave it, by the name the agent had for it.
+    pub server: String,
+    /// Its stream.
+    pub stream: String,
+    /// The tool, by the name the server had for it.
+    pub tool: String,
+}
+
+/// Why a call that a model asked for was not sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NotSent {
+    /// No server offers such a tool (decision A2).
+    UnknownTool,
+    /// The arguments do not fit the tool's schema.
+    InvalidArguments,
+    /// The arguments hold a secret.
+    SecretInArguments,
+    /// A person rejected it, or nobody answered in time, and the agent may recover.
+    Rejected,
+    /// Whether an earlier sending happened is not known, and a person said not to send it again.
+    InDoubt,
+    /// A branch does not change the world (decision F1), nor does a recompute: no result of such a
+    /// call is recorded that could answer it.
+    SuppressedInBranch,
+}
