@@ -30,24 +30,24 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::api::access::Access;
-use crate::api::routes;
-use crate::config::fault::Faults;
-use crate::egress::{self, Policy};
-use crate::environment::{self, Environment, ResolveError};
-use crate::evidence::notary::{Feed, Notary, Parts as Notarial};
-use crate::evidence::store_stream::StoreStream;
-use crate::gateway::{self, Gateway};
-use crate::kit::Kit;
-use crate::orchestrator::{
+use ktsu_api::access::Access;
+use ktsu_api::routes;
+use ktsu_config::fault::Faults;
+use ktsu_egress::{self as egress, Policy};
+use ktsu_environment::{self as environment, Environment, ResolveError};
+use ktsu_evidence::notary::{Feed, Notary, Parts as Notarial};
+use ktsu_evidence::store_stream::StoreStream;
+use ktsu_gateway::{self as gateway, Gateway};
+use ktsu_kit::Kit;
+use ktsu_orchestrator::{
     Clock, MAX_ACTIVE, Orchestrator, Parts, Recovered, Standing, clock, rebuild_index,
 };
-use crate::peer::Peer;
-use crate::runtime::{self, Callbacks, Runtime};
-use crate::server::{self, BindError, Limits};
-use crate::telemetry::{Metrics, Telemetry};
-use crate::tools::Tools;
-use crate::workflow::admit::ENGINE;
+use ktsu_peer::Peer;
+use ktsu_runtime::{self as runtime, Callbacks, Runtime};
+use ktsu_server::{self as server, BindError, Limits};
+use ktsu_telemetry::{Metrics, Telemetry};
+use ktsu_tools::Tools;
+use ktsu_workflow::admit::ENGINE;
 
 /// Frames are made on one thread and freed on another, some hundred small pieces a step. The
 /// system's allocator spends a quarter of a step's time on that.

@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::assemble;
-use crate::config::fault::{Fault, Faults};
-use crate::egress;
-use crate::environment::principals::Declared;
-use crate::environment::{self, Environment, Principals};
-use crate::gateway::{self, Gateway};
-use crate::kit::asked::{self, Approvers};
-use crate::kit::{self, GATEWAY, Kit};
+use ktsu_config::fault::{Fault, Faults};
+use ktsu_egress as egress;
+use ktsu_environment::principals::Declared;
+use ktsu_environment::{self as environment, Environment, Principals};
+use ktsu_gateway::{self as gateway, Gateway};
+use ktsu_kit::asked::{self, Approvers};
+use ktsu_kit::{self as kit, GATEWAY, Kit};
 
 /// What was found.
 #[derive(Debug)]

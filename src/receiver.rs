@@ -19,8 +19,8 @@ use ktsu_ledger::Timestamp;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::server::body;
-use crate::server::{self, BindError, Limits};
+use ktsu_server::body;
+use ktsu_server::{self as server, BindError, Limits};
 
 /// One request that was received.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -170,7 +170,7 @@ mod tests {
     use axum::body::Bytes;
 
     use super::*;
-    use crate::egress::{Client, Policy, Request};
+    use ktsu_egress::{Client, Policy, Request};
 
     async fn send(method: Method, url: String, id: Option<&str>) -> (u16, Vec<u8>) {
         let policy = Policy {

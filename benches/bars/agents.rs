@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use ktsu::assemble::Engine;
-use ktsu::egress::{Client, Policy};
-use ktsu::gateway::{self, Gateway};
-use ktsu::peer::Peer;
+use ktsu_egress::{Client, Policy};
+use ktsu_gateway::{self as gateway, Gateway};
+use ktsu_peer::Peer;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
@@ -76,7 +76,7 @@ fn kit(folder: &Path, delay: Duration) {
 
 async fn open(folder: &Path, delay: Duration) -> Engine {
     kit(folder, delay);
-    let kit = ktsu::kit::load(folder).unwrap_or_else(|_| panic!("the kit of the bench is sound"));
+    let kit = ktsu_kit::load(folder).unwrap_or_else(|_| panic!("the kit of the bench is sound"));
     engine::open(folder, Arc::new(kit)).await
 }
 

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ktsu::evidence::tar;
-use ktsu::kit;
-use ktsu::secret::{Redactor, Secret};
+use ktsu_evidence::tar;
+use ktsu_kit as kit;
+use ktsu_secret::{Redactor, Secret};
 
 use crate::Effort;
 use crate::table::{Row, Table, median, ms};

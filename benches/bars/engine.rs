@@ -8,10 +8,10 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use ktsu::assemble::{self, Engine, LedgerPlace, Setup};
-use ktsu::kit::Kit;
-use ktsu::orchestrator::{self, Orchestrator};
+use ktsu_kit::Kit;
 use ktsu_ledger::event::Principal;
 use ktsu_ledger::store::{Audit as _, SqliteReader};
+use ktsu_orchestrator::{self as orchestrator, Orchestrator};
 use tower::ServiceExt as _;
 
 use crate::plans;

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use ktsu::workflow::definition::Definition;
-use ktsu::workflow::turn;
 use ktsu_ledger::event::Why;
 use ktsu_ledger::{Frame, Hash, Record};
 use ktsu_projections::{Lineage, RunState};
+use ktsu_workflow::definition::Definition;
+use ktsu_workflow::turn;
 
 use crate::Effort;
 use crate::plans::{self, Recorded};

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use ktsu::workflow::replay::{Definitions, replay};
 use ktsu_ledger::{Frame, FrameError, Sealed};
 use ktsu_projections::diff::{Side, diff};
+use ktsu_workflow::replay::{Definitions, replay};
 
 use crate::Effort;
 use crate::plans;

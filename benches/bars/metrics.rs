@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
-use ktsu::telemetry::{Metrics, RunObserver, Telemetry};
 use ktsu_ledger::appender::Appender;
 use ktsu_ledger::{Frame, Sealed};
+use ktsu_telemetry::{Metrics, RunObserver, Telemetry};
 use tokio::task::JoinSet;
 use tower::ServiceExt as _;
 

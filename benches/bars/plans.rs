@@ -4,11 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ktsu::kit::{Kit, KitWorkflow};
-use ktsu::workflow::admit::{self, Invocation};
-use ktsu::workflow::definition::Definition;
-use ktsu::workflow::next::Memo;
-use ktsu::workflow::turn;
+use ktsu_kit::{Kit, KitWorkflow};
 use ktsu_ledger::event::plan::{
     FORMAT, Op, OutputPlan, Plan, Policy, StepPlan, TransformPlan, Visibility, WebhookPlan,
     Webhooks, Work, WorkflowPlan,
@@ -16,6 +12,10 @@ use ktsu_ledger::event::plan::{
 use ktsu_ledger::event::{Limits, Principal, RunEvent, Why};
 use ktsu_ledger::{Event, Json, Sealed, StreamId, Timestamp};
 use ktsu_projections::RunState;
+use ktsu_workflow::admit::{self, Invocation};
+use ktsu_workflow::definition::Definition;
+use ktsu_workflow::next::Memo;
+use ktsu_workflow::turn;
 use serde_json::{Value, json};
 
 /// The name of the only workflow of a kit made here.

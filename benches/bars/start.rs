@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ktsu::workflow::definition::Definition;
 use ktsu_ledger::store::{Checkpoint, Entry, IndexRow, Maintenance as _, SqliteStore, Store};
 use ktsu_projections::index::RunRow;
+use ktsu_workflow::definition::Definition;
 
 use crate::plans::Recorded;
 use crate::table::{Row, Table, ms, thousands};

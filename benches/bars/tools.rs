@@ -16,8 +16,8 @@ use axum::body::{Body, Bytes};
 use axum::http::{Response, StatusCode};
 use axum::routing::post;
 use ktsu::assemble::Engine;
-use ktsu::egress::{Client, Policy};
-use ktsu::tools::{Server, Tools};
+use ktsu_egress::{Client, Policy};
+use ktsu_tools::{Server, Tools};
 use serde_json::{Map, Value, json};
 
 use crate::agents::{call, provider, resident, run};
@@ -124,7 +124,7 @@ async fn session(tools: &Tools, url: &str) -> Duration {
 async fn open(folder: &Path) -> (Engine, Tools, String) {
     let url = desk().await;
     kit(folder, &url);
-    let kit = ktsu::kit::load(folder).unwrap_or_else(|_| panic!("the kit of the bench is sound"));
+    let kit = ktsu_kit::load(folder).unwrap_or_else(|_| panic!("the kit of the bench is sound"));
     let engine = engine::open(folder, Arc::new(kit)).await;
     let policy = Policy {
         allow: Vec::new(),

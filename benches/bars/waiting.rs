@@ -88,7 +88,7 @@ pub(crate) fn child(arguments: &[String]) {
 
 /// Starts runs, 64 at a time, and returns once all are acknowledged.
 pub(crate) async fn start(
-    orchestrator: &ktsu::orchestrator::Orchestrator,
+    orchestrator: &ktsu_orchestrator::Orchestrator,
     workflow: &'static str,
     runs: usize,
 ) {

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use axum::http::{HeaderMap, HeaderValue, Method, header};
-use ktsu::egress::{Client, Policy, Request};
 use ktsu::receiver::Receiver;
+use ktsu_egress::{Client, Policy, Request};
 
 use crate::table::{Row, Table, median, ms};
 use crate::{Effort, disk, engine, plans};

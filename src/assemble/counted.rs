@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use crate::server::Limits;
+use ktsu_server::Limits;
 
 /// The service that always listens.
 pub(super) const ORCHESTRATOR: &str = "orchestrator";

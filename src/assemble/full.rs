@@ -13,9 +13,9 @@ use ktsu_ledger::reserve::Reserve;
 use tokio::sync::watch;
 
 use super::{NotOpened, note};
-use crate::evidence::notary::Notary;
-use crate::evidence::store_stream::StoreStream;
-use crate::orchestrator::{Orchestrator, Recovered};
+use ktsu_evidence::notary::Notary;
+use ktsu_evidence::store_stream::StoreStream;
+use ktsu_orchestrator::{Orchestrator, Recovered};
 
 /// How often the disk is looked at while there is no room.
 const LOOK: Duration = Duration::from_secs(1);

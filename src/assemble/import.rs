@@ -8,10 +8,10 @@ use ktsu_ledger::event::{StoreEvent, StoreOpened};
 use ktsu_ledger::store::Reader;
 
 use super::{NotOpened, ledger as place, readers};
-use crate::evidence::store_stream::StoreStream;
-use crate::evidence::transfer::{self, Checked};
-use crate::orchestrator::clock;
-use crate::workflow::admit::ENGINE;
+use ktsu_evidence::store_stream::StoreStream;
+use ktsu_evidence::transfer::{self, Checked};
+use ktsu_orchestrator::clock;
+use ktsu_workflow::admit::ENGINE;
 
 /// How much was taken in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::{LedgerPlace, NotOpened};
-use crate::orchestrator::TokenKey;
-use crate::secret::file;
+use ktsu_orchestrator::TokenKey;
+use ktsu_secret::file;
 
 /// The key behind the tokens of attempts: in a file beside the ledger that nobody else reads, made
 /// where there is none (decision W1).

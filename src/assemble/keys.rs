@@ -13,9 +13,9 @@ use ktsu_ledger::note::{self, SigningKey};
 use ktsu_ledger::store::{Reader, Store};
 
 use super::{NotOpened, ledger as place};
-use crate::evidence::store_stream::StoreStream;
-use crate::evidence::{facts, signing_key};
-use crate::orchestrator::clock;
+use ktsu_evidence::store_stream::StoreStream;
+use ktsu_evidence::{facts, signing_key};
+use ktsu_orchestrator::clock;
 
 /// Makes a new key that the one in force vouches for, and puts it in its place.
 ///

@@ -11,8 +11,8 @@ use ktsu_ledger::store::{Reader, Store, StoreError};
 use ktsu_ledger::{Ledger, OwnError, Owned};
 
 use super::{LedgerPlace, NotOpened};
-use crate::damage::{self, Damage, Watched};
-use crate::readers::Readers;
+use ktsu_damage::{self as damage, Damage, Watched};
+use ktsu_readers::Readers;
 
 /// A ledger in the hands of its owner.
 pub(super) struct Opened {

@@ -12,12 +12,12 @@ use ktsu_ledger::store::{Reader, Tail};
 use ktsu_ledger::{Actor, StreamId};
 
 use super::{LedgerPlace, NotOpened, Setup};
-use crate::egress;
-use crate::environment::Environment;
-use crate::evidence::store_stream::StoreStream;
-use crate::evidence::witness::{Place, Post, Witness};
-use crate::evidence::{facts, signing_key};
-use crate::orchestrator::Clock;
+use ktsu_egress as egress;
+use ktsu_environment::Environment;
+use ktsu_evidence::store_stream::StoreStream;
+use ktsu_evidence::witness::{Place, Post, Witness};
+use ktsu_evidence::{facts, signing_key};
+use ktsu_orchestrator::Clock;
 
 /// The variable that names a witness; it goes before the environment file.
 pub(super) const WITNESS: &str = "KTSU_WITNESS";

@@ -14,17 +14,17 @@ use tokio::task::JoinHandle;
 
 use super::counted::{Counted, ORCHESTRATOR};
 use super::{NotOpened, Setup, policy, serve, server_limits, url_of, values};
-use crate::api::access::Access;
-use crate::api::routes;
-use crate::damage::{self, Damage, Watched};
-use crate::egress;
-use crate::environment::Principals;
-use crate::history::listed::Listed;
-use crate::history::verify;
-use crate::orchestrator::{MAX_ACTIVE, Orchestrator, Parts, Standing, TokenKey, clock};
-use crate::readers::Readers;
-use crate::server::{self, Limits};
-use crate::telemetry::{Metrics, Telemetry};
+use ktsu_api::access::Access;
+use ktsu_api::routes;
+use ktsu_damage::{self as damage, Damage, Watched};
+use ktsu_egress as egress;
+use ktsu_environment::Principals;
+use ktsu_history::listed::Listed;
+use ktsu_history::verify;
+use ktsu_orchestrator::{MAX_ACTIVE, Orchestrator, Parts, Standing, TokenKey, clock};
+use ktsu_readers::Readers;
+use ktsu_server::{self as server, Limits};
+use ktsu_telemetry::{Metrics, Telemetry};
 
 /// How long answers under way may take at the end.
 const GRACE: Duration = Duration::from_secs(1);

@@ -8,12 +8,12 @@ use axum::http::HeaderName;
 
 use self::asked::{Asked, asked, known};
 use super::policy;
-use crate::egress;
-use crate::environment::{Environment, Principals};
-use crate::kit::Kit;
-use crate::kit::server::KitServer;
-use crate::secret::Redactor;
-use crate::tools::{self, LeftOut};
+use ktsu_egress as egress;
+use ktsu_environment::{Environment, Principals};
+use ktsu_kit::Kit;
+use ktsu_kit::server::KitServer;
+use ktsu_secret::Redactor;
+use ktsu_tools::{self as tools, LeftOut};
 
 pub use self::asked::NotAsked;
 
@@ -123,7 +123,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::kit;
+    use ktsu_kit as kit;
 
     const FILES: [(&str, &str); 6] = [
         (

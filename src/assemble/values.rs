@@ -6,13 +6,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{NotOpened, Setup};
-use crate::environment::{self, Environment, Principals, ResolveError, Resolved};
-use crate::evidence::signing_key;
-use crate::kit::Kit;
-use crate::secret::{Redactor, Secret};
-use crate::workflow::definition::Workflow;
-use crate::workflow::expression::Root;
-use crate::workflow::template::Template;
+use ktsu_environment::{self as environment, Environment, Principals, ResolveError, Resolved};
+use ktsu_evidence::signing_key;
+use ktsu_kit::Kit;
+use ktsu_secret::{Redactor, Secret};
+use ktsu_workflow::definition::Workflow;
+use ktsu_workflow::expression::Root;
+use ktsu_workflow::template::Template;
 
 /// Who may ask, and the values every root workflow of the kit declares.
 pub(super) fn of(

@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 
 use super::output::{BAD, BOLD, DIM, GOOD, ODD, line, painted, words};
 use super::{Common, Failure, json as shape, text};
-use crate::codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
-use crate::history::against::{self, Held, Kit, NotHeld, Wanted};
-use crate::history::many;
-use crate::kit;
-use crate::workflow::rehearse::{Divergence, NotRehearsed};
-use crate::workflow::replay::Definitions;
+use ktsu_codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
+use ktsu_history::against::{self, Held, Kit, NotHeld, Wanted};
+use ktsu_history::many;
+use ktsu_kit as kit;
+use ktsu_workflow::rehearse::{Divergence, NotRehearsed};
+use ktsu_workflow::replay::Definitions;
 
 type Told = Vec<Result<Held, (String, NotHeld)>>;
 

@@ -15,9 +15,9 @@ use super::people::see_until_it_waits;
 use super::reading::{find_run, open, open_at};
 use super::table::Rows;
 use super::{Common, Failure, json as shape, text};
-use crate::codes::ErrorCode;
-use crate::history::approvals;
-use crate::orchestrator::clock::system;
+use ktsu_codes::ErrorCode;
+use ktsu_history::approvals;
+use ktsu_orchestrator::clock::system;
 
 /// Runs that are looked at for `--all` and `--reviews`.
 const LOOKED_AT: usize = 10_000;

@@ -25,7 +25,7 @@ use self::news::{News, Place};
 use super::approvals::{path_of, so_far};
 use super::output::{BAD, DIM, GOOD, is_live, note, painted};
 use super::text;
-use crate::peer::Peer;
+use ktsu_peer::Peer;
 
 /// What people are asked, and where the answer comes from.
 pub(super) struct Asking {

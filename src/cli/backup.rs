@@ -57,7 +57,7 @@ pub(super) fn restore(common: &Common, arguments: &Restore) -> Result<ExitCode, 
     }
     let report = backup::restore(&arguments.file, &to).map_err(explain)?;
     tell(common, &report, &to.display().to_string(), "is restored:");
-    let beside = crate::evidence::signing_key::path(&to);
+    let beside = ktsu_evidence::signing_key::path(&to);
     if report.checkpoints > 0 && !beside.exists() {
         note(&format!(
             "the signing key is no part of a copy: put it at {}, or a new key nobody vouches for signs",

@@ -10,9 +10,9 @@ use super::files::put;
 use super::output::{line, note};
 use super::reading::{find_run, open};
 use super::{Common, Failure, json as shape, text};
-use crate::baseline::{Baseline, Wanted, capture};
-use crate::history;
-use crate::workflow::recompute::Recorded;
+use ktsu_baseline::{Baseline, Wanted, capture};
+use ktsu_history as history;
+use ktsu_workflow::recompute::Recorded;
 
 /// What `capture` takes.
 #[derive(Debug, clap::Args)]

@@ -7,9 +7,9 @@ use ktsu_ledger::event::{ComparedTask, Sameness, ValueChange, Violation};
 
 use super::output::{BAD, BOLD, DIM, GOOD, ODD, line, painted, symbols, words};
 use super::{Failure, json, text};
-use crate::codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
-use crate::history::recompute::Recomputed;
-use crate::schema::placed;
+use ktsu_codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
+use ktsu_history::recompute::Recomputed;
+use ktsu_schema::placed;
 
 /// How to print it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

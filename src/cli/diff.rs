@@ -11,8 +11,8 @@ use super::layout::{columns, fold, padded};
 use super::output::{BAD, BOLD, DIM, GOOD, line, painted, sheet, symbols, width, words};
 use super::reading::{find_run, open};
 use super::{Common, Failure, json as shape, text};
-use crate::codes::EXIT_VERDICT;
-use crate::history::diff::{self, Failed};
+use ktsu_codes::EXIT_VERDICT;
+use ktsu_history::diff::{self, Failed};
 
 /// What `diff` takes.
 #[derive(Debug, clap::Args)]

@@ -23,9 +23,9 @@ use super::output::{
 use super::signals::Signals;
 use super::{Common, Failure, json, text};
 use crate::assemble::{Agents, Engine, LedgerPlace, Setup};
-use crate::environment::Environment;
-use crate::kit::Kit;
 use crate::receiver::Delivery;
+use ktsu_environment::Environment;
+use ktsu_kit::Kit;
 
 /// What to run, and where.
 pub(super) struct Job {
@@ -99,7 +99,7 @@ pub(super) async fn run(common: &Common, job: Job) -> Result<ExitCode, Failure> 
     let closed = signals.unless_again(engine.close()).await;
     let Some((run_id, envelope)) = outcome? else {
         // Interrupted, and said so.
-        return Ok(ExitCode::from(crate::codes::EXIT_COULD_NOT_RUN));
+        return Ok(ExitCode::from(ktsu_codes::EXIT_COULD_NOT_RUN));
     };
     closed.map_err(Failure::could_not_run)?;
     if let Some((count, kept)) = received.filter(|(count, _)| *count > 0) {

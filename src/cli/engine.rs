@@ -17,14 +17,14 @@ use super::reading::{CLOSED, way_back};
 use super::{Common, Failure, folder};
 use crate::assemble::reading::Reading;
 use crate::assemble::{self, Engine, LedgerPlace, NotOpened, Setup};
-use crate::config::fault::{Faults, Severity};
-use crate::config::render;
-use crate::contract::TOKEN_HEADER;
-use crate::environment::Environment;
-use crate::kit::{self, Kit};
-use crate::peer::Peer;
 use crate::receiver::Receiver;
-use crate::server::BindError;
+use ktsu_config::fault::{Faults, Severity};
+use ktsu_config::render;
+use ktsu_contract::TOKEN_HEADER;
+use ktsu_environment::Environment;
+use ktsu_kit::{self as kit, Kit};
+use ktsu_peer::Peer;
+use ktsu_server::BindError;
 
 /// Where the ledger is, unless said otherwise.
 const LEDGER: &str = ".ktsu/ledger.db";

@@ -11,7 +11,7 @@ use super::output::{
 };
 use super::table::{Reason, Rows};
 use super::{Failure, agents, json, text};
-use crate::history::steered::Word;
+use ktsu_history::steered::Word;
 
 /// More lines of an output are not shown at once.
 const LINES: usize = 60;
@@ -61,7 +61,7 @@ pub(super) fn verdict(envelope: &str) -> Result<ExitCode, Failure> {
     let value = parse(envelope)?;
     match value["status"].as_str().unwrap_or_default() {
         "complete" => Ok(ExitCode::SUCCESS),
-        "failed" | "cancelled" => Ok(ExitCode::from(crate::codes::EXIT_VERDICT)),
+        "failed" | "cancelled" => Ok(ExitCode::from(ktsu_codes::EXIT_VERDICT)),
         status => Err(Failure::could_not_run(format!(
             "the run has not ended; it is {status}"
         ))),

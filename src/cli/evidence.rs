@@ -15,9 +15,9 @@ use super::reading::{find_run, open, open_in_full};
 use super::verify::held;
 use super::{Common, Failure, json as shape, text};
 use crate::assemble::keys;
-use crate::codes::EXIT_VERDICT;
-use crate::evidence::check::{self, Against, Outcome, Verdict};
-use crate::evidence::export::{self, NotExported, Wanted};
+use ktsu_codes::EXIT_VERDICT;
+use ktsu_evidence::check::{self, Against, Outcome, Verdict};
+use ktsu_evidence::export::{self, NotExported, Wanted};
 
 /// What `evidence` takes.
 #[derive(Debug, clap::Subcommand)]
@@ -296,7 +296,7 @@ fn key(given: &str) -> Result<PublicKey, Failure> {
 
 fn show(common: &Common) -> Result<ExitCode, Failure> {
     let (reader, _) = open(common)?;
-    let facts = crate::evidence::facts::read(&reader)?;
+    let facts = ktsu_evidence::facts::read(&reader)?;
     if facts.keys.all().is_empty() {
         return Err(Failure::could_not_run("this ledger has no signing key yet")
             .hint("it gets one with its next run"));

@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use super::Failure;
 use super::asking::Asking;
 use super::live::Live;
-use crate::peer::{Peer, Unreachable};
-use crate::schema::placed;
+use ktsu_peer::{Peer, Unreachable};
+use ktsu_schema::placed;
 
 /// How often the last line of the live view is drawn.
 const TICK: Duration = Duration::from_millis(120);

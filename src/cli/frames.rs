@@ -11,7 +11,7 @@ use ktsu_projections::Lineage;
 use super::output::{BOLD, DIM, line, note, painted, row, sheet};
 use super::reading::{find_run, open};
 use super::{Common, Failure, json, text};
-use crate::history::shown::{self, Bound, Page};
+use ktsu_history::shown::{self, Bound, Page};
 
 /// How often a ledger is asked for more while nothing comes.
 const PAUSE: Duration = Duration::from_millis(100);

@@ -6,8 +6,8 @@ use ktsu_ledger::event::plan::Visibility;
 use serde_json::Value;
 
 use super::Failure;
-use crate::kit::Kit;
 use ktsu_codes::nearest;
+use ktsu_kit::Kit;
 
 /// The workflow to run: the one named, else the kit's default or only root (decision C3).
 pub(super) fn workflow_of(kit: &Kit, named: Option<&str>) -> Result<String, Failure> {

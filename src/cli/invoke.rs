@@ -21,9 +21,9 @@ use super::output::{complain, line, note};
 use super::reading::open_at;
 use super::signals::Signals;
 use super::{Common, Failure};
-use crate::codes::EXIT_COULD_NOT_RUN;
-use crate::peer::Peer;
+use ktsu_codes::EXIT_COULD_NOT_RUN;
 use ktsu_codes::nearest;
+use ktsu_peer::Peer;
 
 /// The time an engine has to answer that a run is accepted. It answers once the run is durable, which
 /// takes milliseconds.

@@ -12,11 +12,11 @@ use super::files::put;
 use super::folder::Folder;
 use super::output::{BAD, DIM, GOOD, ODD, is_coloured, line, note, painted};
 use super::{Common, Failure, json as shape, text};
-use crate::codes::EXIT_VERDICT;
-use crate::config::fault::Faults;
-use crate::config::render;
-use crate::kit::lock::{self, Drift, FILE};
-use crate::kit::{self, Kit};
+use ktsu_codes::EXIT_VERDICT;
+use ktsu_config::fault::Faults;
+use ktsu_config::render;
+use ktsu_kit::lock::{self, Drift, FILE};
+use ktsu_kit::{self as kit, Kit};
 
 /// What `lock` takes.
 #[derive(Debug, clap::Args)]

@@ -65,7 +65,7 @@ use ktsu_ledger::store::FORMAT;
 pub use output::Failure;
 use output::line;
 
-use crate::workflow::admit::steer::Steer;
+use ktsu_workflow::admit::steer::Steer;
 
 /// Runs AI-agent workflows and keeps a record of them that an auditor can check.
 ///
@@ -210,7 +210,7 @@ pub fn main() -> ExitCode {
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
-        // The ledger is read on threads of its own (`crate::readers`).
+        // The ledger is read on threads of its own (`ktsu_readers`).
         .max_blocking_threads(BLOCKING)
         .build();
     let runtime = match runtime {

@@ -7,10 +7,10 @@ use ktsu_projections::name::StepName;
 
 use super::output::{BOLD, DIM, line, painted, row, symbols, words as print_words};
 use super::{Failure, text};
-use crate::history::Unreadable;
-use crate::history::provenance::{self, Answer, Decider, NoSuchField, Origin, Story, Why};
-use crate::history::why::{self, WhyNot};
 use ktsu_codes::nearest;
+use ktsu_history::Unreadable;
+use ktsu_history::provenance::{self, Answer, Decider, NoSuchField, Origin, Story, Why};
+use ktsu_history::why::{self, WhyNot};
 
 /// How many places of a kind are told; `--json` has all.
 const TOLD: usize = 20;

@@ -19,7 +19,7 @@ use super::layout::columns;
 use super::symbols::Symbols;
 use super::table::Sheet;
 use super::text;
-use crate::codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT, ErrorCode};
+use ktsu_codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT, ErrorCode};
 
 /// For what is fine.
 pub(super) const GOOD: Style = AnsiColor::Green.on_default();

@@ -17,10 +17,10 @@ use super::follow::problem;
 use super::logging::{self, LogFormat};
 use super::{Common, Failure};
 use crate::assemble::{Agents, Engine, LedgerPlace, Setup};
-use crate::environment::Environment;
-use crate::kit::Kit;
-use crate::peer::Peer;
 use crate::receiver::Receiver;
+use ktsu_environment::Environment;
+use ktsu_kit::Kit;
+use ktsu_peer::Peer;
 
 /// Where to find an engine, or what to make one of.
 #[derive(Debug, Clone, clap::Args)]

@@ -18,8 +18,8 @@ use super::owner::{Owner, Where};
 use super::reading::{find_run, open_at};
 use super::signals::Signals;
 use super::{Common, Failure, origin, text};
-use crate::codes::{EXIT_COULD_NOT_RUN, ErrorCode};
-use crate::history;
+use ktsu_codes::{EXIT_COULD_NOT_RUN, ErrorCode};
+use ktsu_history as history;
 
 /// What `fork` takes.
 #[derive(Debug, clap::Args)]

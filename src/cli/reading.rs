@@ -10,9 +10,9 @@ use ktsu_ledger::{Ledger, StreamId};
 use super::engine::{Place, place_nearby, quoted};
 use super::output::note;
 use super::{Common, Failure, text};
-use crate::history::Unreadable;
-use crate::history::find::{self, Found};
-use crate::history::listed::Listed;
+use ktsu_history::Unreadable;
+use ktsu_history::find::{self, Found};
+use ktsu_history::listed::Listed;
 
 /// What to do about a damaged ledger.
 pub(super) const DAMAGED: &str = "ktsu verify says what is damaged, ktsu start --read-only serves what \

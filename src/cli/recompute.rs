@@ -15,9 +15,9 @@ use super::people::whole_step;
 use super::reading::{find_run, open_at};
 use super::signals::Signals;
 use super::{Common, Failure};
-use crate::codes::EXIT_COULD_NOT_RUN;
-use crate::history::recompute::Recomputed;
-use crate::peer::Peer;
+use ktsu_codes::EXIT_COULD_NOT_RUN;
+use ktsu_history::recompute::Recomputed;
+use ktsu_peer::Peer;
 
 /// What `recompute` takes.
 #[derive(Debug, clap::Args)]

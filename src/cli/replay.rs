@@ -12,11 +12,11 @@ use super::envelope::{self, Shown};
 use super::output::{BAD, DIM, GOOD, ODD, line, painted, row};
 use super::reading::{find_run, open_at};
 use super::{Common, Failure, against, json as shape, text};
-use crate::codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
-use crate::history::against::Wanted;
-use crate::history::replay::{self, Failed, Replayed};
-use crate::history::{self, Unreadable, many};
-use crate::workflow::replay::{Definitions, Stopped};
+use ktsu_codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
+use ktsu_history::against::Wanted;
+use ktsu_history::replay::{self, Failed, Replayed};
+use ktsu_history::{self as history, Unreadable, many};
+use ktsu_workflow::replay::{Definitions, Stopped};
 
 /// What `replay` takes.
 #[derive(Debug, clap::Args)]

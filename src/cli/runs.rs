@@ -13,11 +13,11 @@ use super::output::{DIM, is_terminal, line, note, painted};
 use super::reading::{find_run, no_such_child, open};
 use super::table::Rows;
 use super::{Common, Failure, json as shape, text};
-use crate::config::read::duration_ms;
-use crate::history;
-use crate::history::steered::Steered;
-use crate::orchestrator::clock;
-use crate::rows::listed;
+use ktsu_config::read::duration_ms;
+use ktsu_history as history;
+use ktsu_history::steered::Steered;
+use ktsu_orchestrator::clock;
+use ktsu_rows::listed;
 
 /// What `runs` takes.
 #[derive(Debug, clap::Args)]

@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use super::output::line;
 use super::{Common, Failure, json as shape};
-use crate::config::shape::Shape;
-use crate::environment::shape::ENVIRONMENT;
-use crate::gateway;
-use crate::kit::lock::shape::LOCK;
-use crate::kit::shape::json::document;
-use crate::kit::shape::{agent, kit, server, workflow};
+use ktsu_config::shape::Shape;
+use ktsu_environment::shape::ENVIRONMENT;
+use ktsu_gateway as gateway;
+use ktsu_kit::lock::shape::LOCK;
+use ktsu_kit::shape::json::document;
+use ktsu_kit::shape::{agent, kit, server, workflow};
 
 /// What `schema` takes.
 #[derive(Debug, clap::Args)]

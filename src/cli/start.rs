@@ -19,9 +19,9 @@ use super::reading::{DAMAGED, warn_of_second_name};
 use super::signals::Signals;
 use super::{Common, Failure};
 use crate::assemble::{self, Agents, Engine, LedgerPlace, Setup};
-use crate::environment::settings::Listen;
-use crate::kit::Kit;
-use crate::orchestrator::LedgerState;
+use ktsu_environment::settings::Listen;
+use ktsu_kit::Kit;
+use ktsu_orchestrator::LedgerState;
 
 /// How often the ledger is asked whether it still works.
 const LOOK: Duration = Duration::from_millis(250);

@@ -11,9 +11,9 @@ use super::output::{DIM, complain, is_quiet, line, note, painted};
 use super::owner::{Owner, Where};
 use super::reading::{find_run, open_at};
 use super::{Common, Failure, json as shape, output};
-use crate::codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT, ErrorCode};
-use crate::rows::listed;
-use crate::workflow::admit::steer::Steer;
+use ktsu_codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT, ErrorCode};
+use ktsu_rows::listed;
+use ktsu_workflow::admit::steer::Steer;
 
 /// The statuses of runs that have not ended.
 const UNFINISHED: [&str; 3] = ["pending", "running", "waiting"];

@@ -10,8 +10,8 @@ use super::output::{
 };
 use super::table::{Reason, Rows};
 use super::{agents, text};
-use crate::history::steps::{Call, Item, Step, Told};
-use crate::history::webhooks::Request;
+use ktsu_history::steps::{Call, Item, Step, Told};
+use ktsu_history::webhooks::Request;
 
 /// The most characters of a webhook's body at a terminal, which shows as many as it has room for.
 const BODY: usize = 1000;

@@ -18,11 +18,11 @@ use super::output::{DIM, complain, line, painted, words};
 use super::signals::Signals;
 use super::{Common, Failure, json, text};
 use crate::assemble::{Agents, Engine, LedgerPlace, Setup};
-use crate::baseline::{Baseline, Held, MAX_FILE, NotABaseline, Report, Status, find, held};
-use crate::codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
-use crate::history;
-use crate::kit::Kit;
-use crate::workflow::recompute::{Recorded, prepare_one};
+use ktsu_baseline::{Baseline, Held, MAX_FILE, NotABaseline, Report, Status, find, held};
+use ktsu_codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
+use ktsu_history as history;
+use ktsu_kit::Kit;
+use ktsu_workflow::recompute::{Recorded, prepare_one};
 
 /// How many baselines are asked for at once.
 const AT_ONCE: usize = 10;
@@ -195,8 +195,8 @@ fn step_of<'a>(
     given: &Given,
 ) -> Result<
     (
-        &'a crate::workflow::definition::Definition,
-        crate::baseline::Found<'a>,
+        &'a ktsu_workflow::definition::Definition,
+        ktsu_baseline::Found<'a>,
     ),
     Failure,
 > {

@@ -16,9 +16,9 @@ use super::layout::columns;
 use super::output::{BOLD, DIM, ODD, line, painted, row, sheet, symbols};
 use super::reading::{find_run, no_such_child, open};
 use super::{Common, Failure, content, json as shape, origin, text};
-use crate::history::shown::{self, Bound, is_within};
-use crate::history::trace::{self, Wanted};
-use crate::history::{self, report, steps, webhooks};
+use ktsu_history::shown::{self, Bound, is_within};
+use ktsu_history::trace::{self, Wanted};
+use ktsu_history::{self as history, report, steps, webhooks};
 
 /// What `trace` takes.
 #[derive(Debug, clap::Args)]

@@ -12,8 +12,8 @@ use super::output::{GOOD, line, painted};
 use super::reading::{find_run, open_in_full};
 use super::{Common, Failure, json as shape, text};
 use crate::assemble::import::{self, NotImported};
-use crate::evidence::export::Wanted;
-use crate::evidence::transfer;
+use ktsu_evidence::export::Wanted;
+use ktsu_evidence::transfer;
 
 /// The format of the frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -10,8 +10,8 @@ use super::engine::load_kit;
 use super::output::{line, row, symbols};
 use super::symbols::Symbols;
 use super::{Common, Failure, json as shape, text};
-use crate::kit::builtin;
-use crate::kit::tree::{Branch, branch};
+use ktsu_kit::builtin;
+use ktsu_kit::tree::{Branch, branch};
 
 /// What `workflow` takes.
 #[derive(Debug, clap::Subcommand)]

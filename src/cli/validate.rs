@@ -13,11 +13,11 @@ use super::engine::{
 use super::folder::Folder;
 use super::output::{BAD, DIM, GOOD, is_coloured, line, note, note_sheet, painted, symbols};
 use super::{Common, Failure, json as shape, text};
-use crate::codes::EXIT_VERDICT;
-use crate::config::fault::Severity;
-use crate::config::render;
-use crate::kit::Kit;
 use crate::project::{self, Judged, Under};
+use ktsu_codes::EXIT_VERDICT;
+use ktsu_config::fault::Severity;
+use ktsu_config::render;
+use ktsu_kit::Kit;
 
 /// What `validate` takes.
 #[derive(Debug, clap::Args)]

@@ -20,8 +20,8 @@ use super::output::{
 };
 use super::reading::{find_run, open_at, warn_of_second_name};
 use super::{Common, Failure, json as shape, text};
-use crate::codes::EXIT_VERDICT;
-use crate::history::verify::{self, End};
+use ktsu_codes::EXIT_VERDICT;
+use ktsu_history::verify::{self, End};
 
 /// What `verify` takes.
 #[derive(Debug, clap::Args)]
@@ -222,7 +222,7 @@ pub(super) fn held(path: &Path) -> Result<Vec<Checkpoint>, Failure> {
         .hint("it holds signed notes, as a witness was given them")
     };
     let text = std::fs::read_to_string(path).map_err(|error| failed(&error))?;
-    let notes = crate::evidence::notes(&text).map_err(|error| failed(&error))?;
+    let notes = ktsu_evidence::notes(&text).map_err(|error| failed(&error))?;
     Ok(notes)
 }
 

@@ -5,12 +5,12 @@ use std::path::Path;
 
 use ktsu_ledger::event::plan::{Plan, Unpriced, Visibility, Work};
 
-use crate::config::fault::{Fault, FaultCode};
-use crate::config::yaml::{self, Place};
-use crate::environment::Environment;
-use crate::gateway::Config;
-use crate::gateway::config::Group;
-use crate::kit::{GATEWAY, Kit};
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_config::yaml::{self, Place};
+use ktsu_environment::Environment;
+use ktsu_gateway::Config;
+use ktsu_gateway::config::Group;
+use ktsu_kit::{GATEWAY, Kit};
 
 /// What `model_policy` calls the budget.
 const BUDGET: &str = "/model_policy/cost_budget_usd";

@@ -12,9 +12,9 @@ use ktsu_ledger::{Cause, Draft, Event, Frame};
 use ktsu_projections::Lineage;
 use ktsu_projections::run::RunState;
 
-use ktsu::workflow::definition::Definition;
-use ktsu::workflow::next::Memo;
-use ktsu::workflow::turn::{self, Broken, Turn};
+use ktsu_workflow::definition::Definition;
+use ktsu_workflow::next::Memo;
+use ktsu_workflow::turn::{self, Broken, Turn};
 
 /// A run as it would have gone.
 #[derive(Debug)]

@@ -7,8 +7,8 @@
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ktsu::evidence::{tar, transfer};
-use ktsu::kit;
+use ktsu_evidence::{tar, transfer};
+use ktsu_kit as kit;
 use ktsu_ledger::appender::Options;
 use ktsu_ledger::store::MemoryStore;
 use serde_json::{Value, json};
@@ -148,7 +148,7 @@ fn refused(what: &str, files: &[(String, String)]) {
     let Err(faults) = kit::load(kit.dir.path()) else {
         panic!("{what} is taken: {}", files[0].1.len());
     };
-    let shown = ktsu::config::render::text(&faults, false);
+    let shown = ktsu_config::render::text(&faults, false);
     assert!(shown.contains("error["), "{what}: {shown}");
     assert!(
         shown.len() < 1 << 20,

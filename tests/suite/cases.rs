@@ -414,11 +414,11 @@ pipeline:
     let extra =
         "pipeline:\n  - {id: call, workflow: ./child.workflow.yaml, params: {x: a, q: 1}}\n";
     let kit = KitDir::new(&[("child", child), ("parent", extra)]);
-    assert!(ktsu::kit::load(kit.dir.path()).is_err());
+    assert!(ktsu_kit::load(kit.dir.path()).is_err());
     // A required one that is not given at all, too.
     let none = "pipeline:\n  - {id: call, workflow: ./child.workflow.yaml, params: {y: a}}\n";
     let kit = KitDir::new(&[("child", child), ("parent", none)]);
-    assert!(ktsu::kit::load(kit.dir.path()).is_err());
+    assert!(ktsu_kit::load(kit.dir.path()).is_err());
 }
 
 /// Invariant 33, decisions T1 and T5: one rule for values everywhere.

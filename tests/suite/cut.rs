@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Mutex;
 
 use ktsu::assemble::LedgerPlace;
-use ktsu::workflow::replay::{Definitions, replay};
 use ktsu_ledger::Frame;
 use ktsu_ledger::appender::Options;
 use ktsu_ledger::event::{AgentEvent, WebhookEvent};
 use ktsu_ledger::store::{MemoryStore, SqliteReader, SqliteStore};
 use ktsu_ledger::verify::{self, verify};
 use ktsu_ledger::{Event, StreamId};
+use ktsu_workflow::replay::{Definitions, replay};
 use serde_json::Value;
 
 use crate::effects::by_frames::hold_at_every_cut;
@@ -306,7 +306,7 @@ async fn a_ledger_file_that_is_cut_ends_the_same() {
             let got = Recorded::read(&reader, &run);
             same(&original, &lab.client, &got, &sink.heard(), &told).await;
             sent_again(&frames, cut, &sink.heard(), &told);
-            let facts = ktsu::history::frames(&reader, &StreamId::store()).unwrap();
+            let facts = ktsu_history::frames(&reader, &StreamId::store()).unwrap();
             let of = |wanted: &str| {
                 facts
                     .iter()

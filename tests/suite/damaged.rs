@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use ktsu::assemble::{self, Agents, LedgerPlace, NotOpened, Setup, reading};
-use ktsu::damage::{Damage, SEARCHED_BYTES, Watched};
+use ktsu_damage::{Damage, SEARCHED_BYTES, Watched};
 use ktsu_ledger::store::{Filter, Reader, SqliteReader, StoreError};
 use ktsu_ledger::{Hash, StreamId};
 use rusqlite::Connection;

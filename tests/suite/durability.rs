@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use ktsu::api::routes;
-use ktsu::egress::{self, Policy};
-use ktsu::orchestrator::{Orchestrator, Parts, TokenKey, clock};
-use ktsu::readers::Readers;
-use ktsu::server::{self, Limits};
-use ktsu::telemetry::{Metrics, Telemetry};
+use ktsu_api::routes;
+use ktsu_egress::{self as egress, Policy};
 use ktsu_ledger::appender::{Appender, Options};
 use ktsu_ledger::store::{SqliteReader, SqliteStore};
+use ktsu_orchestrator::{Orchestrator, Parts, TokenKey, clock};
+use ktsu_readers::Readers;
+use ktsu_server::{self as server, Limits};
+use ktsu_telemetry::{Metrics, Telemetry};
 use serde_json::json;
 
 use crate::support::process::Process;

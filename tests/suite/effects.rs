@@ -1,9 +1,9 @@
 //! What should be under way is what was announced: for recorded runs, cut after every frame. A restart
 //! and a run that goes on decide it alike.
 
-use ktsu::workflow::effects::{Effect, EffectKind, effects_due, effects_due_in};
 use ktsu_ledger::Event;
 use ktsu_ledger::event::{WebhookEvent, WorkerEvent};
+use ktsu_workflow::effects::{Effect, EffectKind, effects_due, effects_due_in};
 
 use crate::golden::goldens;
 

@@ -15,17 +15,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ktsu::assemble::import::import;
-use ktsu::evidence::export::Wanted;
-use ktsu::evidence::transfer;
-use ktsu::history::replay as told;
-use ktsu::orchestrator::Clock;
-use ktsu::workflow::replay::{Definitions, replay};
+use ktsu_evidence::export::Wanted;
+use ktsu_evidence::transfer;
+use ktsu_history::replay as told;
 use ktsu_ledger::appender::Options;
 use ktsu_ledger::branch;
 use ktsu_ledger::store::{MemoryStore, Reader, SqliteReader};
 use ktsu_ledger::{Hash, StreamId, Timestamp};
 use ktsu_ledger::{verify, verify_file};
+use ktsu_orchestrator::Clock;
 use ktsu_projections::RunState;
+use ktsu_workflow::replay::{Definitions, replay};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -153,7 +153,7 @@ fn every_golden_export_comes_in_is_sound_and_goes_out_with_the_same_bytes() {
         let reader = SqliteReader::open(&path).unwrap();
         let again = transfer::export(&reader, &everything()).unwrap();
         assert_eq!(again, lines(&name), "{name}");
-        assert!(ktsu::rows::are_whole(&reader).unwrap(), "{name}");
+        assert!(ktsu_rows::are_whole(&reader).unwrap(), "{name}");
         crate::evidence::holds(&reader, &name);
     }
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ktsu::assemble::LedgerPlace;
-use ktsu::workflow::replay::{Definitions, replay};
 use ktsu_ledger::verify::{self, verify};
+use ktsu_workflow::replay::{Definitions, replay};
 use serde_json::json;
 
 use crate::support::scenarios::{self, Played};

@@ -1,7 +1,6 @@
 //! Forks, overlays and resumptions, from outside: what is shared is shared, nothing is done twice,
 //! and what a person says goes through the same doors as everything else.
 
-use ktsu::workflow::replay::{Definitions, replay};
 use ktsu_ledger::appender::Options;
 use ktsu_ledger::branch;
 use ktsu_ledger::event::{AgentEvent, RunEvent, StepEvent};
@@ -10,6 +9,7 @@ use ktsu_ledger::verify::{self, verify};
 use ktsu_ledger::{Event, Frame, StreamId};
 use ktsu_projections::RunState;
 use ktsu_projections::run::RunStatus;
+use ktsu_workflow::replay::{Definitions, replay};
 use serde_json::{Value, json};
 
 use crate::evidence;

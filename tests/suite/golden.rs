@@ -6,8 +6,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use ktsu::workflow::replay::{Definitions, Stopped, replay};
-use ktsu::workflow::rules::RULES;
 use ktsu_ledger::event::{Role, RunEvent};
 use ktsu_ledger::store::{MemoryStore, Reader};
 use ktsu_ledger::verify::{self, verify};
@@ -15,6 +13,8 @@ use ktsu_ledger::{Event, Frame, FrameError, Hash, Record};
 use ktsu_projections::RunState;
 use ktsu_projections::envelope::EnvelopeFold;
 use ktsu_projections::run::RunStatus;
+use ktsu_workflow::replay::{Definitions, Stopped, replay};
+use ktsu_workflow::rules::RULES;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

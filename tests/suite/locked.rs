@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ktsu::kit::{load_unlocked, lock};
+use ktsu_kit::{load_unlocked, lock};
 use ktsu_ledger::store::SqliteReader;
 use serde_json::{Value, json};
 

@@ -1,8 +1,8 @@
 //! Runs that are very long: whoever looks back at one follows chains as long as the run, and has a
 //! thread's stack to do it with.
 
-use ktsu::history::provenance::{self, Story};
-use ktsu::history::why;
+use ktsu_history::provenance::{self, Story};
+use ktsu_history::why;
 use ktsu_ledger::StreamId;
 use ktsu_ledger::branch;
 use ktsu_ledger::store::Reader;

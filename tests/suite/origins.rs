@@ -1,7 +1,7 @@
 //! Where values came from and why steps are where they are, in runs that people had a say in.
 
-use ktsu::history::provenance::{self, Story};
-use ktsu::history::why::{self, WhyNot};
+use ktsu_history::provenance::{self, Story};
+use ktsu_history::why::{self, WhyNot};
 use ktsu_ledger::appender::Options;
 use ktsu_ledger::event::StepEvent;
 use ktsu_ledger::store::MemoryStore;

@@ -89,10 +89,10 @@ pipeline:
         ),
     ] {
         let kit = KitDir::new(&[("w", &format!("pipeline:\n  - {step}\n"))]);
-        let Err(faults) = ktsu::kit::load(kit.dir.path()) else {
+        let Err(faults) = ktsu_kit::load(kit.dir.path()) else {
             panic!("{step} was accepted");
         };
-        let told = ktsu::config::render::text(&faults, false);
+        let told = ktsu_config::render::text(&faults, false);
         for word in words {
             assert!(
                 told.contains(word),

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ktsu::workflow::replay::{Definitions, replay};
 use ktsu_ledger::appender::Options;
 use ktsu_ledger::store::{MemoryStore, SqliteReader, Store as _};
+use ktsu_workflow::replay::{Definitions, replay};
 use serde_json::{Value, json};
 
 use crate::support::ledgers::{self, Recorded};

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use ktsu::baseline::{self, Wanted};
-use ktsu::workflow::definition::Definition;
-use ktsu::workflow::recompute::{Recorded, prepare_one};
+use ktsu_baseline::{self as baseline, Wanted};
 use ktsu_ledger::StreamId;
 use ktsu_ledger::event::{Principal, RecordedResult, Sameness};
 use ktsu_ledger::store::SqliteReader;
+use ktsu_workflow::definition::Definition;
+use ktsu_workflow::recompute::{Recorded, prepare_one};
 use serde_json::{Value, json};
 
 use crate::evidence::holds;
@@ -170,7 +170,7 @@ async fn a_baseline_is_held_against_a_kit_without_the_ledger_it_is_of() {
         } = played(one.name).await;
         let stream = StreamId::run(&run).unwrap();
         let readers = stage.lab.engine.orchestrator.readers();
-        let frames = readers.with(move |reader| ktsu::history::frames(reader, &stream));
+        let frames = readers.with(move |reader| ktsu_history::frames(reader, &stream));
         let recorded = Recorded::of(&frames.await.unwrap()).unwrap();
         stage.lab.close().await;
         let (baselines, _) = baseline::capture(&recorded, &Wanted::default());
@@ -212,7 +212,7 @@ async fn hold(
     orchestrator.wait_until_ended(&id).await.unwrap();
     let stream = StreamId::run(&id).unwrap();
     let readers = orchestrator.readers();
-    let frames = readers.with(move |reader| ktsu::history::frames(reader, &stream));
+    let frames = readers.with(move |reader| ktsu_history::frames(reader, &stream));
     let fresh = Recorded::of(&frames.await.unwrap()).unwrap();
     let agent = fresh.plan.agents.get(&step.agent.file);
     let verdict = baseline::held(held, fresh.tasks.first(), step.step, agent);

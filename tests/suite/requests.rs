@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ktsu::assemble::LedgerPlace;
-use ktsu::history::webhooks::requests;
+use ktsu_history::webhooks::requests;
 use ktsu_ledger::event::{RunEvent, WebhookEvent};
 use ktsu_ledger::{Event, Frame, Json};
 use serde_json::{Value, json};

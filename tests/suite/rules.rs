@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use ktsu::workflow::replay::{Definitions, Stopped, replay};
 use ktsu_ledger::appender::Options;
 use ktsu_ledger::event::RunEvent;
 use ktsu_ledger::store::MemoryStore;
 use ktsu_ledger::{Event, Frame, Hash, Record, StreamId, branch};
+use ktsu_workflow::replay::{Definitions, Stopped, replay};
 use serde_json::{Value, json};
 
 use crate::golden::goldens;
@@ -418,8 +418,8 @@ output:
     let before = envelope["output"]["text"].as_str().unwrap();
     assert_ne!(text, before);
     // Where the text came from is worked out by the same rules.
-    let story = ktsu::history::provenance::Story::of(&frames).unwrap();
-    let told = ktsu::history::provenance::answer(&story, "", "output.text").unwrap();
+    let story = ktsu_history::provenance::Story::of(&frames).unwrap();
+    let told = ktsu_history::provenance::answer(&story, "", "output.text").unwrap();
     assert_eq!(told.value, text);
 }
 
@@ -554,8 +554,8 @@ async fn a_param_of_a_child_has_the_defaults_within_it_when_it_is_handed_on_whol
         input["/params/mixed/big"]["ref"], big,
         "what nothing was filled into"
     );
-    let story = ktsu::history::provenance::Story::of(&frames).unwrap();
-    let told = ktsu::history::provenance::answer(&story, "", "output.got.x").unwrap();
+    let story = ktsu_history::provenance::Story::of(&frames).unwrap();
+    let told = ktsu_history::provenance::answer(&story, "", "output.got.x").unwrap();
     assert_eq!(told.value, 5);
     // What lacks nothing is handed on as the place where it stands.
     let (_, frames) = decided(&kit, "w", json!({"o": {"x": 1}, "big": "b"}), 2).await;

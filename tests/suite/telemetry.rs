@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::process::{Command, Stdio};
 
-use ktsu::telemetry::{Format, Metrics, RunObserver, Telemetry};
 use ktsu_ledger::appender::{Appender, Options};
 use ktsu_ledger::store::MemoryStore;
 use ktsu_projections::RunState;
+use ktsu_telemetry::{Format, Metrics, RunObserver, Telemetry};
 use serde_json::{Value, json};
 
 use crate::support::ledgers::Recorded;

@@ -7,14 +7,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::again::again;
-use ktsu::history::provenance::{Asked, Story};
-use ktsu::workflow::definition::Definition;
-use ktsu::workflow::expression::marks::{Marks, Place};
+use ktsu_history::provenance::{Asked, Story};
 use ktsu_ledger::event::{
     AgentEvent, EnvValue, LlmResponse, RunEvent, WebhookAnswer, WebhookEvent,
 };
 use ktsu_ledger::{Event, Frame, Json};
 use ktsu_projections::envelope::EnvelopeFold;
+use ktsu_workflow::definition::Definition;
+use ktsu_workflow::expression::marks::{Marks, Place};
 use serde_json::{Value, json};
 
 use super::golden::goldens;
@@ -41,7 +41,7 @@ fn leaves(value: &Value, at: &str, found: &mut BTreeMap<String, Value>) {
 }
 
 fn fields(frames: &[Frame]) -> Fields {
-    let fold = ktsu::history::fold(frames).unwrap();
+    let fold = ktsu_history::fold(frames).unwrap();
     let mut found = Fields::new();
     for scope in fold.state().scopes() {
         let envelope = serde_json::to_value(fold.envelope(&scope.path)).unwrap();

@@ -3,7 +3,7 @@
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, Request};
 use http_body_util::BodyExt as _;
-use ktsu::peer::Peer;
+use ktsu_peer::Peer;
 use serde_json::Value;
 
 use super::guarded;

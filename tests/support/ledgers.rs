@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ktsu::history;
+use ktsu_history as history;
 use ktsu_ledger::store::{Reader, Store, read_all};
 use ktsu_ledger::{Blob, Entry, Frame, Hash, IndexRow, Json, Record, StreamId};
 use ktsu_projections::RunState;

@@ -25,21 +25,21 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use ktsu::api::routes;
 use ktsu::assemble::{self, Agents, Engine, LedgerPlace, Setup};
-use ktsu::egress::{self, Policy};
-use ktsu::environment::{self, Environment};
-use ktsu::gateway::{self, Gateway};
-use ktsu::kit::{self, Kit};
-use ktsu::orchestrator::{Clock, Orchestrator, Parts, Recovered, TokenKey, clock};
-use ktsu::peer::Peer;
-use ktsu::readers::Readers;
-use ktsu::runtime::{self, Callbacks, Runtime};
-use ktsu::telemetry::{Metrics, Telemetry};
-use ktsu::tools::Tools;
+use ktsu_api::routes;
+use ktsu_egress::{self as egress, Policy};
+use ktsu_environment::{self as environment, Environment};
+use ktsu_gateway::{self as gateway, Gateway};
+use ktsu_kit::{self as kit, Kit};
 use ktsu_ledger::appender::{Appender, AppenderThread, Options};
 use ktsu_ledger::store::MemoryStore;
 use ktsu_ledger::{Backend, Timestamp};
+use ktsu_orchestrator::{Clock, Orchestrator, Parts, Recovered, TokenKey, clock};
+use ktsu_peer::Peer;
+use ktsu_readers::Readers;
+use ktsu_runtime::{self as runtime, Callbacks, Runtime};
+use ktsu_telemetry::{Metrics, Telemetry};
+use ktsu_tools::Tools;
 
 pub(crate) use client::Client;
 pub(crate) use late::Remote;
@@ -117,7 +117,7 @@ impl KitDir {
 pub(crate) fn load(dir: &Path) -> Arc<Kit> {
     match kit::load(dir) {
         Ok(kit) => Arc::new(kit),
-        Err(faults) => panic!("{}", ktsu::config::render::text(&faults, false)),
+        Err(faults) => panic!("{}", ktsu_config::render::text(&faults, false)),
     }
 }
 

@@ -10,14 +10,14 @@ use jmespath::Rcvar;
 use ktsu_ledger::event::plan::{AgentPlan, AuthScheme, Work};
 use serde_json::{Map, Value};
 
-use crate::environment::{self, Environment, Principals, ResolveError, Resolved};
-use crate::kit::Kit;
-use crate::kit::server::KitServer;
-use crate::secret::{Redactor, Secret};
-use crate::workflow::definition::{Agent, Definition, Missing, Server};
-use crate::workflow::expression::{Names, Root, from_value};
-use crate::workflow::rules::DecisionRules;
-use crate::workflow::template::Template;
+use ktsu_environment::{self as environment, Environment, Principals, ResolveError, Resolved};
+use ktsu_kit::Kit;
+use ktsu_kit::server::KitServer;
+use ktsu_secret::{Redactor, Secret};
+use ktsu_workflow::definition::{Agent, Definition, Missing, Server};
+use ktsu_workflow::expression::{Names, Root, from_value};
+use ktsu_workflow::rules::DecisionRules;
+use ktsu_workflow::template::Template;
 
 /// A server, with what it is told.
 pub(super) struct Asked {

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::Asking;
-use crate::peer::Peer;
+use ktsu_peer::Peer;
 
 type Answer = (StatusCode, String);
 

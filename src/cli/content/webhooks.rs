@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{block, fields};
 use crate::cli::{json, text};
-use crate::history::webhooks::{Request, request};
+use ktsu_history::webhooks::{Request, request};
 
 /// Prints one.
 pub(super) fn print(frames: &[Frame], (seq, event): (u64, &WebhookEvent), all: &str) {

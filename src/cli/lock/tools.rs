@@ -10,8 +10,8 @@ use super::Arguments;
 use crate::assemble::servers::{self, Digests, NotAsked};
 use crate::cli::Failure;
 use crate::cli::engine::{load_environment, process_environment, quoted};
-use crate::kit::Kit;
-use crate::kit::lock::FILE;
+use ktsu_kit::Kit;
+use ktsu_kit::lock::FILE;
 
 /// By the path of the server.
 pub(super) type Offered = BTreeMap<String, Digests>;

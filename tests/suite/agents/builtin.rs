@@ -130,7 +130,7 @@ async fn without_a_group_of_its_step_it_asks_the_group_named_default() {
     let model = Model::scripted(|_| Said::json(&reply(&json!({"intent": "other"})))).await;
     let workflow = reads("", "");
     let kit = kit(&model, &[("inbox", &workflow)]);
-    let faults = ktsu::kit::load(kit.dir.path()).unwrap_err();
+    let faults = ktsu_kit::load(kit.dir.path()).unwrap_err();
     let words = faults.to_string();
     assert!(words.contains("no model group \"default\""), "{words}");
     let gateway = std::fs::read_to_string(kit.dir.path().join("gateway.yaml")).unwrap();
@@ -148,6 +148,6 @@ async fn without_a_group_of_its_step_it_asks_the_group_named_default() {
         (found.kind.text(), found.version.as_str()),
         ("agent", "1.0.0")
     );
-    let text = ktsu::kit::builtin::text(AGENT);
+    let text = ktsu_kit::builtin::text(AGENT);
     assert!(text.is_some() && kit.load().source(found) == text);
 }

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use ktsu::workflow::replay::{Definitions, replay};
 use ktsu_ledger::store::SqliteReader;
 use ktsu_ledger::{verify, verify_file};
+use ktsu_workflow::replay::{Definitions, replay};
 use serde_json::{Value, json};
 
 use super::{of_type, step};

@@ -2,7 +2,7 @@
 //! included, of which nothing is recorded (seed 000, invariants 4, 10 and 13).
 
 use ktsu::assemble::LedgerPlace;
-use ktsu::kit::lock;
+use ktsu_kit::lock;
 use serde_json::{Value, json};
 
 use super::of_type;

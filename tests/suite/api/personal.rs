@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ktsu::assemble::{self, Agents, LedgerPlace, NotOpened, Setup};
-use ktsu::environment::Environment;
+use ktsu_environment::Environment;
 use serde_json::{Value, json};
 
 use crate::support::sink::Reply;

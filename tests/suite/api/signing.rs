@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use ktsu::assemble::LedgerPlace;
-use ktsu::kit::Kit;
-use ktsu::workflow::definition::Definition;
+use ktsu_kit::Kit;
 use ktsu_ledger::Json;
 use ktsu_ledger::event::plan::{OutputPlan, Plan, Variable, Work};
+use ktsu_workflow::definition::Definition;
 use serde_json::json;
 
 use crate::support::{KitDir, Lab, Sink};

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ktsu::assemble::LedgerPlace;
-use ktsu::evidence::check::Verdict;
-use ktsu::orchestrator::Clock;
+use ktsu_evidence::check::Verdict;
 use ktsu_ledger::Timestamp;
+use ktsu_orchestrator::Clock;
 use serde_json::{Value, json};
 
 use crate::evidence::{claim, outcome_of};
@@ -47,7 +47,7 @@ default: {reply: {kept: true}}
 /// The wall clock, and by how much somebody has set it forward.
 fn settable() -> (Arc<AtomicU64>, Clock) {
     let ahead = Arc::new(AtomicU64::new(0));
-    let (read, system) = (Arc::clone(&ahead), ktsu::orchestrator::clock::system());
+    let (read, system) = (Arc::clone(&ahead), ktsu_orchestrator::clock::system());
     let clock = move || {
         let micros = system().as_micros() + read.load(Ordering::SeqCst);
         Timestamp::from_micros(micros)

@@ -17,8 +17,8 @@ use places::Places;
 use project::Told;
 use world::World;
 
-use ktsu::environment;
-use ktsu::secret::{Redactor, Secret};
+use ktsu_environment as environment;
+use ktsu_secret::{Redactor, Secret};
 
 use crate::support::process::Process;
 use crate::support::{Client, KitDir};

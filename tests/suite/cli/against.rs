@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ktsu::workflow::definition::Definition;
-use ktsu::workflow::rehearse::{What, compare, rehearse};
-use ktsu::workflow::replay::Definitions;
+use ktsu_workflow::definition::Definition;
+use ktsu_workflow::rehearse::{What, compare, rehearse};
+use ktsu_workflow::replay::Definitions;
 use serde_json::{Value, json};
 
 use super::{Desk, kit, repository};

@@ -406,7 +406,7 @@ fn the_tree_of_frames_names_items() {
 
 #[test]
 fn the_api_declares_every_member_that_agents_have_in_an_envelope() {
-    use ktsu::api::routes::wire;
+    use ktsu_api::routes::wire;
 
     let desk = desk(10);
     let shown = desk.ktsu(&["runs", "get", RUN]).is(0).json();

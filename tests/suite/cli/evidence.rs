@@ -164,7 +164,7 @@ fn heads(desk: &Desk, run: &str, archive: &str) -> Vec<(u64, String)> {
     desk.ktsu(&["evidence", "export", "--all", "-o", archive])
         .is(0);
     let bytes = std::fs::read(desk.path().join(archive)).unwrap();
-    let files = ktsu::evidence::tar::read(&bytes).unwrap();
+    let files = ktsu_evidence::tar::read(&bytes).unwrap();
     let frames = String::from_utf8(files["frames.jsonl"].clone()).unwrap();
     let frames = frames
         .lines()

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use jsonschema::Validator;
-use ktsu::config::fault::Severity;
-use ktsu::config::yaml;
-use ktsu::environment::Environment;
-use ktsu::kit;
+use ktsu_config::fault::Severity;
+use ktsu_config::yaml;
+use ktsu_environment::Environment;
+use ktsu_kit as kit;
 use serde_json::{Value, json};
 
 use super::Desk;
@@ -250,7 +250,7 @@ impl Book {
         let found = match kind {
             "gateway" | "rules" => {
                 let path = self.dir.path().join("gateway.yaml");
-                ktsu::gateway::Config::load(&path, None).err()
+                ktsu_gateway::Config::load(&path, None).err()
             }
             "environment" => Environment::load(&self.dir.path().join("x.env.yaml")).err(),
             _ => kit::load(self.dir.path()).err(),

@@ -1,9 +1,9 @@
 //! Ledgers written by hand: what an honest operator records, and what one could write instead who
 //! has the store, the signing keys and all the time in the world.
 
-use ktsu::evidence::archive::{MANIFEST, Manifest, describe};
-use ktsu::evidence::export::{Wanted, export};
-use ktsu::evidence::tar::{self, Files};
+use ktsu_evidence::archive::{MANIFEST, Manifest, describe};
+use ktsu_evidence::export::{Wanted, export};
+use ktsu_evidence::tar::{self, Files};
 use ktsu_ledger::event::{
     BranchCreated, CheckpointSigned, Effects, KeyAdded, KeyRevoked, Principal, RunEvent, RunHead,
     StoreEvent, StoreOpened,

@@ -4,11 +4,11 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use ktsu::evidence::archive::{FRAMES, MANIFEST, Manifest, PLACES, Range, TREE, Tree};
-use ktsu::evidence::check::{Against, Outcome, Verdict, verify};
-use ktsu::evidence::export::Wanted;
-use ktsu::evidence::tar::Files;
-use ktsu::evidence::{notes, tar};
+use ktsu_evidence::archive::{FRAMES, MANIFEST, Manifest, PLACES, Range, TREE, Tree};
+use ktsu_evidence::check::{Against, Outcome, Verdict, verify};
+use ktsu_evidence::export::Wanted;
+use ktsu_evidence::tar::Files;
+use ktsu_evidence::{notes, tar};
 use ktsu_ledger::Hash;
 use ktsu_ledger::event::OPEN;
 use ktsu_ledger::merkle::{Node, multiproof};

@@ -1,7 +1,7 @@
 //! What runs were locked to, as evidence: a lock proves the definition it names and no other, and
 //! both verifiers say so.
 
-use ktsu::evidence::check::Verdict;
+use ktsu_evidence::check::Verdict;
 use ktsu_ledger::store::SqliteReader;
 use ktsu_ledger::{Blob, Hash, Json};
 use serde_json::value::RawValue;

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use ktsu::evidence::archive::{FRAMES, MANIFEST, Manifest, PLACES};
-use ktsu::evidence::check::{Against, Verdict, verify};
-use ktsu::evidence::tar;
+use ktsu_evidence::archive::{FRAMES, MANIFEST, Manifest, PLACES};
+use ktsu_evidence::check::{Against, Verdict, verify};
+use ktsu_evidence::tar;
 use ktsu_ledger::Hash;
 
 use super::book::{Book, repacked};

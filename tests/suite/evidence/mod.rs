@@ -19,10 +19,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ktsu::evidence::archive::FRAMES;
-use ktsu::evidence::check::{Against, Claim, Outcome, Verdict, verify};
-use ktsu::evidence::export::{Wanted, export};
-use ktsu::evidence::{notes, tar};
+use ktsu_evidence::archive::FRAMES;
+use ktsu_evidence::check::{Against, Claim, Outcome, Verdict, verify};
+use ktsu_evidence::export::{Wanted, export};
+use ktsu_evidence::{notes, tar};
 use ktsu_ledger::store::Reader;
 use serde_json::Value;
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use ktsu::evidence::check::{Against, Outcome, Verdict, verify};
+use ktsu_evidence::check::{Against, Outcome, Verdict, verify};
 use ktsu_ledger::Record;
 use serde_json::{Value, json};
 

@@ -7,9 +7,9 @@ use std::io::{BufWriter, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ktsu::evidence::archive::{Describing, FRAMES, MANIFEST, Manifest, PLACES, Range, describe};
-use ktsu::evidence::check::{Against, Outcome, Verdict, verify};
-use ktsu::evidence::tar::{self, Files};
+use ktsu_evidence::archive::{Describing, FRAMES, MANIFEST, Manifest, PLACES, Range, describe};
+use ktsu_evidence::check::{Against, Outcome, Verdict, verify};
+use ktsu_evidence::tar::{self, Files};
 use ktsu_ledger::Hash;
 
 use super::book::{Act, Book, rechained, repacked};

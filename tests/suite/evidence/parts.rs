@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ktsu::evidence::check::{Against, verify};
-use ktsu::evidence::tar;
+use ktsu_evidence::check::{Against, verify};
+use ktsu_evidence::tar;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ktsu::evidence::check::{Outcome, Verdict};
-use ktsu::evidence::tar;
+use ktsu_evidence::check::{Outcome, Verdict};
+use ktsu_evidence::tar;
 use ktsu_ledger::Timestamp;
 
 use super::book::{Act, Book, rechained};

@@ -1,7 +1,7 @@
 //! What a recompute repeats of its run, as evidence: no result of it can be made up, not even by an
 //! operator who makes the chain whole again.
 
-use ktsu::evidence::check::{Outcome, Verdict};
+use ktsu_evidence::check::{Outcome, Verdict};
 use ktsu_ledger::store::SqliteReader;
 use serde_json::{Value, json};
 

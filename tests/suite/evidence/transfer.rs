@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use ktsu::assemble::import::import;
-use ktsu::evidence::export::Wanted;
-use ktsu::evidence::{facts, transfer};
+use ktsu_evidence::export::Wanted;
+use ktsu_evidence::{facts, transfer};
 use ktsu_ledger::store::{Audit as _, SqliteReader};
 use serde_json::Value;
 

@@ -2,9 +2,9 @@
 //! written out and does not fit, or comes of a param that can never be there. Values of data may be
 //! anything.
 
-use ktsu::workflow::params::ParamsSchema;
 use ktsu_ledger::Json;
 use ktsu_ledger::event::plan::{Plan, Work, WorkflowPlan};
+use ktsu_workflow::params::ParamsSchema;
 use serde_json::Value;
 
 /// What of it stands in the files.

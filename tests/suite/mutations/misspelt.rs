@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
-use ktsu::config::fault::{Fault, Severity};
-use ktsu::kit;
+use ktsu_config::fault::{Fault, Severity};
+use ktsu_kit as kit;
 
 use super::sound::{ktsu, written};
 

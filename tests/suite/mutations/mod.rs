@@ -21,9 +21,9 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ktsu::egress::{self, Policy};
-use ktsu::gateway::Gateway;
-use ktsu::kit::{self, Kit};
+use ktsu_egress::{self as egress, Policy};
+use ktsu_gateway::Gateway;
+use ktsu_kit::{self as kit, Kit};
 use ktsu_ledger::appender::Options;
 use ktsu_ledger::event::plan::Plan;
 use ktsu_ledger::store::MemoryStore;
@@ -360,7 +360,7 @@ fn has_values(kit: &Kit, pairs: &[(&str, &str)]) -> bool {
     let process = process(pairs);
     kit.workflows.values().all(|workflow| {
         let root = workflow.definition.root();
-        root.is_none_or(|root| ktsu::environment::resolve(None, &root.plan.env, &process).is_ok())
+        root.is_none_or(|root| ktsu_environment::resolve(None, &root.plan.env, &process).is_ok())
     })
 }
 

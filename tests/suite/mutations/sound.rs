@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use ktsu::config::fault::{Fault, FaultCode};
-use ktsu::kit;
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_kit as kit;
 use ktsu_ledger::event::plan::{AgentFile, Op, Plan, StepPlan, Work, WorkflowPlan};
 use ktsu_ledger::{Frame, Json};
 use serde_json::{Value, json};

@@ -21,7 +21,7 @@ servers: [{{name: desk, path: ../servers/desk.server.yaml, access: {{allowlist: 
             "servers/desk.server.yaml",
             "name: desk\nversion: 1.0.0\nurl: http://desk.example\n",
         );
-    match ktsu::kit::load(kit.dir.path()) {
+    match ktsu_kit::load(kit.dir.path()) {
         Ok(_) => 0,
         Err(faults) => faults.faults.len(),
     }

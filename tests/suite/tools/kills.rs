@@ -5,9 +5,9 @@
 //! is what it carried out. `KTSU_KILLS` says how often (6 without it; 30 are every point for every
 //! service), `KTSU_TEST_SEED` where the points begin.
 
-use ktsu::workflow::replay::{Definitions, replay};
 use ktsu_ledger::store::SqliteReader;
 use ktsu_ledger::{verify, verify_file};
+use ktsu_workflow::replay::{Definitions, replay};
 use serde_json::{Value, json};
 
 use crate::evidence;

@@ -18,9 +18,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use axum::http::HeaderName;
-use ktsu::egress::{Client, Policy};
-use ktsu::secret::Secret;
-use ktsu::tools::{Offer, Returned, Server, Session, ToolErrorCode, Tools};
+use ktsu_egress::{Client, Policy};
+use ktsu_secret::Secret;
+use ktsu_tools::{Offer, Returned, Server, Session, ToolErrorCode, Tools};
 use serde_json::{Map, Value, json};
 
 /// Far more than any call takes.

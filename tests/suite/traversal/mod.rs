@@ -8,9 +8,9 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ktsu::evidence::{tar, transfer};
-use ktsu::gateway::Config;
-use ktsu::kit;
+use ktsu_evidence::{tar, transfer};
+use ktsu_gateway::Config;
+use ktsu_kit as kit;
 use ktsu_ledger::appender::Options;
 use ktsu_ledger::store::MemoryStore;
 use serde_json::{Value, json};

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 
 use ktsu::assemble::LedgerPlace;
-use ktsu::orchestrator::Clock;
 use ktsu_ledger::StreamId;
 use ktsu_ledger::store::SqliteReader;
+use ktsu_orchestrator::Clock;
 use ktsu_projections::approvals::approval_id;
 use serde_json::{Value, json};
 
