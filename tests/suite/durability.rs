@@ -119,6 +119,47 @@ fn parse(trace: &str) -> Vec<Call<'_>> {
     calls
 }
 
+/// Whether a write to the log is the header of a commit's last page: 24 bytes, of which the second
+/// four are the number of pages in the database, or zero for a page that is not the last.
+fn ends_commit(call: &Call<'_>) -> bool {
+    let Some((_, rest)) = call.text.split_once(", \"") else {
+        return false;
+    };
+    let Some((bytes, lengths)) = rest.rsplit_once("\", ") else {
+        return false;
+    };
+    let pages = unescaped(bytes).into_iter().skip(4).take(4);
+    lengths.starts_with("24, ") && pages.into_iter().any(|byte| byte != 0)
+}
+
+/// The bytes of a text as a trace shows them.
+fn unescaped(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        if byte != b'\\' {
+            bytes.push(byte);
+            continue;
+        }
+        let digits = rest
+            .iter()
+            .take(3)
+            .take_while(|byte| (b'0'..=b'7').contains(byte));
+        let digits = digits.count();
+        let (code, after) = rest.split_at(digits.max(1).min(rest.len()));
+        rest = after;
+        bytes.push(match digits {
+            // What the letter means does not matter here, only that it is not zero.
+            0 => code.first().copied().unwrap_or_default(),
+            _ => code
+                .iter()
+                .fold(0_u8, |sum, digit| sum.wrapping_mul(8) | (digit - b'0')),
+        });
+    }
+    bytes
+}
+
 /// Whether the log was synced after the run's first frame was written to it and before the
 /// request was answered.
 fn acknowledged_after_sync(trace: &str) -> Result<(), String> {
@@ -148,14 +189,25 @@ fn acknowledged_after_sync(trace: &str) -> Result<(), String> {
     if written.done > answered.begun {
         return Err("answered before the frames were written".to_owned());
     }
-    // The last page of the commit counts, not the first.
-    let last = calls
+    // The last page of the commit counts, not the first; pages of a later commit do not.
+    let pages = calls
         .iter()
-        .filter(|call| {
-            call.begun < answered.begun
-                && is(call, &["pwrite64", "write", "pwritev"], "ledger.db-wal>")
-        })
-        .map(|call| call.done)
+        .filter(|call| is(call, &["pwrite64", "write", "pwritev"], "ledger.db-wal>"));
+    let pages: Vec<&Call<'_>> = pages.collect();
+    let first = pages.iter().position(|page| page.begun == written.begun);
+    let own_header = first.unwrap_or(0).saturating_sub(1);
+    let end = pages[own_header..]
+        .iter()
+        .position(|page| ends_commit(page));
+    let commit = match end {
+        // The header is written before its page.
+        Some(header) => &pages[..(own_header + header + 2).min(pages.len())],
+        None => &pages[..],
+    };
+    let last = commit
+        .iter()
+        .filter(|page| page.begun < answered.begun)
+        .map(|page| page.done)
         .max()
         .unwrap_or(written.done);
     let synced = calls.iter().any(|call| {
@@ -277,6 +329,15 @@ fn the_check_is_not_easily_satisfied() {
     assert!(!verdict(&[page, more, other, answer]));
     assert!(!verdict(&[page, more, answer, sync]));
     assert!(!verdict(&[answer, page, more, sync]));
+    // A later commit that is not synced yet changes nothing; a page of the same one does.
+    let inner = r#"pwrite64(9</t/ledger.db-wal>, "\0\0\0\5\0\0\0\0\"\253", 24, 32) = 24"#;
+    let ends = r#"pwrite64(9</t/ledger.db-wal>, "\0\0\0\6\0\0\0\7\"\253", 24, 4128) = 24"#;
+    assert!(verdict(&[ends, page, sync, ends, more, answer, sync]));
+    assert!(verdict(&[
+        inner, page, ends, more, sync, inner, more, answer, sync
+    ]));
+    assert!(!verdict(&[inner, page, sync, ends, more, answer, sync]));
+    assert!(!verdict(&[ends, page, ends, more, answer, sync]));
     // A sync that had not returned when the answer was written does not count.
     let early = format!(
         "1 {page}\n1 fdatasync(9</t/ledger.db-wal> <unfinished ...>\n2 {answer}\n1 <... fdatasync resumed>) = 0"
