@@ -8,10 +8,10 @@ use serde_json::Value;
 use super::output::line;
 use super::{Common, Failure, json as shape};
 use ktsu_config::shape::Shape;
+use ktsu_config::shape::json::document;
 use ktsu_environment::shape::ENVIRONMENT;
 use ktsu_gateway as gateway;
 use ktsu_kit::lock::shape::LOCK;
-use ktsu_kit::shape::json::document;
 use ktsu_kit::shape::{agent, kit, server, workflow};
 
 /// What `schema` takes.

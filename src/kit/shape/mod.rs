@@ -5,4 +5,4 @@ pub mod kit;
 pub mod server;
 pub mod workflow;
 
-pub use ktsu_config::shape::*;
+pub(crate) use ktsu_config::shape::*;
